@@ -1,0 +1,4 @@
+//! What we know of Calico for Windows, by version. Pure.
+
+pub mod agent_config;
+pub mod version;

@@ -1,0 +1,54 @@
+//! Calico versions, as far as they decide anything.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A release's version, as `v3.32.1`. Orders as semantic versions do, pre-releases before releases.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct CalicoVersion(semver::Version);
+
+impl CalicoVersion {
+    pub const fn new(major: u64, minor: u64, patch: u64) -> Self {
+        Self(semver::Version::new(major, minor, patch))
+    }
+
+    /// Whether it is `major.minor` or a patch or pre-release of it.
+    pub fn is_line(&self, major: u64, minor: u64) -> bool {
+        (self.0.major, self.0.minor) == (major, minor)
+    }
+}
+
+impl FromStr for CalicoVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        semver::Version::parse(text.strip_prefix('v').unwrap_or(text))
+            .map(Self)
+            .map_err(|_| format!("`{text}` is not a Calico version like v3.32.1"))
+    }
+}
+
+impl TryFrom<String> for CalicoVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<CalicoVersion> for String {
+    fn from(version: CalicoVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl fmt::Display for CalicoVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}

@@ -1,0 +1,182 @@
+//! What was measured, once, on the node and in the cluster. Plain records that serialise: a saved
+//! facts file plans for another machine.
+
+use std::net::Ipv4Addr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::values::{Cidr, WinPath};
+
+/// The two records together, as `plan --facts FILE` reads them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    pub node: NodeFacts,
+    /// What the cluster said; none when the plan is made without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterFacts>,
+}
+
+/// The Windows machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeFacts {
+    /// DNS host name, lower case: not the 15-character NetBIOS name.
+    pub host_name: String,
+    pub os: Os,
+    /// Whether this process may administer the machine.
+    pub elevated: bool,
+    /// Identity of the current boot; differs after every reboot and never with the clock.
+    pub boot_id: String,
+    pub runtime: Option<Runtime>,
+    pub adapters: Vec<Adapter>,
+    /// Version of the Host Networking Service; none where HNS does not answer.
+    pub hns: Option<HnsVersion>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Os {
+    /// 17763 = Server 2019, 20348 = 2022, 26100 = 2025.
+    pub build: u32,
+    /// Update Build Revision, the number behind the build.
+    pub ubr: u32,
+    pub product: Product,
+    /// As in the registry: `Server`, `Server Core`, `Nano Server`, `Client`.
+    pub installation_type: String,
+    /// `amd64` or `arm64`: the machine's, not this process's.
+    pub arch: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Product {
+    Client,
+    DomainController,
+    Server,
+}
+
+/// The container runtime and where it looks for CNI.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Runtime {
+    pub kind: RuntimeKind,
+    pub version: String,
+    pub cni_bin_dir: WinPath,
+    pub cni_conf_dir: WinPath,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    Containerd,
+    Docker,
+}
+
+/// A network adapter that is up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Adapter {
+    /// Interface alias, as `Ethernet` or `vEthernet (Ethernet)`.
+    pub name: String,
+    pub mac: String,
+    pub addresses: Vec<Cidr>,
+    /// Next hop of its default route, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv4Addr>,
+    pub dhcp: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct HnsVersion {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl HnsVersion {
+    /// Direct Server Return: HNS 9.3 to 9.x, or 10.2 and later (hcsshim `hcnglobals.go`).
+    pub fn supports_dsr(self) -> bool {
+        (self.major == 9 && self.minor >= 3) || self >= Self { major: 10, minor: 2 }
+    }
+}
+
+impl Os {
+    /// Whether the build has Direct Server Return, for when HNS was not asked: 17763.1432 and
+    /// later, or build 18317 and later (reference: the scripts' own rule).
+    pub fn supports_dsr(&self) -> bool {
+        (self.build == 17763 && self.ubr >= 1432) || self.build >= 18317
+    }
+}
+
+/// The cluster, as far as it decides how this node is installed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterFacts {
+    /// URL of the API server, from the chosen context.
+    pub server: String,
+    /// As `v1.33.2`.
+    pub kubernetes_version: String,
+    /// Where calico-node's service account lives: `calico-system` or `kube-system`.
+    pub calico_namespace: String,
+    pub api_group: ApiGroup,
+    /// ClusterInformation's calicoVersion: what runs on the Linux side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calico_version: Option<String>,
+    pub felix: FelixFacts,
+    pub pools: Vec<PoolFacts>,
+    /// IPAM strict affinity, which Windows nodes need; none where no IPAM config object exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict_affinity: Option<bool>,
+    /// The Kubernetes Node this machine is, if it has joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<ClusterNode>,
+    /// The cluster's service CIDRs, where kubeadm's ConfigMap tells them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_cidrs: Vec<Cidr>,
+    /// ClusterIP of the service `kube-dns`, for comparison with the DNS servers in the config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_service_ip: Option<Ipv4Addr>,
+}
+
+/// Which API group holds Calico's resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApiGroup {
+    #[serde(rename = "crd.projectcalico.org/v1")]
+    V1,
+    #[serde(rename = "projectcalico.org/v3")]
+    V3,
+}
+
+/// FelixConfiguration `default`; none where a field is not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FelixFacts {
+    pub vxlan_enabled: Option<bool>,
+    pub vxlan_vni: Option<u32>,
+    pub ipip_enabled: Option<bool>,
+}
+
+/// An IPPool, in the fields that matter here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PoolFacts {
+    pub name: String,
+    pub cidr: String,
+    /// `Never`, `Always` or `CrossSubnet`.
+    pub vxlan_mode: String,
+    pub ipip_mode: String,
+    pub disabled: bool,
+    pub node_selector: String,
+    pub block_size: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterNode {
+    pub name: String,
+    pub ready: bool,
+    pub schedulable: bool,
+    pub internal_ips: Vec<String>,
+    pub kubelet_version: String,
+}

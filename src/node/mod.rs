@@ -1,0 +1,60 @@
+//! The one trait: a node that can be looked at and changed, one item at a time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use crate::facts::NodeFacts;
+use crate::plan::item::{Access, Id, State};
+use crate::values::WinPath;
+
+/// A Windows node: the machine itself, or a folder that behaves like one.
+///
+/// It holds primitives only. What to change, in which order and what to remember is decided above.
+pub trait Node {
+    /// Measures the machine.
+    fn facts(&self) -> Result<NodeFacts>;
+
+    /// What an item is now; none when it is not there.
+    fn get(&self, id: &Id) -> Result<Option<State>>;
+
+    /// Makes an item so, or removes it. Returns when it has taken effect: a stopped service's
+    /// process is gone, a deleted name is free. Putting what is already there is fine.
+    ///
+    /// The bytes of a file come from the store by their digest, and so does a release tree.
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
+
+    /// What of a kind is there: every HNS network, firewall rule or service on the machine.
+    fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
+
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+
+    /// Lets time pass. The sandbox moves its own clock.
+    fn pause(&mut self, time: Duration);
+
+    /// Where a path of the node lies for [`std::fs`].
+    fn disk(&self, path: &WinPath) -> PathBuf;
+
+    /// Replaces a file of our own in one step: written beside it, flushed, renamed over.
+    fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()>;
+
+    /// Adds a line to a file of our own and flushes it to the disk before returning.
+    fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
+}
+
+/// What [`Node::list`] can enumerate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    Networks,
+    FirewallRules,
+    Services,
+}
+
+/// Where our own state lies on the node. SYSTEM and Administrators only.
+pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
+
+/// Blobs by digest: `blobs\<sha256>` for files, `trees\<sha256>` and `trees\foreign` for trees.
+pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";

@@ -1,0 +1,59 @@
+//! What happens during a run, before anyone decides how it looks.
+
+use std::time::Duration;
+
+/// Something a user may want to see while it happens. Rooms below `cli` are given a
+/// `&mut dyn FnMut(Event)` and know nothing of terminals.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A phase (kebab-case id) begins: 3 of 9.
+    PhaseStarted {
+        phase: &'static str,
+        index: usize,
+        total: usize,
+    },
+    /// It ended well. `message` says in one line what came of it.
+    PhaseCompleted {
+        phase: &'static str,
+        message: String,
+        changed: bool,
+        took: Duration,
+    },
+    PhaseSkipped {
+        phase: &'static str,
+        reason: String,
+    },
+    PhaseFailed {
+        phase: &'static str,
+        message: String,
+    },
+    /// How far a transfer or extraction is, in bytes.
+    Progress {
+        phase: &'static str,
+        current: u64,
+        total: Option<u64>,
+    },
+    /// A wait: what for, how long so far, how long at most.
+    Waiting {
+        what: String,
+        elapsed: Duration,
+        limit: Duration,
+    },
+    /// Said before the vSwitch is touched: the session that runs this may drop.
+    ConnectivityNotice {
+        message: String,
+        resume_with: String,
+    },
+    /// Something the user should know that stops nothing. The id has a page in `explain`.
+    Warning {
+        id: &'static str,
+        message: String,
+    },
+    /// Detail for `-v` and the log file.
+    Log {
+        message: String,
+    },
+}
+
+/// Takes events as they happen.
+pub type Sink<'a> = &'a mut dyn FnMut(Event);

@@ -1,0 +1,197 @@
+//! Everything decided. [`Settings`] has no value that is still open; each knows where it came from.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::calico::version::CalicoVersion;
+use crate::facts::{ApiGroup, RuntimeKind};
+use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
+
+/// How this node is to be. Serialisable, so that a plan can carry its digest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    pub calico: Calico,
+    pub provider: Provider,
+    pub node_name: NodeName,
+    pub kubernetes: Kubernetes,
+    pub network: Network,
+    pub datastore: Datastore,
+    pub cni: Cni,
+    pub services: Services,
+    pub platform: Platform,
+    pub runtime: RuntimeKind,
+    /// Whether Windows can do Direct Server Return here.
+    pub dsr: bool,
+    /// Calico's API group, written out for CNI and components where they know the key.
+    pub api_group: Option<ApiGroup>,
+}
+
+/// Which release, and where it is put.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Calico {
+    pub version: CalicoVersion,
+    pub source: Source,
+    /// The archive's digest, when the config pins it.
+    pub sha256: Option<Sha256>,
+    /// `C:\CalicoWindows`.
+    pub root: WinPath,
+}
+
+/// Where the release comes from. Paths are of the machine this program runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    File(String),
+    Directory(String),
+    Url(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "AKS")]
+    Aks,
+    #[serde(rename = "EKS")]
+    Eks,
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    #[serde(rename = "OpenShift")]
+    OpenShift,
+    #[serde(rename = "RKE2")]
+    Rke2,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kubernetes {
+    pub service_cidrs: Vec<Cidr>,
+    pub dns_servers: Vec<Ipv4Addr>,
+    pub dns_search: Vec<String>,
+    /// `calico-system` or `kube-system`.
+    pub calico_namespace: String,
+    pub credentials: Credentials,
+}
+
+/// How the node's own kubeconfig gets its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Credentials {
+    /// A token of limited life for calico-node's service account (the default).
+    TokenRequest,
+    /// The token of a secret of type service-account-token, made if absent.
+    Secret,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    pub backend: Backend,
+    /// Regular expression over the HNS networks that pods use.
+    pub kube_network: String,
+    pub node_address: NodeAddress,
+    pub ipam: Ipam,
+    pub vni: Vni,
+    pub mac_prefix: MacPrefix,
+    /// Name of the physical adapter for `External`; none lets HNS choose.
+    pub adapter: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    Vxlan,
+    WindowsBgp,
+    /// Policy only: another CNI owns the pods' network.
+    None,
+}
+
+impl Backend {
+    /// The word Calico itself uses: `vxlan`, `windows-bgp`, `none`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vxlan => "vxlan",
+            Self::WindowsBgp => "windows-bgp",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The variable `IP` of calico-node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeAddress {
+    Autodetect,
+    None,
+    /// An address, or an address with its prefix length.
+    Fixed(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipam {
+    CalicoIpam,
+    HostLocal,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Datastore {
+    Kubernetes,
+    Etcdv3 { endpoints: Vec<String>, tls: Option<EtcdTls> },
+}
+
+/// Where the etcd client's files lie on the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdTls {
+    pub key_file: WinPath,
+    pub cert_file: WinPath,
+    pub ca_cert_file: WinPath,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cni {
+    pub bin_dir: WinPath,
+    pub conf_dir: WinPath,
+    /// As `10-calico.conf`.
+    pub conf_file: String,
+    pub log_level: String,
+    /// Pods on one block and one HNS network, as the CNI key `windows_use_single_network`.
+    pub single_network: bool,
+    /// Merged over the document we render (RFC 7386 merge patch).
+    pub overrides: serde_json::Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Services {
+    /// Whether they are started (`--no-start`).
+    pub start: bool,
+    /// How long CalicoNode waits for a valid IPv4 address after boot; zero does not wait.
+    pub valid_ip_timeout: Duration,
+    pub log_dir: WinPath,
+    pub felix_log_severity: String,
+    /// Added to every component's environment.
+    pub extra_env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Platform {
+    /// Block pods' way to Azure's wireserver (AKS).
+    pub static_rules: bool,
+    /// Put the cloud's metadata route back after the vSwitch took it.
+    pub metadata_route: bool,
+    /// Open TCP 10250, which `kubectl exec` and `logs` need.
+    pub firewall_kubectl_exec: bool,
+}
