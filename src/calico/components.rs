@@ -193,7 +193,23 @@ mod tests {
                 .map(|c| format!("{version} {}> {} {}\n", c.dir, c.program.name(), c.args.join(" ")))
                 .concat()
         });
-        insta::assert_snapshot!(lines.concat(), @"");
+        insta::assert_snapshot!(lines.concat(), @r"
+        v3.20.0 C:\CalicoWindows> calico-node.exe -startup
+        v3.20.0 C:\CalicoWindows> calico-node.exe -felix
+        v3.20.0 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.30.3 C:\CalicoWindows> calico-node.exe -startup
+        v3.30.3 C:\CalicoWindows> calico-node.exe -felix
+        v3.30.3 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.31.0 C:\CalicoWindows> calico-node.exe -startup -complete-startup
+        v3.31.0 C:\CalicoWindows> calico-node.exe -felix
+        v3.31.0 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.32.1 C:\CalicoWindows> calico-node.exe -startup -complete-startup
+        v3.32.1 C:\CalicoWindows> calico-node.exe -felix
+        v3.32.1 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.33.0-0.dev C:\CalicoWindows> calico.exe component node startup --complete-startup
+        v3.33.0-0.dev C:\CalicoWindows> calico.exe component felix
+        v3.33.0-0.dev C:\CalicoWindows\confd> calico.exe component confd --confdir=C:\CalicoWindows\confd
+        ");
     }
 
     #[test]

@@ -171,7 +171,26 @@ mod tests {
     #[test]
     fn the_kubeconfig_has_the_names_the_field_knows() {
         let text = String::from_utf8(render(&credentials("abc.def.ghi"), "calico-system").unwrap()).unwrap();
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        apiVersion: v1
+        kind: Config
+        clusters:
+        - name: kubernetes
+          cluster:
+            certificate-authority-data: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=
+            server: https://10.0.0.1:6443
+        contexts:
+        - name: calico-windows@kubernetes
+          context:
+            cluster: kubernetes
+            namespace: calico-system
+            user: calico-windows
+        current-context: calico-windows@kubernetes
+        users:
+        - name: calico-windows
+          user:
+            token: abc.def.ghi
+        ");
     }
 
     #[test]

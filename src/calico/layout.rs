@@ -162,7 +162,7 @@ impl Layout {
 
     /// The refusal of a release in which files are missing; says which version it looks like.
     pub fn refusal(&self, missing: &[String], looks_like: Option<Build>) -> Fault {
-        let what = format!("this is no Calico {} release: {} is missing", self.version, missing.join(", "));
+        let what = format!("this is no Calico {} release: it lacks {}", self.version, missing.join(", "));
         let fault = Fault::new(Exit::ReleaseInvalid, "ReleaseLayout", what);
         match looks_like {
             Some(build) if build != self.build => {
@@ -214,7 +214,20 @@ mod tests {
             "v3.33.0-0.dev",
             "v3.33.4",
         ];
-        insta::assert_snapshot!(versions.map(row).join("\n"), @"");
+        insta::assert_snapshot!(versions.map(row).join("\n"), @r"
+        v3.20.0 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=false complete=false group=false
+        v3.22.0 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=false complete=false group=false
+        v3.22.1 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=false group=false
+        v3.30.7 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=false group=false
+        v3.31.0 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=true group=false
+        v3.31.6 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=true group=false
+        v3.31.7 calico-node.exe ipam=cni/calico-ipam.exe cni=1.0.0 dsr=true complete=true group=false
+        v3.32.0-rc1 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=true group=true
+        v3.32.1 calico-node.exe ipam=cni/calico-ipam.exe cni=0.3.1 dsr=true complete=true group=true
+        v3.32.2 calico-node.exe ipam=cni/calico-ipam.exe cni=1.0.0 dsr=true complete=true group=true
+        v3.33.0-0.dev calico.exe ipam=cni/calico.exe cni=1.0.0 dsr=true complete=true group=true
+        v3.33.4 calico.exe ipam=cni/calico.exe cni=1.0.0 dsr=true complete=true group=true
+        ");
     }
 
     #[test]
@@ -238,7 +251,10 @@ mod tests {
         assert_eq!(missing, ["calico-node.exe", "cni/calico-ipam.exe"]);
         let fault = old.refusal(&missing, Build::guess(files.iter().copied()));
         insta::assert_snapshot!(
-            format!("{}\n{}", fault.what, fault.hint.unwrap()), @"");
+            format!("{}\n{}", fault.what, fault.hint.unwrap()), @r"
+        this is no Calico v3.32.1 release: it lacks calico-node.exe, cni/calico-ipam.exe
+        it looks like v3.33 or later; give the version that it really is
+        ");
 
         files.retain(|path| *path != "calico.exe");
         assert_eq!(Build::guess(files.iter().copied()), None);

@@ -114,14 +114,31 @@ mod tests {
             format!("{}\n  {}\n", backend.name(), services.chain(rules).collect::<Vec<_>>().join("\n  "))
         };
         let rows = [Backend::Vxlan, Backend::WindowsBgp, Backend::None].map(row).concat();
-        insta::assert_snapshot!(rows, @"");
+        insta::assert_snapshot!(rows, @r#"
+        vxlan
+          CalicoNode after []
+          CalicoFelix after ["CalicoNode"]
+          Overlay Traffic 4789 UDP: UDP 4789
+          kubectl exec 10250: TCP 10250
+        windows-bgp
+          CalicoNode after []
+          CalicoFelix after ["CalicoNode"]
+          CalicoConfd after ["CalicoNode"]
+          kubectl exec 10250: TCP 10250
+        none
+          CalicoNode after []
+          CalicoFelix after ["CalicoNode"]
+        "#);
     }
 
     #[test]
     fn our_services_carry_our_mark_and_others_do_not() {
         let (_, mut felix) = services(&settings("v3.30.3")).remove(1);
         assert!(is_ours(&felix));
-        insta::assert_snapshot!(format!("{}\n{}", felix.description, felix.image_path), @"");
+        insta::assert_snapshot!(format!("{}\n{}", felix.description, felix.image_path), @r#"
+        Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes. [managed by calicoctl-win]
+        "C:\Program Files\calicoctl-win\calicoctl-win.exe" service run felix
+        "#);
         felix.description = felix.description.replace(MARK, "");
         assert!(!is_ours(&felix));
     }

@@ -324,7 +324,31 @@ mod tests {
 
     #[test]
     fn a_vxlan_node_wants_all_of_this() {
-        insta::assert_snapshot!(list(&wanted(&settings("v3.30.3"))), @"");
+        insta::assert_snapshot!(list(&wanted(&settings("v3.30.3"))), @r"
+        folder C:\Program Files\calicoctl-win
+        folder C:\Program Files\containerd
+        folder C:\Program Files\containerd\cni
+        folder C:\Program Files\containerd\cni\bin
+        folder C:\Program Files\containerd\cni\conf
+        release C:\CalicoWindows
+        file C:\CalicoWindows\calico-kube-config (administrators)
+        file C:\CalicoWindows\config.ps1 (administrators)
+        file C:\CalicoWindows\nodename
+        file C:\Program Files\calicoctl-win\calicoctl-win.exe
+        file C:\Program Files\containerd\cni\bin\calico-ipam.exe
+        file C:\Program Files\containerd\cni\bin\calico.exe
+        file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\Software\Tigera\Calico\InstalledBy
+        firewall Overlay Traffic 4789 UDP
+        firewall kubectl exec 10250
+        service CalicoFelix
+        service CalicoNode
+        hns-network Calico Overlay vsid=Some(4096) adapter=None
+        hns-network External Overlay vsid=Some(9999) adapter=None
+        file C:\Program Files\containerd\cni\conf\10-calico.conf
+        running CalicoFelix
+        running CalicoNode
+        ");
     }
 
     #[test]
@@ -332,7 +356,21 @@ mod tests {
         let mut settings = settings("v3.33.0");
         settings.network.backend = Backend::None;
         settings.platform.static_rules = true;
-        insta::assert_snapshot!(list(&wanted(&settings)), @"");
+        insta::assert_snapshot!(list(&wanted(&settings)), @r"
+        folder C:\Program Files\calicoctl-win
+        release C:\CalicoWindows
+        file C:\CalicoWindows\calico-kube-config (administrators)
+        file C:\CalicoWindows\config.ps1 (administrators)
+        file C:\CalicoWindows\nodename
+        file C:\CalicoWindows\static-rules.json
+        file C:\Program Files\calicoctl-win\calicoctl-win.exe
+        file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\Software\Tigera\Calico\InstalledBy
+        service CalicoFelix
+        service CalicoNode
+        running CalicoFelix
+        running CalicoNode
+        ");
     }
 
     #[test]
@@ -360,6 +398,22 @@ mod tests {
         let list = list(&wanted(&settings));
         assert!(list.contains("Calico Overlay vsid=Some(5000) adapter=None"), "{list}");
         assert!(list.contains("External Overlay vsid=Some(9999) adapter=Some(\"Ethernet 2\")"), "{list}");
+    }
+
+    #[test]
+    fn a_new_vni_changes_the_network_and_what_names_it() {
+        let old = settings("v3.30.3");
+        let mut new = old.clone();
+        new.network.vni = 5000.try_into().unwrap();
+        let (old, new) = (wanted(&old).target.world, wanted(&new).target.world);
+        let changed: Vec<String> =
+            new.iter().filter(|(id, state)| old.get(id) != Some(state)).map(|(id, _)| id.to_string()).collect();
+        insta::assert_snapshot!(changed.join("\n"), @r"
+        file C:\CalicoWindows\config.ps1
+        file C:\ProgramData\calicoctl-win\services.json
+        hns-network Calico
+        file C:\Program Files\containerd\cni\conf\10-calico.conf
+        ");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The CNI configuration: what the container runtime hands to Calico's plugin for every pod.
 //!
 //! It is a typed document, filled from `templates/cni.conf.json`, so a quote or backslash in a
-//! value cannot break it, and the same type reads the file that stands on a node.
-
-use std::collections::BTreeMap;
+//! value cannot break it.
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+mod conf;
+
+pub use conf::{CniConf, Dns, EndpointPolicy, IpamConf, Kubernetes, Policy};
 
 use super::components::{api_group, datastore_type};
 use super::layout::Layout;
@@ -17,7 +18,7 @@ use crate::fault::{Exit, Fault};
 use crate::settings::{Backend, Datastore, Ipam, Settings};
 use crate::values::WinPath;
 
-const TEMPLATE: &str = include_str!("../../templates/cni.conf.json");
+const TEMPLATE: &str = include_str!("../../../templates/cni.conf.json");
 
 /// What other parts of the installation rely on, and the setting that changes it, if one does.
 const FIXED: [(&str, Option<&str>); 5] = [
@@ -27,169 +28,6 @@ const FIXED: [(&str, Option<&str>); 5] = [
     ("vxlan_vni", Some("calicoNetwork.vxlan.vxlanVNI")),
     ("datastore_type", Some("datastore.type")),
 ];
-
-/// A network configuration of Calico's CNI plugin. Keys are the plugin's own; those of a file on
-/// a node that we do not know are kept in `rest`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct CniConf {
-    /// Also the HNS network's name when there is a single one.
-    pub name: String,
-    pub windows_use_single_network: bool,
-    #[serde(rename = "cniVersion")]
-    pub cni_version: String,
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `vxlan`, or empty for windows-bgp.
-    pub mode: String,
-    pub vxlan_mac_prefix: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vxlan_vni: Option<u32>,
-    pub policy: Policy,
-    pub log_level: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_file_path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_file_max_size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_file_max_age: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_file_max_count: Option<u64>,
-    #[serde(rename = "windows_loopback_DSR", skip_serializing_if = "Option::is_none")]
-    pub windows_loopback_dsr: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows_pod_deletion_timestamp_timeout: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows_disable_default_deny_all_policy: Option<bool>,
-    /// With `dns`, what kubelet says of a pod's DNS wins over `DNS` below.
-    pub capabilities: BTreeMap<String, bool>,
-    #[serde(rename = "DNS")]
-    pub dns: Dns,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mtu: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodename: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodename_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodename_file_optional: Option<bool>,
-    pub datastore_type: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub etcd_endpoints: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub etcd_key_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub etcd_cert_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub etcd_ca_cert_file: Option<String>,
-    /// As `crd.projectcalico.org/v1`; from v3.32 on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calico_api_group: Option<String>,
-    pub kubernetes: Kubernetes,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipam_lock_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub qps: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub feature_control: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<String>>,
-    pub ipam: IpamConf,
-    /// HNS endpoint policies, in HNS's own words.
-    pub policies: Vec<EndpointPolicy>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Policy {
-    #[serde(rename = "type")]
-    pub kind: String,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Dns {
-    #[serde(rename = "Nameservers")]
-    pub nameservers: Vec<String>,
-    #[serde(rename = "Search")]
-    pub search: Vec<String>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Kubernetes {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<String>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct IpamConf {
-    /// `calico-ipam` or `host-local`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `usePodCidr`; only host-local reads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subnet: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub assign_ipv4: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub assign_ipv6: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipv4_pools: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ipv6_pools: Option<Vec<String>>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EndpointPolicy {
-    #[serde(rename = "Name")]
-    pub name: String,
-    #[serde(rename = "Value")]
-    pub value: Map<String, Value>,
-    #[serde(flatten)]
-    pub rest: Map<String, Value>,
-}
-
-impl CniConf {
-    /// Reads a CNI configuration of Calico's, ours or another's. Keys we do not know are kept.
-    ///
-    /// # Errors
-    /// When it is no JSON object, or a key has a value of the wrong type.
-    pub fn parse(text: &str) -> Result<Self> {
-        serde_json::from_str(text.trim_start_matches('\u{feff}')).context("parse the CNI configuration")
-    }
-
-    /// The keys that the plugin would not know, as `ipam.typ`.
-    pub fn unknown_keys(&self) -> Vec<String> {
-        let parts = [
-            ("", &self.rest),
-            ("policy.", &self.policy.rest),
-            ("DNS.", &self.dns.rest),
-            ("kubernetes.", &self.kubernetes.rest),
-            ("ipam.", &self.ipam.rest),
-        ];
-        let policies = self.policies.iter().map(|policy| ("policies[].", &policy.rest));
-        parts
-            .into_iter()
-            .chain(policies)
-            .flat_map(|(prefix, rest)| rest.keys().map(move |key| format!("{prefix}{key}")))
-            .collect()
-    }
-}
 
 /// The CNI configuration that the settings ask for, with `cni.overrides` merged over it.
 /// `kubeconfig` is where the node's own kubeconfig lies, if there is one.
@@ -267,7 +105,9 @@ fn overridden(conf: CniConf, overrides: &Value) -> Result<CniConf> {
     merge(&mut after, overrides);
     for (key, setting) in FIXED {
         if before.get(key) != after.get(key) {
-            let fault = refuse(format!("cniConfigOverrides cannot change `{key}`, on which the HNS network depends"));
+            let fault = refuse(format!(
+                "cniConfigOverrides cannot change `{key}`, which other parts of the installation rely on"
+            ));
             return Err(match setting {
                 Some(setting) => fault.hint(format!("set {setting} instead")),
                 None => fault.hint(format!("remove `{key}` from cniConfigOverrides")),
@@ -359,8 +199,13 @@ mod tests {
     fn b22_every_service_cidr_has_an_exception_and_a_route() {
         let mut settings = settings("v3.30.3");
         settings.kubernetes.service_cidrs = vec!["10.96.0.0/12".parse().unwrap(), "172.30.0.0/16".parse().unwrap()];
-        let policies = serde_json::to_string(&rendered(&settings).policies).unwrap();
-        insta::assert_snapshot!(policies, @"");
+        let conf = rendered(&settings);
+        let lines = conf.policies.iter().map(|p| serde_json::to_string(&p.value).unwrap() + "\n");
+        insta::assert_snapshot!(lines.collect::<String>(), @r#"
+        {"ExceptionList":["10.96.0.0/12","172.30.0.0/16"],"Type":"OutBoundNAT"}
+        {"DestinationPrefix":"10.96.0.0/12","NeedEncap":true,"Type":"SDNROUTE"}
+        {"DestinationPrefix":"172.30.0.0/16","NeedEncap":true,"Type":"SDNROUTE"}
+        "#);
     }
 
     #[test]
@@ -415,14 +260,13 @@ mod tests {
             json!({ "ipam": null }),
         ]
         .map(refused);
-        insta::assert_snapshot!(refusals.join("\n"), @"");
-    }
-
-    #[test]
-    fn another_products_file_is_read_and_its_own_keys_are_kept() {
-        let conf = CniConf::parse("\u{feff}{\"name\":\"Calico\",\"type\":\"calico\",\"vendor\":{\"x\":1}}").unwrap();
-        assert_eq!((conf.name.as_str(), conf.vxlan_vni), ("Calico", None));
-        assert_eq!(conf.unknown_keys(), ["vendor"]);
-        assert!(CniConf::parse("[]").is_err());
+        insta::assert_snapshot!(refusals.join("\n"), @r#"
+        cniConfigOverrides must be a mapping of CNI keys to values ()
+        cniConfigOverrides cannot change `vxlan_vni`, which other parts of the installation rely on (set calicoNetwork.vxlan.vxlanVNI instead)
+        cniConfigOverrides cannot change `name`, which other parts of the installation rely on (remove `name` from cniConfigOverrides)
+        cniConfigOverrides make a CNI configuration that is not valid: invalid type: string "big", expected u32 ()
+        cniConfigOverrides has `ipam.typ`, which Calico's CNI plugin does not know (check the spelling; keys are case-sensitive)
+        cniConfigOverrides remove `ipam.type`, which must be there ()
+        "#);
     }
 }
