@@ -1,3 +1,8 @@
 //! What the user sees: events on their way to text, bars or NDJSON, and the final documents.
 
+pub mod document;
 pub mod event;
+pub mod log;
+pub mod ndjson;
+pub mod reporter;
+pub mod text;
