@@ -83,6 +83,11 @@ impl Reporter {
         reporter
     }
 
+    /// The run that all of this belongs to.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
     pub const fn format(&self) -> Format {
         self.style.format
     }
