@@ -1,5 +1,6 @@
 //! What is to be done: from settings to a wanted world, and from there to ordered steps. Pure.
 
+pub mod desired;
 pub mod diff;
 pub mod item;
 pub mod order;
