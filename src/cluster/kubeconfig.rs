@@ -31,7 +31,7 @@ pub(super) struct Access {
 ///
 /// # Errors
 /// Fault `KubeconfigMissing` when no file is named, or it cannot be read.
-pub fn read(file: Option<&Path>) -> Result<String> {
+pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
     let missing = |what: String| {
         Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what).hint(
             "give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; \
@@ -41,35 +41,36 @@ pub fn read(file: Option<&Path>) -> Result<String> {
     let Some(file) = file else {
         return Err(missing("no kubeconfig is given, so the cluster cannot be asked".into()).into());
     };
-    std::fs::read_to_string(file).map_err(|cause| {
+    let text = std::fs::read_to_string(file).map_err(|cause| {
         let what = format!("cannot read the kubeconfig {}", file.display());
         Error::new(cause).context(missing(what))
-    })
+    })?;
+    Ok((file, text))
 }
 
-/// Takes one context out of a kubeconfig.
-pub(super) async fn choose(text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(base_dir, &error))?;
+/// Takes one context out of a kubeconfig. `origin` is what errors call it.
+pub(super) async fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(origin, &error))?;
     resolve_files(&mut kubeconfig, base_dir);
 
     let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default().to_owned();
     let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
     if !contexts.contains(&wanted.as_str()) {
-        return Err(no_such_context(&wanted, &contexts).into());
+        return Err(no_such_context(origin, &wanted, &contexts).into());
     }
     let chosen = kubeconfig.contexts.iter().find(|c| c.name == wanted).and_then(|c| c.context.clone());
-    let chosen = chosen.ok_or_else(|| broken(format!("context `{wanted}` of the kubeconfig is empty")))?;
+    let chosen = chosen.ok_or_else(|| broken(format!("context `{wanted}` of {origin} is empty")))?;
     // kube would go on without a user and let the server wonder about `system:anonymous`.
     if let Some(user) = chosen.user.as_deref().filter(|u| !u.is_empty())
         && !kubeconfig.auth_infos.iter().any(|u| u.name == user)
     {
-        let what = format!("context `{wanted}` of the kubeconfig names the user `{user}`, whom it does not define");
+        let what = format!("context `{wanted}` of {origin} names the user `{user}`, whom it does not define");
         return Err(broken(what).into());
     }
     let cluster = kubeconfig.clusters.iter().find(|c| c.name == chosen.cluster).and_then(|c| c.cluster.clone());
     let Some(cluster) = cluster else {
         let name = &chosen.cluster;
-        let what = format!("context `{wanted}` of the kubeconfig names the cluster `{name}`, which it does not define");
+        let what = format!("context `{wanted}` of {origin} names the cluster `{name}`, which it does not define");
         return Err(broken(what).into());
     };
     let ca_pem = ca_of(&cluster)?;
@@ -78,7 +79,7 @@ pub(super) async fn choose(text: &str, base_dir: &Path, context: Option<&str>) -
     let options = KubeConfigOptions { context: Some(wanted), ..KubeConfigOptions::default() };
     let has_own_proxy = cluster.proxy_url.as_deref().is_some_and(|p| !p.is_empty());
     let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| invalid(base_dir, &error))?;
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| invalid(origin, &error))?;
     if !has_own_proxy && !environment_wants_proxy(&config.cluster_url) {
         config.proxy_url = None;
     }
@@ -202,10 +203,10 @@ fn environment_wants_proxy(server: &http::Uri) -> bool {
     !local && hyper_util::client::proxy::matcher::Matcher::from_env().intercept(server).is_some()
 }
 
-fn no_such_context(wanted: &str, contexts: &[&str]) -> Fault {
+fn no_such_context(origin: &str, wanted: &str, contexts: &[&str]) -> Fault {
     let what = match wanted {
-        "" => "the kubeconfig has no current-context".to_owned(),
-        name => format!("the kubeconfig has no context `{name}`"),
+        "" => format!("{origin} has no current-context"),
+        name => format!("{origin} has no context `{name}`"),
     };
     let hint = match contexts {
         [] => "it has no contexts at all: is it the right file?".to_owned(),
@@ -219,20 +220,13 @@ fn broken(what: String) -> Fault {
         .hint("compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster")
 }
 
-fn invalid(base_dir: &Path, error: &KubeconfigError) -> Error {
+fn invalid(origin: &str, error: &KubeconfigError) -> Error {
     let what = match error {
         KubeconfigError::Parse(parse) => match parse.location() {
-            Some(at) => {
-                format!(
-                    "the kubeconfig in {} is not valid YAML: line {}, column {}",
-                    base_dir.display(),
-                    at.line(),
-                    at.column()
-                )
-            }
-            None => format!("the kubeconfig in {} is not valid YAML", base_dir.display()),
+            Some(at) => format!("{origin} is not valid YAML: line {}, column {}", at.line(), at.column()),
+            None => format!("{origin} is not valid YAML"),
         },
-        _ => format!("the kubeconfig in {} is not usable", base_dir.display()),
+        _ => format!("{origin} is not usable"),
     };
     anyhow!("{}", without_values(&error.to_string())).context(broken(what))
 }

@@ -5,8 +5,11 @@
 //! mean that the API server said so itself.
 
 mod api;
+mod credentials;
 mod errors;
+mod facts;
 mod kubeconfig;
+mod node;
 #[cfg(test)]
 mod testing;
 
@@ -21,13 +24,18 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 pub use self::api::{path, query};
-pub use self::kubeconfig::read as read_kubeconfig;
+pub use self::credentials::{Issued, NodeCredentials, TOKEN_SECRET};
+pub use self::facts::FactsOptions;
 
 use self::api::Api;
+use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
 
 /// Who we say we are: in `User-Agent`, and as field manager of everything we write.
 pub const FIELD_MANAGER: &str = "calicoctl-win";
+
+/// The service account whose rights Calico's components on a node have.
+pub const SERVICE_ACCOUNT: &str = "calico-node";
 
 /// How patient the client is.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +62,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Reads a kubeconfig file and makes a client of its chosen context, as [`Cluster::connect`]
+    /// does; errors name the file.
+    ///
+    /// # Errors
+    /// Fault `KubeconfigMissing` without a file, and when it cannot be read.
+    pub fn open(kubeconfig: Option<&Path>, context: Option<&str>, options: &Options) -> Result<Self> {
+        let (file, text) = kubeconfig::read(kubeconfig)?;
+        let origin = format!("the kubeconfig {}", file.display());
+        let base_dir = file.parent().unwrap_or(Path::new(""));
+        Self::build(&origin, &text, base_dir, context, None, options)
+    }
+
     /// Reads a kubeconfig and makes a client of its chosen context. Nothing is sent yet, but an
     /// exec plugin for the user's credentials runs here.
     ///
@@ -70,12 +90,23 @@ impl Cluster {
         dial: Option<SocketAddr>,
         options: &Options,
     ) -> Result<Self> {
+        Self::build("the kubeconfig", kubeconfig, base_dir, context, dial, options)
+    }
+
+    fn build(
+        origin: &str,
+        kubeconfig: &str,
+        base_dir: &Path,
+        context: Option<&str>,
+        dial: Option<SocketAddr>,
+        options: &Options,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .context("start the cluster client")?;
-        let access = runtime.block_on(kubeconfig::choose(kubeconfig, base_dir, context))?;
+        let access = runtime.block_on(kubeconfig::choose(origin, kubeconfig, base_dir, context))?;
         let ca_pem = access.ca_pem.clone();
         let api = Arc::new(Api::new(access, dial, options, runtime.handle())?);
         Ok(Self { api, ca_pem, dial, options: *options, runtime })
@@ -124,6 +155,15 @@ impl Cluster {
     pub fn take_events(&self) -> Vec<Event> {
         self.api.take_events()
     }
+}
+
+/// What Windows nodes need is not there; `place` is one namespace, or several it was looked for in.
+fn missing_account(place: &str) -> Fault {
+    let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {place}");
+    Fault::new(Exit::ClusterUnreachable, "ServiceAccountMissing", what).hint(
+        "install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); \
+         if it lives in another namespace, name it: kubernetes.calicoNamespace in the config",
+    )
 }
 
 #[cfg(test)]
