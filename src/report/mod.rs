@@ -1,3 +1,4 @@
 //! What the user sees: events on their way to text, bars or NDJSON, and the final documents.
 
 pub mod event;
+pub mod explain;

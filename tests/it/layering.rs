@@ -30,7 +30,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
     ("report", &["plan", "preflight", "facts"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
-    ("cli", &["agent", "apply", "calico", "cluster", "config", "facts", "node", "plan", "preflight", "release", "report", "sandbox", "settings"]),
+    (
+        "cli",
+        &[
+            "agent",
+            "apply",
+            "calico",
+            "cluster",
+            "config",
+            "facts",
+            "node",
+            "plan",
+            "preflight",
+            "release",
+            "report",
+            "sandbox",
+            "settings",
+        ],
+    ),
 ];
 
 /// What a pure room may not name, as paths.
@@ -61,7 +78,8 @@ const IMPURE_PATHS: [&str; 20] = [
 const IMPURE_WORDS: &str = r"\b(SystemTime|Instant|Timestamp::now|Zoned::now|fs::(read|write|File|create_dir\w*|remove_\w+|rename)|env::var\w*|Command::new|windows(_sys|_registry|_service)?::)";
 
 /// Programs that we do the work of ourselves.
-const SHELLS: &str = r#"(?i)Command::new\(\s*r?#*"(?:[^"]*[\\/])?(powershell|pwsh|netsh|sc|dism|icacls|nssm|reg|route|cmd)(\.exe)?""#;
+const SHELLS: &str =
+    r#"(?i)Command::new\(\s*r?#*"(?:[^"]*[\\/])?(powershell|pwsh|netsh|sc|dism|icacls|nssm|reg|route|cmd)(\.exe)?""#;
 
 /// The only places where `unsafe` may stand.
 const UNSAFE_ROOMS: [&str; 2] = ["src/node/windows", "src/agent/os"];
@@ -77,8 +95,7 @@ fn the_rooms_keep_to_the_arrows_and_the_pure_ones_stay_pure() {
 #[test]
 fn every_room_has_its_arrows() {
     let map = read("src/lib.rs");
-    let rooms: Vec<&str> =
-        map.lines().filter_map(|l| l.trim().strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let rooms: Vec<&str> = map.lines().filter_map(|l| l.trim().strip_prefix("pub mod ")?.strip_suffix(';')).collect();
     for room in &rooms {
         assert!(ARROWS.iter().any(|(name, _)| name == room), "`{room}` is new: say in ARROWS what it may use");
     }
