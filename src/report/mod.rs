@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod event;
+pub mod explain;
 pub mod log;
 pub mod ndjson;
 pub mod reporter;
