@@ -1,1 +1,5 @@
-fn main() {}
+//! Parse, run, report, exit number.
+
+fn main() {
+    std::process::exit(calicoctl_win::cli::main(std::env::args_os()));
+}

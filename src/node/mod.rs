@@ -1,5 +1,9 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod files;
+pub mod sandbox;
+pub mod win32;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,0 +1,162 @@
+//! Files as both nodes have them, with [`std::fs`] alone: digests, replacing in one step, and
+//! release trees swapped as a whole.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::plan::item::{Manifest, Tree};
+use crate::values::Sha256;
+
+/// The digest of a file's bytes, read in pieces.
+pub fn digest(path: &Path) -> io::Result<Sha256> {
+    use sha2::Digest;
+    let mut file = File::open(path)?;
+    let mut hasher = sha2::Sha256::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(Sha256::from_digest(hasher.finalize().as_slice())),
+            n => hasher.update(&piece[..n]),
+        }
+    }
+}
+
+/// A name beside a file for what is to replace it. Always the same, so that what a crash left is
+/// overwritten by the next try.
+pub fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{name}.calicoctl-win-new"))
+}
+
+/// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At
+/// no time is the file half there; a failure takes the new one away.
+pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let new = beside(path);
+    let placed = fill(&new)
+        .and_then(|()| File::options().write(true).open(&new)?.sync_all())
+        .and_then(|()| fs::rename(&new, path));
+    if placed.is_err() {
+        // The error that counts is the first one.
+        drop(fs::remove_file(&new));
+    }
+    placed
+}
+
+/// Adds a line to a file and flushes it to the disk.
+pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
+    let mut file = File::options().append(true).create(true).open(path)?;
+    file.write_all(line)?;
+    file.sync_data()
+}
+
+/// What a folder that is swapped as a whole is now; none when there is none.
+///
+/// # Errors
+/// When the folder or its manifest cannot be read.
+pub fn read_tree(dir: &Path) -> Result<Option<Tree>> {
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    let path = dir.join(Manifest::FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(Tree::Foreign)),
+        Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+    };
+    // A manifest that is none says nothing about the folder: it is not ours to judge.
+    let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else {
+        return Ok(Some(Tree::Foreign));
+    };
+    let written = fs::metadata(&path).and_then(|m| m.modified()).ok();
+    let mut drifted = Vec::new();
+    for (name, wanted) in &manifest.files {
+        let file = dir.join(name);
+        let same = match fs::symlink_metadata(&file) {
+            Ok(meta) if meta.is_file() && meta.len() == wanted.size => {
+                // The manifest is written last: what is newer may have been changed since.
+                let untouched = meta.modified().ok().is_some_and(|at| Some(at) <= written);
+                untouched || digest(&file).with_context(|| format!("read {}", file.display()))? == wanted.sha256
+            }
+            Ok(_) => false,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+            Err(e) => return Err(e).with_context(|| format!("look at {}", file.display())),
+        };
+        if !same {
+            drifted.push(name.clone());
+        }
+    }
+    let of = manifest.digest();
+    Ok(Some(if drifted.is_empty() { Tree::Release(of) } else { Tree::Drifted { of, files: drifted } }))
+}
+
+/// Puts `wanted` at `target` and what was there into `trees`, by two renames. Whatever moment the
+/// process ends at, the same call made again gets there.
+///
+/// # Errors
+/// When `trees` does not hold `wanted`, or holds another folder that is not ours already.
+pub fn swap_tree(target: &Path, trees: &Path, wanted: Option<&Tree>) -> Result<()> {
+    let present = read_tree(target)?;
+    if present.as_ref() == wanted {
+        return Ok(());
+    }
+    // Look for what is wanted before anything moves.
+    let source = wanted.map(|tree| find_tree(trees, tree)).transpose()?;
+    fs::create_dir_all(trees).with_context(|| format!("create {}", trees.display()))?;
+    if let Some(tree) = &present {
+        let kept = shelf(trees, tree)?;
+        fs::rename(target, &kept).with_context(|| format!("move {} to {}", target.display(), kept.display()))?;
+    }
+    if let Some(source) = source {
+        fs::rename(&source, target).with_context(|| format!("move {} to {}", source.display(), target.display()))?;
+    }
+    Ok(())
+}
+
+fn shelf_name(tree: &Tree) -> String {
+    match tree {
+        Tree::Release(digest) => digest.to_string(),
+        Tree::Drifted { of, .. } => format!("drifted-{of}"),
+        Tree::Foreign => "foreign".into(),
+    }
+}
+
+/// Where a wanted tree stands in the store.
+fn find_tree(trees: &Path, wanted: &Tree) -> Result<PathBuf> {
+    let name = shelf_name(wanted);
+    for place in places(trees, &name) {
+        match read_tree(&place)? {
+            Some(tree) if tree == *wanted => return Ok(place),
+            Some(tree) => anyhow::bail!("{} in the store was changed: it is {tree:?}", place.display()),
+            None => break,
+        }
+    }
+    anyhow::bail!("the store has no tree {name}: {} is not there", trees.join(&name).display())
+}
+
+/// Where a tree that makes room is kept: its name must be free.
+fn shelf(trees: &Path, tree: &Tree) -> Result<PathBuf> {
+    let name = shelf_name(tree);
+    let place = trees.join(&name);
+    match tree {
+        // The same release twice; the one that stands was just found whole.
+        Tree::Release(_) if place.exists() => {
+            fs::remove_dir_all(&place).with_context(|| format!("remove {}", place.display()))?;
+            Ok(place)
+        }
+        Tree::Release(_) => Ok(place),
+        Tree::Foreign if place.exists() => anyhow::bail!(
+            "{} already keeps a folder that was there before us; move one of the two away",
+            place.display()
+        ),
+        Tree::Foreign => Ok(place),
+        Tree::Drifted { .. } => Ok(places(trees, &name).find(|place| !place.exists()).unwrap_or(place)),
+    }
+}
+
+/// `name`, `name-2`, `name-3`, …: drifted trees may be more than one.
+fn places(trees: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    std::iter::once(trees.join(name)).chain((2..1000).map(move |n| trees.join(format!("{name}-{n}"))))
+}

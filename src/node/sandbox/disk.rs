@@ -1,0 +1,245 @@
+//! The disk of a sandbox node: `DIR/C/…`. Names are found without case; nothing leads out.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::node::win32::{self, refused};
+use crate::node::{STORE_DIR, files};
+use crate::plan::item::{Access, State, Tree};
+use crate::values::{Sha256, WinPath};
+
+use super::model::Model;
+
+/// Where a path of the node lies in the folder `root`. Existing names are taken as they are
+/// written there, others as they are asked for.
+///
+/// # Errors
+/// When the path climbs (`..`) or goes through a symbolic link, which could lead out of the folder.
+pub fn locate(root: &Path, path: &WinPath) -> Result<PathBuf> {
+    let drive = path.as_str().chars().next().unwrap_or('C').to_ascii_uppercase();
+    let mut place = root.join(drive.to_string());
+    for part in path.parts() {
+        if part == ".." || part == "." || part.contains('/') {
+            bail!("{path} leads out of the sandbox");
+        }
+        place = entry(&place, part).with_context(|| format!("look up {path}"))?;
+        if place.is_symlink() {
+            bail!("{path} goes through the symbolic link {}, which a sandbox does not follow", place.display());
+        }
+    }
+    Ok(place)
+}
+
+/// One name in a folder, found without case.
+fn entry(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let exact = folder.join(name);
+    if exact.symlink_metadata().is_ok() {
+        return Ok(exact);
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(exact),
+        Err(e) => return Err(e),
+    };
+    let wanted = name.to_lowercase();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|own| own.to_lowercase() == wanted) {
+            return Ok(entry.path());
+        }
+    }
+    Ok(exact)
+}
+
+/// The disk together with who holds files on it open.
+pub struct Disk<'a> {
+    pub root: &'a Path,
+    pub model: &'a Model,
+}
+
+impl Disk<'_> {
+    pub fn get_dir(&self, path: &WinPath) -> Result<Option<State>> {
+        let place = locate(self.root, path)?;
+        Ok(place.is_dir().then(|| State::Dir { access: access(&place) }))
+    }
+
+    pub fn get_file(&self, path: &WinPath) -> Result<Option<State>> {
+        let place = locate(self.root, path)?;
+        if !place.is_file() {
+            return Ok(None);
+        }
+        let sha256 = files::digest(&place).with_context(|| format!("read {path}"))?;
+        Ok(Some(State::File { sha256, access: access(&place) }))
+    }
+
+    pub fn get_tree(&self, path: &WinPath) -> Result<Option<State>> {
+        Ok(files::read_tree(&locate(self.root, path)?)?.map(State::Tree))
+    }
+
+    pub fn put_dir(&self, path: &WinPath, wanted: Option<Access>) -> Result<()> {
+        let place = locate(self.root, path)?;
+        match wanted {
+            Some(wanted) => {
+                self.parent_is_there(path, &place)?;
+                if place.is_file() {
+                    return Err(refused(win32::ALREADY_EXISTS, format!("create folder {path}")).into());
+                }
+                if !place.is_dir() {
+                    fs::create_dir(&place).with_context(|| format!("create folder {path}"))?;
+                }
+                if access(&place) != wanted {
+                    restrict(&place, wanted, 0o700, 0o755).with_context(|| format!("set access of {path}"))?;
+                }
+                Ok(())
+            }
+            None => {
+                self.not_held(path, "remove folder")?;
+                match fs::remove_dir(&place) {
+                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                        Err(refused(win32::DIR_NOT_EMPTY, format!("remove folder {path}")).into())
+                    }
+                    other => gone(other).with_context(|| format!("remove folder {path}")),
+                }
+            }
+        }
+    }
+
+    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<()> {
+        let place = locate(self.root, path)?;
+        self.not_held(path, if wanted.is_some() { "replace" } else { "delete" })?;
+        if place.is_dir() {
+            return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
+        }
+        let Some((sha256, wanted)) = wanted else {
+            return gone(fs::remove_file(&place)).with_context(|| format!("delete {path}"));
+        };
+        let blob_path = WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str());
+        let blob = locate(self.root, &blob_path)?;
+        if !blob.is_file() {
+            return Err(refused(win32::FILE_NOT_FOUND, format!("read {blob_path}, which is to become {path}")).into());
+        }
+        self.parent_is_there(path, &place)?;
+        // A copy and not a hard link: who edits the file must not change the store. It brings the
+        // mode of an original along.
+        files::replace(&place, |new| {
+            gone(fs::remove_file(new))?;
+            fs::copy(&blob, new)?;
+            if access(new) == wanted { Ok(()) } else { restrict(new, wanted, 0o600, 0o644) }
+        })
+        .with_context(|| format!("write {path}"))
+    }
+
+    pub fn put_tree(&self, path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
+        let place = locate(self.root, path)?;
+        self.parent_is_there(path, &place)?;
+        if files::read_tree(&place)?.as_ref() == wanted {
+            return Ok(());
+        }
+        if let Some((file, by)) = self.model.locks().find(|(file, _)| file.is_below(path)) {
+            return Err(refused(win32::ACCESS_DENIED, format!("move {path}: {file} is in use by {by}")).into());
+        }
+        files::swap_tree(&place, &locate(self.root, &WinPath::known(STORE_DIR).join("trees"))?, wanted)
+            .with_context(|| format!("swap {path}"))
+    }
+
+    /// Replaces a file of our own; folders that it needs are made for administrators alone.
+    pub fn save(&self, path: &WinPath, bytes: &[u8], wanted: Access) -> Result<()> {
+        self.not_held(path, "replace")?;
+        let place = self.own(path)?;
+        files::replace(&place, |new| {
+            gone(fs::remove_file(new))?;
+            fs::write(new, [])?;
+            if wanted == Access::Administrators {
+                restrict(new, wanted, 0o600, 0o644)?;
+            }
+            fs::write(new, bytes)
+        })
+        .with_context(|| format!("write {path}"))
+    }
+
+    /// Appends to a file of our own; folders as in [`Self::save`].
+    pub fn append(&self, path: &WinPath, bytes: &[u8]) -> Result<()> {
+        let place = self.own(path)?;
+        files::append(&place, bytes).with_context(|| format!("append to {path}"))
+    }
+
+    fn own(&self, path: &WinPath) -> Result<PathBuf> {
+        let place = locate(self.root, path)?;
+        let mut missing: Vec<&Path> = place.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
+        while let Some(folder) = missing.pop() {
+            fs::create_dir(folder)
+                .and_then(|()| restrict(folder, Access::Administrators, 0o700, 0o755))
+                .with_context(|| format!("create the folder of {path}"))?;
+        }
+        Ok(place)
+    }
+
+    fn parent_is_there(&self, path: &WinPath, place: &Path) -> Result<()> {
+        if place.parent().is_some_and(Path::is_dir) {
+            return Ok(());
+        }
+        Err(refused(win32::PATH_NOT_FOUND, format!("write {path}, whose folder is not there")).into())
+    }
+
+    fn not_held(&self, path: &WinPath, verb: &str) -> Result<()> {
+        match self.model.locks().find(|(file, _)| file == path) {
+            Some((_, by)) => {
+                Err(refused(win32::SHARING_VIOLATION, format!("{verb} {path}, which is in use by {by}")).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Gone already is as good as gone now.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Who may read a file or folder of the sandbox: its mode stands for the access list of Windows.
+#[cfg(unix)]
+fn access(place: &Path) -> Access {
+    use std::os::unix::fs::PermissionsExt;
+    match fs::metadata(place).map(|meta| meta.permissions().mode() & 0o777) {
+        Ok(0o600 | 0o700) => Access::Administrators,
+        _ => Access::Inherited,
+    }
+}
+
+#[cfg(unix)]
+fn restrict(place: &Path, wanted: Access, administrators: u32, inherited: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = match wanted {
+        Access::Administrators => administrators,
+        Access::Inherited => inherited,
+    };
+    fs::set_permissions(place, fs::Permissions::from_mode(mode))
+}
+
+/// On Windows a sandbox has no modes; a hidden attribute would be a lie, so a file stream's name
+/// stands for the restriction: `name:calicoctl-win.administrators`.
+#[cfg(not(unix))]
+fn access(place: &Path) -> Access {
+    if mark(place).is_file() { Access::Administrators } else { Access::Inherited }
+}
+
+#[cfg(not(unix))]
+fn restrict(place: &Path, wanted: Access, _administrators: u32, _inherited: u32) -> io::Result<()> {
+    match wanted {
+        Access::Administrators => fs::write(mark(place), "1"),
+        Access::Inherited => gone(fs::remove_file(mark(place))),
+    }
+}
+
+#[cfg(not(unix))]
+fn mark(place: &Path) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(":calicoctl-win.administrators");
+    PathBuf::from(name)
+}

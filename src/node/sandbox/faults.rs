@@ -1,0 +1,228 @@
+//! Faults on demand: which call, the how manieth, and what happens to it.
+
+use std::cell::Cell;
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::fault::{Exit, Fault as Failure};
+use crate::plan::item::Id;
+
+/// The variable that users set, with faults separated by `;`.
+pub const VARIABLE: &str = "CALICO_WIN_SANDBOX_FAULT";
+
+/// Everything that can be asked to fail in the sandbox.
+#[derive(Debug, Default)]
+pub struct SandboxFaults {
+    pub node: Vec<Fault>,
+    /// For the embedded cluster, without the word `api`.
+    pub api: Vec<String>,
+    /// For the embedded release server, without the word `release`.
+    pub release: Vec<String>,
+}
+
+impl SandboxFaults {
+    /// Reads `CALL ID-GLOB[#N]=ACTION`, several separated by `;`.
+    ///
+    /// # Errors
+    /// USAGE, naming the part that is not right and what would be.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut faults = Self::default();
+        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.split_once(' ') {
+                Some(("api", rest)) => faults.api.push(rest.trim().to_owned()),
+                Some(("release", rest)) => faults.release.push(rest.trim().to_owned()),
+                _ => faults.node.push(Fault::parse(part)?),
+            }
+        }
+        Ok(faults)
+    }
+}
+
+/// A call on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Facts,
+    Get,
+    List,
+    Put,
+    Save,
+    Append,
+}
+
+impl Call {
+    const ALL: [(&'static str, Self); 6] = [
+        ("facts", Self::Facts),
+        ("get", Self::Get),
+        ("list", Self::List),
+        ("put", Self::Put),
+        ("save", Self::Save),
+        ("append", Self::Append),
+    ];
+
+    /// Whether it changes the node.
+    pub const fn touches(self) -> bool {
+        matches!(self, Self::Put | Self::Save | Self::Append)
+    }
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// An error, and nothing was done.
+    Fail,
+    /// It was done, and an error all the same.
+    FailAfter,
+    DiskFull,
+    InUse,
+    /// A service does not stop in time.
+    SlowStop,
+    /// A service's process ends right after its start.
+    Dies,
+    /// The call does not come back.
+    Hang,
+    ExitBefore,
+    ExitAfter,
+    /// Half of the line is written, then the process ends.
+    Torn,
+}
+
+impl Action {
+    const ALL: [(&'static str, Self); 10] = [
+        ("fail", Self::Fail),
+        ("fail-after", Self::FailAfter),
+        ("disk-full", Self::DiskFull),
+        ("in-use", Self::InUse),
+        ("slow-stop", Self::SlowStop),
+        ("dies", Self::Dies),
+        ("hang", Self::Hang),
+        ("exit-before", Self::ExitBefore),
+        ("exit-after", Self::ExitAfter),
+        ("torn", Self::Torn),
+    ];
+
+    /// Whether it means something for a call.
+    fn fits(self, call: Option<Call>, glob: &str) -> bool {
+        let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
+        match self {
+            Self::Fail | Self::Hang | Self::ExitBefore | Self::ExitAfter => true,
+            Self::FailAfter | Self::DiskFull | Self::InUse => call.is_none_or(Call::touches),
+            Self::SlowStop | Self::Dies => call.is_none_or(|call| call == Call::Put) && running,
+            Self::Torn => call == Some(Call::Append),
+        }
+    }
+}
+
+/// One fault: it strikes the calls it matches, or only the n-th of them in this process.
+#[derive(Debug)]
+pub struct Fault {
+    /// None is any call that changes the node.
+    call: Option<Call>,
+    glob: String,
+    nth: Option<usize>,
+    pub action: Action,
+    seen: Cell<usize>,
+}
+
+impl Fault {
+    /// # Errors
+    /// USAGE, saying what is not right.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: String| {
+            Failure::new(Exit::Usage, "SandboxFaultInvalid", format!("the sandbox fault `{text}` is not right: {why}"))
+                .hint("write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`")
+        };
+        let (matcher, action) = text.rsplit_once('=').ok_or_else(|| wrong("it has no `=ACTION`".into()))?;
+        let action = action.trim();
+        let action = pick(&Action::ALL, action)
+            .ok_or_else(|| wrong(format!("`{action}` is no action; there are {}", names(&Action::ALL))))?;
+        let (matcher, nth) = match matcher.trim().rsplit_once('#') {
+            Some((matcher, n)) => match n.parse() {
+                Ok(n) if n > 0 => (matcher, Some(n)),
+                _ => return Err(wrong(format!("`#{n}` is no count from 1 up")).into()),
+            },
+            None => (matcher.trim(), None),
+        };
+        let (call, glob) = matcher.split_once(' ').unwrap_or((matcher, "*"));
+        let (call, glob) = (call.trim(), glob.trim());
+        let call = match call {
+            "" | "*" => None,
+            call => Some(
+                pick(&Call::ALL, call)
+                    .ok_or_else(|| wrong(format!("`{call}` is no call; there are *, {}", names(&Call::ALL))))?,
+            ),
+        };
+        if !action.fits(call, glob) {
+            return Err(wrong("that call cannot end like this".into()).into());
+        }
+        Ok(Self { call, glob: glob.to_owned(), nth, action, seen: Cell::new(0) })
+    }
+
+    /// Counts a call and says whether this fault strikes it.
+    fn strikes(&self, call: Call, names: &[String]) -> bool {
+        let called = self.call.map_or(call.touches(), |own| own == call);
+        if !called || !names.iter().any(|name| matches(&self.glob.to_lowercase(), &name.to_lowercase())) {
+            return false;
+        }
+        self.seen.set(self.seen.get() + 1);
+        self.nth.is_none_or(|n| n == self.seen.get())
+    }
+}
+
+/// The first fault that strikes a call. All of them count it.
+pub fn struck(faults: &[Fault], call: Call, names: &[String]) -> Option<Action> {
+    faults.iter().fold(None, |first, fault| {
+        let action = fault.strikes(call, names).then_some(fault.action);
+        first.or(action)
+    })
+}
+
+/// What an id can be called in a glob: as it is shown (`hns-network Calico`), as it is written in
+/// documents (`network Calico`), and by its target alone.
+pub fn id_names(id: &Id) -> Vec<String> {
+    let variant = match id {
+        Id::Dir(_) => "dir",
+        Id::Tree(_) => "tree",
+        Id::File(_) => "file",
+        Id::RegValue { .. } => "reg-value",
+        Id::Firewall(_) => "firewall",
+        Id::Service(_) => "service",
+        Id::Network(_) => "network",
+        Id::Route(_) => "route",
+        Id::CniConf(_) => "cni-conf",
+        Id::Running(_) => "running",
+    };
+    vec![id.to_string(), format!("{variant} {}", id.target()), id.target()]
+}
+
+/// `*` is any text; everything else is itself.
+fn matches(glob: &str, text: &str) -> bool {
+    match glob.split_once('*') {
+        None => glob == text,
+        Some((head, tail)) => text.strip_prefix(head).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| &rest[at..]).chain([""]).any(|rest| matches(tail, rest))
+        }),
+    }
+}
+
+fn pick<T: Copy>(all: &[(&str, T)], name: &str) -> Option<T> {
+    all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+fn names<T>(all: &[(&str, T)]) -> String {
+    all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// The process ended here: what a node opened with
+/// [`crashes_as_errors`](super::SandboxNode::crashes_as_errors) says instead of ending it, now and
+/// on every later call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crash;
+
+impl fmt::Display for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the process ended here, as a sandbox fault asked")
+    }
+}
+
+impl std::error::Error for Crash {}

@@ -1,0 +1,194 @@
+//! What the Host Networking Service does to a machine: networks, and adapters that lose their
+//! addresses to a vSwitch and get them back.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+
+use crate::fault::{Exit, Fault};
+use crate::node::win32::{self, refused};
+use crate::plan::item::{Network, NetworkKind};
+
+use super::model::{Arriving, Model, Name, NodeAdapter, NodeNetwork};
+
+/// Whether a kind of network needs a vSwitch on a physical adapter.
+const fn takes_adapter(kind: NetworkKind) -> bool {
+    matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge | NetworkKind::L2Tunnel | NetworkKind::Transparent)
+}
+
+/// The host's own adapter on the vSwitch over a physical one.
+fn virtual_name(adapter: &str) -> String {
+    format!("vEthernet ({adapter})")
+}
+
+/// Creates a network. The first one on an adapter moves the adapter's addresses to the vSwitch,
+/// which takes `settleSeconds`; its management IP is there when they are.
+pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
+    answers(model)?;
+    let key = Name::new(name);
+    if model.networks.contains_key(&key) {
+        return Err(refused(win32::HNS_NETWORK_EXISTS, format!("create HNS network {name}")).into());
+    }
+    let adapter = if takes_adapter(wanted.kind) { Some(bind(model, name, wanted.adapter.as_deref())?) } else { None };
+    let network = NodeNetwork {
+        id: model.free_guid(),
+        kind: wanted.kind,
+        subnet: wanted.subnet,
+        gateway: wanted.gateway,
+        vsid: wanted.vsid,
+        adapter,
+        management_ip: None,
+        endpoints: Default::default(),
+    };
+    model.networks.insert(key, network);
+    settle(model, 0);
+    Ok(())
+}
+
+/// Deletes a network and its endpoints. With the last one on a vSwitch the adapter gets its
+/// addresses back. Gives the seconds until they are there.
+pub fn delete(model: &mut Model, name: &str) -> Result<u32> {
+    let key = Name::new(name);
+    let Some(network) = model.networks.get(&key) else {
+        return Ok(0);
+    };
+    answers(model)?;
+    let used: Vec<String> = network
+        .endpoints
+        .iter()
+        .filter_map(|(endpoint, e)| Some(format!("{} of container {}", endpoint.as_str(), e.container.as_ref()?)))
+        .collect();
+    if !used.is_empty() {
+        let what = format!("delete HNS network {name}, to which endpoints are attached: {}", used.join(", "));
+        return Err(refused(win32::HNS_HAS_REFERENCES, what).into());
+    }
+    let adapter = network.adapter.clone();
+    model.networks.remove(&key);
+    Ok(adapter.map_or(0, |adapter| release(model, &adapter)))
+}
+
+/// Lets time pass: addresses on their way come nearer, and networks learn theirs.
+pub fn settle(model: &mut Model, seconds: u32) {
+    for adapter in &mut model.adapters {
+        if let Some(arriving) = &mut adapter.arriving {
+            arriving.in_seconds = arriving.in_seconds.saturating_sub(seconds);
+        }
+        if let Some(here) = adapter.arriving.take_if(|arriving| arriving.in_seconds == 0) {
+            adapter.addresses = here.addresses;
+            adapter.gateway = here.gateway;
+        }
+    }
+    let on_switch = |model: &Model, adapter: &str| -> Option<Ipv4Addr> {
+        find(model, &virtual_name(adapter)).and_then(NodeAdapter::address)
+    };
+    let known: Vec<(Name, Option<Ipv4Addr>)> = model
+        .networks
+        .iter()
+        .filter_map(|(name, network)| Some((name.clone(), on_switch(model, network.adapter.as_deref()?))))
+        .collect();
+    for (name, ip) in known {
+        if let Some(network) = model.networks.get_mut(&name)
+            && ip.is_some()
+        {
+            network.management_ip = ip;
+        }
+    }
+}
+
+fn answers(model: &Model) -> Result<()> {
+    if model.hns.is_some() {
+        return Ok(());
+    }
+    Err(Fault::new(Exit::Failed, "HnsNotAvailable", "the Host Networking Service does not answer")
+        .hint("enable the Windows feature Containers, restart, then run again")
+        .into())
+}
+
+fn find<'a>(model: &'a Model, name: &str) -> Option<&'a NodeAdapter> {
+    model.adapters.iter().find(|adapter| Name::new(adapter.name.as_str()) == Name::new(name))
+}
+
+/// The physical adapter for a network: the named one, or the one with a vSwitch, or the first one
+/// with a gateway. Without a vSwitch it gets one.
+fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
+    let physical = |adapter: &&NodeAdapter| !adapter.name.starts_with("vEthernet (");
+    let switched = |adapter: &&NodeAdapter| find(model, &virtual_name(&adapter.name)).is_some();
+    let chosen = match wanted {
+        Some(wanted) => find(model, wanted).filter(physical),
+        None => {
+            let all = || model.adapters.iter().filter(physical);
+            let routed = |adapter: &&NodeAdapter| {
+                adapter.gateway.or_else(|| adapter.arriving.as_ref().and_then(|a| a.gateway)).is_some()
+            };
+            all().find(switched).or_else(|| all().find(routed)).or_else(|| all().next())
+        }
+    };
+    let Some(chosen) = chosen else {
+        let asked = wanted.map_or_else(|| "any adapter".to_owned(), |wanted| format!("adapter `{wanted}`"));
+        let there: Vec<&str> = model.adapters.iter().filter(physical).map(|a| a.name.as_str()).collect();
+        let what = format!("create HNS network {name} on {asked}; there are: {}", there.join(", "));
+        return Err(refused(win32::HNS_ADAPTER_NOT_FOUND, what).into());
+    };
+    let chosen = chosen.name.clone();
+    if find(model, &virtual_name(&chosen)).is_none() {
+        take(model, &chosen);
+    }
+    Ok(chosen)
+}
+
+/// A vSwitch takes the adapter: its addresses go to `vEthernet (<adapter>)`, after a while. Until
+/// then a DHCP client gives itself a link-local one. The adapter's link-local routes are lost.
+fn take(model: &mut Model, name: &str) {
+    let Some(adapter) = model.adapters.iter_mut().find(|adapter| adapter.name == name) else {
+        return;
+    };
+    let addresses = std::mem::take(&mut adapter.addresses);
+    let gateway = adapter.gateway.take();
+    let arriving = adapter.arriving.take();
+    let in_seconds = adapter.settle_seconds.max(arriving.as_ref().map_or(0, |a| a.in_seconds));
+    let on_its_way = match arriving {
+        Some(arriving) => Arriving { in_seconds, ..arriving },
+        None => Arriving { in_seconds, addresses, gateway },
+    };
+    let apipa = "169.254.21.21/16".parse().ok().filter(|_| adapter.dhcp);
+    let host = NodeAdapter {
+        name: virtual_name(name),
+        mac: adapter.mac.clone(),
+        addresses: apipa.into_iter().collect(),
+        gateway: None,
+        dhcp: adapter.dhcp,
+        settle_seconds: adapter.settle_seconds,
+        arriving: Some(on_its_way),
+    };
+    model.adapters.push(host);
+    let key = Name::new(name);
+    model.routes.retain(|prefix, route| !(prefix.addr().is_link_local() && Name::new(route.interface.as_str()) == key));
+}
+
+/// After the last network on an adapter's vSwitch the addresses go back, and the vSwitch's routes
+/// go with it.
+fn release(model: &mut Model, name: &str) -> u32 {
+    let key = Name::new(name);
+    let still_used = model
+        .networks
+        .values()
+        .any(|network| network.adapter.as_deref().is_some_and(|adapter| Name::new(adapter) == key));
+    let host = Name::new(virtual_name(name));
+    let at = model.adapters.iter().position(|adapter| Name::new(adapter.name.as_str()) == host);
+    let (false, Some(at)) = (still_used, at) else {
+        return 0;
+    };
+    let host = model.adapters.remove(at);
+    let (addresses, gateway) = match host.arriving {
+        Some(arriving) => (arriving.addresses, arriving.gateway),
+        None => (host.addresses, host.gateway),
+    };
+    model.routes.retain(|_, route| route.interface != host.name);
+    let Some(adapter) = model.adapters.iter_mut().find(|adapter| Name::new(adapter.name.as_str()) == key) else {
+        return 0;
+    };
+    let in_seconds = adapter.settle_seconds;
+    adapter.arriving = Some(Arriving { in_seconds, addresses, gateway });
+    settle(model, 0);
+    in_seconds
+}

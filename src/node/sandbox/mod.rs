@@ -1,0 +1,405 @@
+//! A Windows node that is a folder: `DIR/C/…` is its disk, `DIR/node.yaml` the rest. It keeps the
+//! rules that Windows keeps and holds no logic of ours. `docs/sandbox.md` is its users' page.
+
+mod disk;
+pub mod faults;
+mod folder;
+mod hns;
+pub mod model;
+mod services;
+#[cfg(test)]
+mod stories;
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use jiff::Timestamp;
+
+use crate::facts::NodeFacts;
+use crate::node::win32::{self, refused};
+use crate::node::{Listing, Node};
+use crate::plan::item::{Access, Id, Service, State};
+use crate::values::WinPath;
+
+use disk::Disk;
+use faults::{Action, Call, Crash, Fault, id_names, struck};
+use folder::Yaml;
+use model::{Model, Name, Process, Route};
+
+/// Runs when a service starts, with the service's name and definition: what the service's own
+/// program would do to the machine. An error ends the service's process.
+pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<()>>;
+
+/// A node in a folder. Changes are on the disk when a call returns, so that the next process finds
+/// the node as this one left it.
+pub struct SandboxNode {
+    root: PathBuf,
+    yaml: RefCell<Yaml>,
+    faults: Vec<Fault>,
+    on_start: Option<StartHook>,
+    /// How far the sandbox's clock is ahead of the real one.
+    ahead: Duration,
+    touches: Cell<usize>,
+    /// Some once a crash was asked for that must not end this process; true after it happened.
+    crashed: Option<Cell<bool>>,
+}
+
+impl SandboxNode {
+    /// Opens the sandbox in a folder. A new or empty folder becomes a Windows Server 2022 node with
+    /// containerd.
+    ///
+    /// # Errors
+    /// USAGE when the folder holds something else, INVALID_CONFIG with line and column when its
+    /// `node.yaml` is not right. Nothing is written in either case.
+    pub fn open(dir: &Path) -> Result<Self> {
+        folder::prepare(dir)?;
+        let yaml = Yaml::open(dir)?;
+        Ok(Self {
+            root: dir.to_owned(),
+            yaml: RefCell::new(yaml),
+            faults: Vec::new(),
+            on_start: None,
+            ahead: Duration::ZERO,
+            touches: Cell::new(0),
+            crashed: None,
+        })
+    }
+
+    /// The faults that `node.yaml` lists, in the form of [`faults::SandboxFaults::parse`].
+    pub fn listed_faults(&self) -> String {
+        self.yaml.borrow().model.faults.join(";")
+    }
+
+    /// Makes calls fail on demand. Earlier faults win over later ones.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Vec<Fault>) -> Self {
+        self.faults.extend(faults);
+        self
+    }
+
+    /// What a service's program does when it is started here.
+    #[must_use]
+    pub fn with_start_hook(mut self, hook: StartHook) -> Self {
+        self.on_start = Some(hook);
+        self
+    }
+
+    /// A fault that would end the process is the error [`Crash`] instead, on that call and on every
+    /// later one: a test drops everything and opens the folder again.
+    #[must_use]
+    pub fn crashes_as_errors(mut self) -> Self {
+        self.crashed = Some(Cell::new(false));
+        self
+    }
+
+    /// How many puts, saves and appends there were. `*#N=exit-before` strikes the N-th of them.
+    pub fn touches(&self) -> usize {
+        self.touches.get()
+    }
+
+    /// Looks at what `node.yaml` says.
+    pub fn model(&self) -> Result<Model> {
+        let mut yaml = self.yaml.borrow_mut();
+        yaml.refresh()?;
+        Ok(yaml.model.clone())
+    }
+
+    /// Changes what `node.yaml` says, past Windows's rules: for what others than the engine do to
+    /// the machine.
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut Model) -> Result<T>) -> Result<T> {
+        let mut model = self.model()?;
+        let done = change(&mut model)?;
+        self.yaml.borrow_mut().write(model)?;
+        Ok(done)
+    }
+
+    /// A service starts a process of its own, which ends with the service and holds its program
+    /// open until then.
+    ///
+    /// # Errors
+    /// Windows error 2 when the program is not there.
+    pub fn spawn(&mut self, service: &str, program: &WinPath) -> Result<()> {
+        if !disk::locate(&self.root, program)?.is_file() {
+            return Err(refused(win32::FILE_NOT_FOUND, format!("run {program}")).into());
+        }
+        let (service, image) = (Some(service.to_owned()), program.clone());
+        self.edit(|model| {
+            let pid = model.free_pid();
+            model.processes.push(Process { pid, image, service });
+            Ok(())
+        })
+    }
+
+    fn elapse(&mut self, time: Duration) -> Result<()> {
+        self.ahead += time;
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        self.edit(|model| {
+            hns::settle(model, seconds);
+            Ok(())
+        })
+    }
+
+    /// Ends the process as if its power was cut: nothing is unwound.
+    fn crash(&self) -> anyhow::Error {
+        match &self.crashed {
+            Some(crashed) => {
+                crashed.set(true);
+                Crash.into()
+            }
+            None => std::process::exit(137),
+        }
+    }
+
+    fn alive(&self) -> Result<()> {
+        match &self.crashed {
+            Some(crashed) if crashed.get() => Err(Crash.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is asked to happen to a call, now that it is made.
+    fn fault(&self, call: Call, names: &[String]) -> Result<Option<Action>> {
+        self.alive()?;
+        if call.touches() {
+            self.touches.set(self.touches.get() + 1);
+        }
+        let action = struck(&self.faults, call, names);
+        let what = || format!("{} {}", format!("{call:?}").to_lowercase(), names[0]);
+        match action {
+            Some(Action::Fail) => bail!("{}: failed, as a sandbox fault asked", what()),
+            Some(Action::DiskFull) => Err(refused(win32::DISK_FULL, what()).into()),
+            Some(Action::InUse) => Err(refused(win32::SHARING_VIOLATION, what()).into()),
+            Some(Action::ExitBefore) => Err(self.crash()),
+            Some(Action::Hang) if self.crashed.is_none() => loop {
+                std::thread::park();
+            },
+            Some(Action::Hang) => Err(self.crash()),
+            other => Ok(other),
+        }
+    }
+
+    /// The end of a call that was asked to end badly after it took effect.
+    fn fault_after(&self, action: Option<Action>, names: &[String]) -> Result<()> {
+        match action {
+            Some(Action::ExitAfter) => Err(self.crash()),
+            Some(Action::FailAfter) => bail!("{}: failed after it was done, as a sandbox fault asked", names[0]),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&self, id: &Id, model: &Model) -> Result<Option<State>> {
+        let disk = Disk { root: &self.root, model };
+        Ok(match id {
+            Id::Dir(path) => disk.get_dir(path)?,
+            Id::Tree(path) => disk.get_tree(path)?,
+            Id::File(path) | Id::CniConf(path) => disk.get_file(path)?,
+            Id::RegValue { key, name } => model
+                .registry
+                .get(&Name::new(key.as_str()))
+                .and_then(|values| values.get(&Name::new(name.as_str())))
+                .map(|value| State::RegValue(value.clone())),
+            Id::Firewall(name) => model.firewall.get(&Name::new(name.as_str())).cloned().map(State::Firewall),
+            Id::Service(name) => model
+                .services
+                .get(&Name::new(name.as_str()))
+                .map(|service| State::Service(Box::new(service.definition.clone()))),
+            Id::Network(name) => model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state),
+            Id::Route(prefix) => model.routes.get(prefix).map(|route| State::Route {
+                interface: route.interface.clone(),
+                next_hop: route.next_hop,
+                metric: route.metric,
+            }),
+            Id::Running(name) => services::is_running(model, name).then_some(State::Running),
+        })
+    }
+
+    fn change(&mut self, id: &Id, state: Option<&State>, action: Option<Action>) -> Result<()> {
+        let model = self.model()?;
+        let disk = Disk { root: &self.root, model: &model };
+        match (id, state) {
+            (Id::Dir(path), None) => disk.put_dir(path, None),
+            (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
+            (Id::Tree(path), None) => disk.put_tree(path, None),
+            (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
+            (Id::File(path) | Id::CniConf(path), None) => disk.put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
+                disk.put_file(path, Some((sha256, *access)))
+            }
+            (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
+                let values = model.registry.entry(Name::new(key.as_str())).or_default();
+                values.insert(Name::new(name.as_str()), value.clone());
+                Ok(())
+            }),
+            (Id::RegValue { key, name }, None) => self.edit(|model| {
+                let key = Name::new(key.as_str());
+                if let Some(values) = model.registry.get_mut(&key) {
+                    values.remove(&Name::new(name.as_str()));
+                    if values.is_empty() {
+                        model.registry.remove(&key);
+                    }
+                }
+                Ok(())
+            }),
+            (Id::Firewall(name), Some(State::Firewall(rule))) => self.edit(|model| {
+                model.firewall.insert(Name::new(name.as_str()), rule.clone());
+                Ok(())
+            }),
+            (Id::Firewall(name), None) => self.edit(|model| {
+                model.firewall.remove(&Name::new(name.as_str()));
+                Ok(())
+            }),
+            (Id::Service(name), Some(State::Service(service))) => {
+                self.edit(|model| services::put_definition(model, name, Some(service)))
+            }
+            (Id::Service(name), None) => self.edit(|model| services::put_definition(model, name, None)),
+            (Id::Network(name), Some(wanted @ State::Network(network))) => {
+                let there = model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state);
+                if there.is_some_and(|there| there.satisfies(wanted)) {
+                    return Ok(());
+                }
+                self.edit(|model| hns::create(model, name, network))
+            }
+            (Id::Network(name), None) => {
+                let seconds = self.edit(|model| hns::delete(model, name))?;
+                self.elapse(Duration::from_secs(seconds.into()))
+            }
+            (Id::Route(prefix), Some(State::Route { interface, next_hop, metric })) => self.edit(|model| {
+                if !model.adapters.iter().any(|a| Name::new(a.name.as_str()) == Name::new(interface.as_str())) {
+                    return Err(refused(win32::NOT_FOUND, format!("add route {prefix} on {interface}")).into());
+                }
+                let route = Route { interface: interface.clone(), next_hop: *next_hop, metric: *metric };
+                model.routes.insert(*prefix, route);
+                Ok(())
+            }),
+            (Id::Route(prefix), None) => self.edit(|model| {
+                model.routes.remove(prefix);
+                Ok(())
+            }),
+            (Id::Running(name), Some(State::Running)) => self.start(name, action),
+            (Id::Running(name), None) => self.stop(name, action),
+            (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
+        }
+    }
+
+    fn start(&mut self, name: &str, action: Option<Action>) -> Result<()> {
+        let root = self.root.clone();
+        if !self.edit(|model| services::start(model, &root, name))? {
+            return Ok(());
+        }
+        let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
+        if action == Some(Action::Dies) {
+            self.end(name)?;
+            return Err(died("it ended right away, as a sandbox fault asked".into()).into());
+        }
+        let Some(mut hook) = self.on_start.take() else {
+            return Ok(());
+        };
+        let definition = self.model()?.services.get(&Name::new(name)).map(|service| service.definition.clone());
+        let ran = definition.map_or(Ok(()), |definition| hook(self, name, &definition));
+        self.on_start = Some(hook);
+        match ran {
+            Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
+                self.end(name)?;
+                Err(e.context(died("its program failed".into())))
+            }
+            other => other,
+        }
+    }
+
+    fn end(&mut self, name: &str) -> Result<()> {
+        self.edit(|model| {
+            services::end(model, name);
+            Ok(())
+        })
+    }
+
+    fn stop(&mut self, name: &str, action: Option<Action>) -> Result<()> {
+        if action == Some(Action::SlowStop) {
+            self.elapse(Duration::from_secs(services::STOP_LIMIT.into()))?;
+            return Err(services::will_not_stop(name).into());
+        }
+        let mut model = self.model()?;
+        let (seconds, stopped) = services::stop(&mut model, name);
+        self.elapse(Duration::from_secs(seconds.into()))?;
+        stopped?;
+        self.end(name)
+    }
+}
+
+impl Node for SandboxNode {
+    fn facts(&self) -> Result<NodeFacts> {
+        self.fault(Call::Facts, &["facts".to_owned()])?;
+        Ok(self.model()?.facts())
+    }
+
+    fn get(&self, id: &Id) -> Result<Option<State>> {
+        self.fault(Call::Get, &id_names(id))?;
+        self.read(id, &self.model()?)
+    }
+
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+        let names = id_names(id);
+        let action = self.fault(Call::Put, &names)?;
+        self.change(id, state, action)?;
+        self.fault_after(action, &names)
+    }
+
+    fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
+        let name = match kind {
+            Listing::Networks => "networks",
+            Listing::FirewallRules => "firewall",
+            Listing::Services => "services",
+        };
+        self.fault(Call::List, &[name.to_owned()])?;
+        let model = self.model()?;
+        let named = |name: &Name| name.as_str().to_owned();
+        Ok(match kind {
+            Listing::Networks => model.networks.iter().map(|(n, s)| (Id::Network(named(n)), s.state())).collect(),
+            Listing::FirewallRules => {
+                model.firewall.iter().map(|(n, s)| (Id::Firewall(named(n)), State::Firewall(s.clone()))).collect()
+            }
+            Listing::Services => model
+                .services
+                .iter()
+                .map(|(n, s)| (Id::Service(named(n)), State::Service(Box::new(s.definition.clone()))))
+                .collect(),
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + self.ahead
+    }
+
+    fn pause(&mut self, time: Duration) {
+        // A node.yaml that cannot be read or written is said by the next call that can.
+        drop(self.alive().and_then(|()| self.elapse(time)));
+    }
+
+    /// A path that leads out of the sandbox lies below a file, where nothing can be.
+    fn disk(&self, path: &WinPath) -> PathBuf {
+        disk::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
+    }
+
+    fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
+        let names = id_names(&Id::File(path.clone()));
+        let action = self.fault(Call::Save, &names)?;
+        Disk { root: &self.root, model: &self.model()? }.save(path, bytes, access)?;
+        self.fault_after(action, &names)
+    }
+
+    fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
+        let names = id_names(&Id::File(path.clone()));
+        let action = self.fault(Call::Append, &names)?;
+        let model = self.model()?;
+        let disk = Disk { root: &self.root, model: &model };
+        let line = format!("{line}\n");
+        if action == Some(Action::Torn) {
+            disk.append(path, &line.as_bytes()[..line.len() / 2])?;
+            return Err(self.crash());
+        }
+        disk.append(path, line.as_bytes())?;
+        self.fault_after(action, &names)
+    }
+}

@@ -1,0 +1,100 @@
+//! What Windows answers when it refuses: its error numbers, as faults that a user can act on.
+
+use crate::fault::{Exit, Fault};
+
+pub const FILE_NOT_FOUND: u32 = 2;
+pub const PATH_NOT_FOUND: u32 = 3;
+pub const ACCESS_DENIED: u32 = 5;
+pub const SHARING_VIOLATION: u32 = 32;
+pub const DISK_FULL: u32 = 112;
+pub const DIR_NOT_EMPTY: u32 = 145;
+pub const ALREADY_EXISTS: u32 = 183;
+pub const DEPENDENT_SERVICES_RUNNING: u32 = 1051;
+pub const SERVICE_REQUEST_TIMEOUT: u32 = 1053;
+pub const SERVICE_DISABLED: u32 = 1058;
+pub const SERVICE_DOES_NOT_EXIST: u32 = 1060;
+pub const PROCESS_ABORTED: u32 = 1067;
+pub const SERVICE_DEPENDENCY_FAIL: u32 = 1068;
+pub const SERVICE_MARKED_FOR_DELETE: u32 = 1072;
+pub const NOT_FOUND: u32 = 1168;
+pub const TIMEOUT: u32 = 1460;
+pub const HNS_ADAPTER_NOT_FOUND: u32 = 0x803B_0006;
+pub const HNS_NETWORK_EXISTS: u32 = 0x803B_0010;
+pub const HNS_HAS_REFERENCES: u32 = 0x803B_002C;
+
+/// Windows refused something: what was tried and why not, with its number and text.
+pub fn refused(code: u32, what: impl Into<String>) -> Fault {
+    let (id, text, hint) = meaning(code);
+    let number = if code > 0xFFFF { format!("{code:#010X}") } else { code.to_string() };
+    let fault = Fault::new(Exit::Failed, id, format!("{} (Windows error {number}: {text})", what.into()));
+    if hint.is_empty() { fault } else { fault.hint(hint) }
+}
+
+/// Id, Windows's own text and what to do, of an error number.
+const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
+    match code {
+        FILE_NOT_FOUND => ("FileNotFound", "the system cannot find the file specified", ""),
+        PATH_NOT_FOUND => ("FileNotFound", "the system cannot find the path specified", ""),
+        ACCESS_DENIED => ("FileInUse", "access is denied", "stop what holds the file, then run again"),
+        SHARING_VIOLATION => (
+            "FileInUse",
+            "the process cannot access the file because it is being used by another process",
+            "stop what holds the file, then run again",
+        ),
+        DISK_FULL => ("DiskFull", "there is not enough space on the disk", "make room on the disk, then run again"),
+        DIR_NOT_EMPTY => ("FolderNotEmpty", "the directory is not empty", ""),
+        ALREADY_EXISTS => ("AlreadyExists", "cannot create a file when that file already exists", ""),
+        DEPENDENT_SERVICES_RUNNING => (
+            "ServiceHasDependents",
+            "a stop control has been sent to a service that other running services are dependent on",
+            "stop the services that depend on it first",
+        ),
+        SERVICE_REQUEST_TIMEOUT => (
+            "ServiceWillNotStop",
+            "the service did not respond to the start or control request in a timely fashion",
+            "look at the service's log; end its process when it hangs, then run again",
+        ),
+        SERVICE_DISABLED => ("ServiceDisabled", "the service is disabled", "enable the service, then run again"),
+        SERVICE_DOES_NOT_EXIST => {
+            ("ServiceNotFound", "the specified service does not exist as an installed service", "")
+        }
+        PROCESS_ABORTED => {
+            ("ServiceDied", "the process terminated unexpectedly", "look at the service's log for the reason")
+        }
+        SERVICE_DEPENDENCY_FAIL => (
+            "ServiceDependencyDown",
+            "the dependency service or group failed to start",
+            "start the services that it depends on first",
+        ),
+        SERVICE_MARKED_FOR_DELETE => (
+            "ServiceMarkedForDelete",
+            "the specified service has been marked for deletion",
+            "stop the service and close services.msc, then run again",
+        ),
+        NOT_FOUND => ("NotFound", "element not found", ""),
+        TIMEOUT => ("NoAnswer", "this operation returned because the timeout period expired", ""),
+        HNS_ADAPTER_NOT_FOUND => (
+            "HnsAdapterNotFound",
+            "HNS does not find the adapter",
+            "name a physical adapter that is up, or none to let HNS choose",
+        ),
+        HNS_NETWORK_EXISTS => ("HnsNetworkExists", "HNS has a network of that name already", ""),
+        HNS_HAS_REFERENCES => (
+            "HnsNetworkInUse",
+            "HNS still has references to the network",
+            "drain the node, so that no pod uses the network, then run again",
+        ),
+        _ => ("WindowsError", "Windows refused", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_failed_with_windowss_number() {
+        insta::assert_snapshot!(refused(SERVICE_DISABLED, "start service x"), @"start service x (Windows error 1058: the service is disabled)");
+        insta::assert_snapshot!(refused(HNS_HAS_REFERENCES, "delete network y"), @"delete network y (Windows error 0x803B002C: HNS still has references to the network)");
+    }
+}

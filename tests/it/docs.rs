@@ -1,0 +1,134 @@
+//! The documents for users say what the program does, no less and no more.
+
+use std::collections::BTreeSet;
+
+use calicoctl_win::facts::Facts;
+use calicoctl_win::fault::Exit;
+use calicoctl_win::report::explain::explain;
+use regex::Regex;
+
+use crate::{project, read, sources};
+
+/// The `type` of every line that `-o ndjson` may print.
+const EVENT_TYPES: [&str; 11] = [
+    "version",
+    "phase_start",
+    "phase_complete",
+    "phase_skipped",
+    "phase_errored",
+    "progress",
+    "waiting",
+    "connectivity_notice",
+    "diagnostic",
+    "log",
+    "result",
+];
+
+#[test]
+fn the_table_of_exit_codes_is_the_one_in_the_code() {
+    let documented: Vec<String> = rows(&read("docs/exit-codes.md"), "code");
+    let ours: Vec<String> =
+        Exit::ALL.iter().map(|e| format!("| {} | `{}` | {} |", e.code(), e.name(), e.meaning())).collect();
+    assert_eq!(documented, ours);
+}
+
+#[test]
+fn every_id_that_the_program_prints_can_be_explained() {
+    let mut ids: BTreeSet<String> = BTreeSet::new();
+    ids.extend(Exit::ALL.iter().map(|exit| exit.name().to_owned()));
+    ids.extend(EVENT_TYPES.map(str::to_owned));
+    for (_, text) in sources("src") {
+        ids.extend(printed_ids(&text));
+    }
+    let missing: Vec<&String> = ids.iter().filter(|id| explain(id).is_none()).collect();
+    assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
+}
+
+/// Ids of faults, warnings and checks in a source file: a literal in PascalCase where one belongs.
+fn printed_ids(text: &str) -> Vec<String> {
+    let places = [
+        r#"Fault::new\(\s*[\w:.]+(?:\([^)]*\))?,\s*"([A-Z]\w+)""#,
+        r#"Fault\s*\{[^}]*?\bid:\s*"([A-Z]\w+)""#,
+        r#"Warning\s*\{\s*id:\s*"([A-Z]\w+)""#,
+        r#"\bid:\s*"([A-Z][a-z]\w*)""#,
+        r#"\bconst \w*ID\w*: &str = "([A-Z]\w+)""#,
+    ];
+    let mut ids = Vec::new();
+    for place in places {
+        let place = Regex::new(place).expect("it is one");
+        ids.extend(place.captures_iter(text).map(|found| found[1].to_owned()));
+    }
+    ids
+}
+
+#[test]
+fn ids_are_found_where_they_are_written() {
+    for text in [
+        r#"Err(Fault::new(Exit::Busy, "LockHeld", "x").into())"#,
+        "Fault::new(\n    Exit::Busy,\n    \"LockHeld\",\n    format!(\"x\"))",
+        r#"events(Event::Warning { id: "LockHeld", message })"#,
+        r#"Fault { exit, id: "LockHeld", what }"#,
+        r#"Fault::new(exit_of(&error), "LockHeld", what)"#,
+    ] {
+        assert!(printed_ids(text).contains(&"LockHeld".to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn the_events_in_the_document_on_output_are_those_that_can_be_explained() {
+    let types: Vec<String> = rows(&read("docs/output.md"), "type")
+        .iter()
+        .map(|row| row.split('`').nth(1).expect("a type is written as code").to_owned())
+        .collect();
+    assert_eq!(types, EVENT_TYPES);
+}
+
+/// Rows of the first table whose head begins with a word.
+fn rows(document: &str, first_column: &str) -> Vec<String> {
+    document
+        .lines()
+        .skip_while(|line| !line.starts_with(&format!("| {first_column} |")))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn links_between_the_documents_lead_somewhere() {
+    let link = Regex::new(r"\]\(([^)#:]+)(?:#[^)]*)?\)").expect("it is one");
+    for document in documents() {
+        let folder = project().join(&document).parent().expect("a file lies in a folder").to_owned();
+        for target in link.captures_iter(&read(&document)) {
+            assert!(folder.join(&target[1]).exists(), "{document} links to {}, which is not there", &target[1]);
+        }
+    }
+}
+
+#[test]
+fn the_map_names_every_room() {
+    let map = read("docs/architecture.md");
+    for line in read("src/lib.rs").lines() {
+        if let Some(room) = line.trim().strip_prefix("pub mod ").and_then(|m| m.strip_suffix(';')) {
+            assert!(map.contains(&format!("`{room}")), "docs/architecture.md does not name `{room}`");
+        }
+    }
+}
+
+#[test]
+fn the_saved_facts_that_tests_and_readers_use_are_read() {
+    let facts: Facts = serde_json::from_str(&read("tests/fixtures/facts/server-2022.json")).unwrap();
+    assert_eq!(facts.node.os.build, 20348);
+}
+
+fn documents() -> Vec<String> {
+    let mut found: Vec<String> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
+    for entry in std::fs::read_dir(project().join("docs")).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().expect("documents have plain names");
+        if name.ends_with(".md") {
+            found.push(format!("docs/{name}"));
+        }
+    }
+    found.sort();
+    found
+}
