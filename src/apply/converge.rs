@@ -217,8 +217,8 @@ fn forward(
 ) -> Result<(usize, Duration)> {
     let owned = standing.owned();
     let target = journal.header.target.clone();
-    // Networks and routes change as soon as the first service starts, whoever plans them.
-    let derived: Vec<Id> = target.world.keys().chain(&target.leave).filter(|id| id.is_derived()).cloned().collect();
+    // What the services themselves change is not in the steps, and is ours to give back all the same.
+    let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
     for id in touched {
         if !owned.contains_key(&id) && !journal.originals.contains_key(&id) {
@@ -291,7 +291,9 @@ fn take(
         events(Event::PhaseCompleted { phase: name, message, changed: true, took: since(begun, node.now()) });
         done += length;
     }
-    let left = diff(target, &observe(node, target, owned)?, owned);
+    let mut left = diff(target, &observe(node, target, owned)?, owned);
+    // Folders of ours stay while others have something in them.
+    left.retain(|step| !matches!(step, Step::Put { id: Id::Dir(_), after: None, .. }));
     if let Some(step) = left.first() {
         let what: Vec<String> = left.iter().map(|step| step.id().to_string()).collect();
         return Err(Fault::new(

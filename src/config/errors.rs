@@ -44,8 +44,9 @@ pub fn fault(findings: &[Finding]) -> Fault {
     for finding in findings {
         what += &format!("\n  {finding}");
     }
-    Fault::new(Exit::InvalidConfig, "ConfigInvalid", what)
-        .hint("`calicoctl-win config schema` has every field, `calicoctl-win config init` writes a document to start from")
+    Fault::new(Exit::InvalidConfig, "ConfigInvalid", what).hint(
+        "`calicoctl-win config schema` has every field, `calicoctl-win config init` writes a document to start from",
+    )
 }
 
 /// The word of `allowed` that was probably meant, if one is near enough.

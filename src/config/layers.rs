@@ -119,8 +119,7 @@ impl Layers {
                 }
             }
             (Shape::List(each), Value::List(items)) => {
-                let taken: Vec<Json> =
-                    items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
+                let taken: Vec<Json> = items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
                 if taken.len() == items.len() {
                     self.leaves.insert(path.clone(), (Json::Array(taken), here));
                 }
@@ -133,7 +132,11 @@ impl Layers {
             (Shape::Section(fields), _) => {
                 let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
                 let kind = node.value.kind();
-                self.refuse(&here, path, format!("expected a section with fields, found {kind}; fields: {}", names.join(", ")));
+                self.refuse(
+                    &here,
+                    path,
+                    format!("expected a section with fields, found {kind}; fields: {}", names.join(", ")),
+                );
             }
             (expected, found) => {
                 let expected = match expected {
@@ -146,7 +149,13 @@ impl Layers {
         }
     }
 
-    fn item(&mut self, item: &Node, each: &Shape, path: &[String], from: &dyn Fn(usize, usize) -> Origin) -> Option<Json> {
+    fn item(
+        &mut self,
+        item: &Node,
+        each: &Shape,
+        path: &[String],
+        from: &dyn Fn(usize, usize) -> Origin,
+    ) -> Option<Json> {
         match (each, &item.value) {
             (Shape::Scalar(scalar), Value::Scalar { .. }) => {
                 self.scalar(item, scalar, path, from, |value| Json::Array(vec![value]))
@@ -174,7 +183,9 @@ impl Layers {
         let value = typed(&node.value, scalar);
         let problem = match value {
             None => format!("expected {}, found {}", scalar.expected(), found(&node.value)),
-            Some(ref value) => read(path, whole(value.clone())).err().map(|problem| explain(&problem, value, scalar))?
+            Some(ref value) => {
+                read(path, whole(value.clone())).err().map(|problem| explain(&problem, value, scalar))?
+            }
         };
         self.refuse(&from(node.line, node.column), path, problem);
         None
@@ -244,7 +255,8 @@ fn explain(problem: &str, value: &Json, scalar: &Scalar) -> String {
     let own_words = !(problem.starts_with("invalid ") || problem.starts_with("unknown variant"));
     match value {
         Json::String(word) if !scalar.words.is_empty() && !scalar.text => {
-            let words: Vec<&str> = scalar.words.iter().map(String::as_str).chain(scalar.boolean.then_some("true, false")).collect();
+            let words: Vec<&str> =
+                scalar.words.iter().map(String::as_str).chain(scalar.boolean.then_some("true, false")).collect();
             format!("`{word}` is not allowed; {}", suggestion(word, &words))
         }
         _ if own_words => problem.to_owned(),

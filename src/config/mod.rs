@@ -47,7 +47,11 @@ pub enum Origin {
     /// An environment variable, as `CALICO_WIN_NODE_NAME`.
     Env(String),
     /// A document; line and column count from 1.
-    File { name: String, line: usize, column: usize },
+    File {
+        name: String,
+        line: usize,
+        column: usize,
+    },
     /// Measured or looked up: `containerd`, `FelixConfiguration`.
     Detected(String),
     Default,

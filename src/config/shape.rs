@@ -196,10 +196,10 @@ mod tests {
         assert_eq!(expected("spec.calicoNetwork.backend"), "`vxlan`, `windows-bgp` or `none`");
         assert_eq!(expected("spec.maintenance.drain.enabled"), "`auto`, true or false");
         assert_eq!(expected("spec.calico.version"), "text");
-        assert_eq!(root().at(&["spec", "services", "extraEnv", "FOO"]), Ok(&Shape::Scalar(Scalar {
-            text: true,
-            ..Scalar::default()
-        })));
+        assert_eq!(
+            root().at(&["spec", "services", "extraEnv", "FOO"]),
+            Ok(&Shape::Scalar(Scalar { text: true, ..Scalar::default() }))
+        );
         assert!(matches!(root().at(&["spec", "calicoNetwork", "cniConfigOverrides"]), Ok(Shape::Free)));
         assert_eq!(root().at(&["spec", "calicoNetwork", "ipam", "kind"]), Err((3, vec!["type"])));
     }

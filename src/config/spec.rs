@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::types::{
-    Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl,
-};
+use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
 use crate::calico::version::CalicoVersion;
 use crate::settings::{Backend, Credentials, Ipam, Provider};
 use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};

@@ -30,9 +30,11 @@ fn nothing_at_all_is_a_valid_config() {
 fn later_layers_win_field_by_field_and_are_remembered() {
     let site = Document {
         name: "site.yaml".into(),
-        text: "spec:\n  calico: {version: v3.31.0, rootDir: 'D:\\Calico'}\n  services: {extraEnv: {A: '1', B: '2'}}\n".into(),
+        text: "spec:\n  calico: {version: v3.31.0, rootDir: 'D:\\Calico'}\n  services: {extraEnv: {A: '1', B: '2'}}\n"
+            .into(),
     };
-    let node = document("spec:\n  calico:\n    version: v3.32.1\n    rootDir:\n  services:\n    extraEnv: {B: three}\n");
+    let node =
+        document("spec:\n  calico:\n    version: v3.32.1\n    rootDir:\n  services:\n    extraEnv: {B: three}\n");
     let env = Override {
         path: "kubernetes.nodeName".into(),
         value: "win-b".into(),

@@ -127,7 +127,8 @@ impl FromStr for Wait {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none");
+        let wrong =
+            || format!("`{text}` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none");
         let length = match text.trim() {
             "0" => Duration::ZERO,
             other => other
@@ -323,7 +324,8 @@ mod tests {
         for good in ["https://etcd-0:2379", "http://10.0.0.1:2379", "https://etcd.example.org:1"] {
             assert!(good.parse::<EtcdEndpoint>().is_ok(), "{good}");
         }
-        for bad in ["etcd-0:2379", "https://etcd-0", "https://:2379", "https://e:0", "https://e:99999", "https://e:1/v3"]
+        for bad in
+            ["etcd-0:2379", "https://etcd-0", "https://:2379", "https://e:0", "https://e:99999", "https://e:1/v3"]
         {
             assert!(bad.parse::<EtcdEndpoint>().is_err(), "{bad}");
         }
