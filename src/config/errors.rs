@@ -44,8 +44,9 @@ pub fn fault(findings: &[Finding]) -> Fault {
     for finding in findings {
         what += &format!("\n  {finding}");
     }
-    Fault::new(Exit::InvalidConfig, "ConfigInvalid", what)
-        .hint("`calicoctl-win config schema` has every field, `calicoctl-win config init` writes a document to start from")
+    Fault::new(Exit::InvalidConfig, "ConfigInvalid", what).hint(
+        "`calicoctl-win config schema` has every field, `calicoctl-win config init` writes a document to start from",
+    )
 }
 
 /// The word of `allowed` that was probably meant, if one is near enough.
@@ -61,6 +62,9 @@ pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Op
 
 /// `did you mean x? allowed: a, b, x`, as much of it as there is.
 pub fn suggestion(word: &str, allowed: &[&str]) -> String {
+    if allowed.is_empty() {
+        return "the field before it takes a value and has no fields of its own".into();
+    }
     let meant = nearest(word, allowed.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let shown: Vec<&str> = allowed.iter().copied().filter(|word| !word.is_empty()).collect();
     format!("{meant}allowed: {}", shown.join(", "))

@@ -75,6 +75,12 @@ impl Layers {
         Config::deserialize(whole).expect("checked fields make a config")
     }
 
+    /// Where to point for a field that may be absent: at what was set nearest to it.
+    pub fn nearest_origin(&self, path: &str) -> Option<&Origin> {
+        let above = || path.rsplit_once('.').map(|(above, _)| above).filter(|above| above.contains('.'));
+        self.origin(path).or_else(|| self.nearest_origin(above()?))
+    }
+
     /// Who set a field, or the first field below a section.
     pub fn origin(&self, path: &str) -> Option<&Origin> {
         let path: Vec<&str> = path.split('.').collect();
@@ -119,8 +125,7 @@ impl Layers {
                 }
             }
             (Shape::List(each), Value::List(items)) => {
-                let taken: Vec<Json> =
-                    items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
+                let taken: Vec<Json> = items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
                 if taken.len() == items.len() {
                     self.leaves.insert(path.clone(), (Json::Array(taken), here));
                 }
@@ -133,7 +138,11 @@ impl Layers {
             (Shape::Section(fields), _) => {
                 let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
                 let kind = node.value.kind();
-                self.refuse(&here, path, format!("expected a section with fields, found {kind}; fields: {}", names.join(", ")));
+                self.refuse(
+                    &here,
+                    path,
+                    format!("expected a section with fields, found {kind}; fields: {}", names.join(", ")),
+                );
             }
             (expected, found) => {
                 let expected = match expected {
@@ -146,7 +155,13 @@ impl Layers {
         }
     }
 
-    fn item(&mut self, item: &Node, each: &Shape, path: &[String], from: &dyn Fn(usize, usize) -> Origin) -> Option<Json> {
+    fn item(
+        &mut self,
+        item: &Node,
+        each: &Shape,
+        path: &[String],
+        from: &dyn Fn(usize, usize) -> Origin,
+    ) -> Option<Json> {
         match (each, &item.value) {
             (Shape::Scalar(scalar), Value::Scalar { .. }) => {
                 self.scalar(item, scalar, path, from, |value| Json::Array(vec![value]))
@@ -171,10 +186,13 @@ impl Layers {
         if !self.has_no_placeholder(node, path, from) {
             return None;
         }
-        let value = typed(&node.value, scalar);
-        let problem = match value {
+        let problem = match typed(&node.value, scalar) {
             None => format!("expected {}, found {}", scalar.expected(), found(&node.value)),
-            Some(ref value) => read(path, whole(value.clone())).err().map(|problem| explain(&problem, value, scalar))?
+            Some(value) => match read(path, whole(value.clone())) {
+                Ok(()) if in_range(&value, scalar) => return Some(value),
+                Ok(()) => format!("expected {}, found `{value}`", scalar.expected()),
+                Err(problem) => explain(&problem, &value, scalar),
+            },
         };
         self.refuse(&from(node.line, node.column), path, problem);
         None
@@ -185,21 +203,27 @@ impl Layers {
         // Not the name of a group in a regular expression, as in `(?<name>…)` and `(?P<name>…)`.
         static PLACEHOLDER: LazyLock<regex::Regex> =
             LazyLock::new(|| regex::Regex::new(r"(?:^|[^?P])(<[^<>]+>)").expect("a literal expression is right"));
+        let before = self.findings.len();
         match &node.value {
-            Value::Null => true,
-            Value::Scalar { text, .. } => match PLACEHOLDER.captures(text) {
-                Some(found) => {
+            Value::Null => {}
+            Value::Scalar { text, .. } => {
+                if let Some(found) = PLACEHOLDER.captures(text) {
                     let problem = format!("`{}` is a placeholder; write the real value", &found[1]);
                     self.refuse(&from(node.line, node.column), path, problem);
-                    false
                 }
-                None => true,
-            },
-            Value::List(items) => items.iter().fold(true, |ok, item| self.has_no_placeholder(item, path, from) && ok),
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.has_no_placeholder(item, path, from);
+                }
+            }
             Value::Map(entries) => {
-                entries.iter().fold(true, |ok, (_, below)| self.has_no_placeholder(below, path, from) && ok)
+                for (_, below) in entries {
+                    self.has_no_placeholder(below, path, from);
+                }
             }
         }
+        self.findings.len() == before
     }
 }
 
@@ -232,6 +256,13 @@ fn typed(value: &Value, scalar: &Scalar) -> Option<Json> {
     }
 }
 
+fn in_range(value: &Json, scalar: &Scalar) -> bool {
+    match (value.as_i64(), scalar.integer) {
+        (Some(number), Some((least, most))) => (least..=most).contains(&number),
+        _ => true,
+    }
+}
+
 /// Reads a document that has only this field; so an error is this field's.
 fn read(path: &[String], value: Json) -> Result<(), String> {
     let mut only = Json::Object(serde_json::Map::new());
@@ -244,7 +275,8 @@ fn explain(problem: &str, value: &Json, scalar: &Scalar) -> String {
     let own_words = !(problem.starts_with("invalid ") || problem.starts_with("unknown variant"));
     match value {
         Json::String(word) if !scalar.words.is_empty() && !scalar.text => {
-            let words: Vec<&str> = scalar.words.iter().map(String::as_str).chain(scalar.boolean.then_some("true, false")).collect();
+            let words: Vec<&str> =
+                scalar.words.iter().map(String::as_str).chain(scalar.boolean.then_some("true, false")).collect();
             format!("`{word}` is not allowed; {}", suggestion(word, &words))
         }
         _ if own_words => problem.to_owned(),

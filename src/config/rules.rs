@@ -18,14 +18,12 @@ const KIND: &str = "NodeInstallation";
 pub fn check(layered: &Layered) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut wrong = |path: &str, problem: String| {
-        let from = layered.origin(path).unwrap_or(&Origin::Default);
+        let from = layered.nearest_origin(path).unwrap_or(&Origin::Default);
         findings.push(Finding::new(from, path, problem));
     };
     let config = &layered.config;
     let spec = &config.spec;
-    for (path, found, expected) in
-        [("apiVersion", &config.api_version, API_VERSION), ("kind", &config.kind, KIND)]
-    {
+    for (path, found, expected) in [("apiVersion", &config.api_version, API_VERSION), ("kind", &config.kind, KIND)] {
         if let Some(found) = found.as_ref().filter(|found| *found != expected) {
             wrong(path, format!("`{found}` is not known to this version, which reads `{expected}`"));
         }
@@ -107,10 +105,16 @@ fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
     }
     match given.first() {
         Some((first, _)) if secret.name.is_some() => {
-            wrong(&format!("{BASE}.{first}"), "certificates come from files or from tlsSecretRef, not from both".into());
+            wrong(
+                &format!("{BASE}.{first}"),
+                "certificates come from files or from tlsSecretRef, not from both".into(),
+            );
         }
         Some((first, _)) if !missing.is_empty() => {
-            wrong(&format!("{BASE}.{first}"), format!("etcd needs all of its TLS files or none; {} missing", names(&missing)));
+            wrong(
+                &format!("{BASE}.{first}"),
+                format!("etcd needs all of its TLS files or none; {} missing", names(&missing)),
+            );
         }
         _ => {}
     }

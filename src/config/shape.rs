@@ -96,6 +96,17 @@ impl Shape {
         Ok(here)
     }
 
+    /// For messages and documentation: `list of text`.
+    pub fn takes(&self) -> String {
+        match self {
+            Self::Section(_) => "a section with fields".into(),
+            Self::Entries(each) => format!("names, each with {}", each.takes()),
+            Self::Free => "any fields".into(),
+            Self::List(each) => format!("list of {}", each.takes()),
+            Self::Scalar(scalar) => scalar.expected(),
+        }
+    }
+
     /// All fields that are no sections, with their dotted paths, in the schema's order.
     pub fn fields(&self) -> Vec<(String, &Field)> {
         let mut found = Vec::new();
@@ -196,10 +207,10 @@ mod tests {
         assert_eq!(expected("spec.calicoNetwork.backend"), "`vxlan`, `windows-bgp` or `none`");
         assert_eq!(expected("spec.maintenance.drain.enabled"), "`auto`, true or false");
         assert_eq!(expected("spec.calico.version"), "text");
-        assert_eq!(root().at(&["spec", "services", "extraEnv", "FOO"]), Ok(&Shape::Scalar(Scalar {
-            text: true,
-            ..Scalar::default()
-        })));
+        assert_eq!(
+            root().at(&["spec", "services", "extraEnv", "FOO"]),
+            Ok(&Shape::Scalar(Scalar { text: true, ..Scalar::default() }))
+        );
         assert!(matches!(root().at(&["spec", "calicoNetwork", "cniConfigOverrides"]), Ok(Shape::Free)));
         assert_eq!(root().at(&["spec", "calicoNetwork", "ipam", "kind"]), Err((3, vec!["type"])));
     }
