@@ -495,3 +495,16 @@ fn the_cni_log_folder_becomes_a_key_of_the_cni_document() {
     let own = "calicoNetwork.cniConfigOverrides={log_file_path: 'E:\\x.log', mtu: 1400}";
     assert_eq!(cni(&[logs, own]).overrides, serde_json::json!({ "log_file_path": "E:\\x.log", "mtu": 1400 }));
 }
+
+#[test]
+fn the_template_changes_no_default_but_the_version() {
+    let template = Document { name: "config.yaml".into(), text: config::template().into() };
+    for provider in ["none", "AKS", "EKS", "EC2", "GCE"] {
+        let set = Override { path: "kubernetesProvider".into(), value: provider.into(), from: Origin::Set };
+        let by_template = config::load(std::slice::from_ref(&template), &[set]).unwrap();
+        let by_template = resolve(&by_template, &node(), Some(&cluster())).unwrap();
+        let by_default = resolved(&[&format!("kubernetesProvider={provider}")], Some(&cluster()));
+        assert_eq!(by_template.settings, by_default.settings);
+        assert_eq!(by_template.run, by_default.run);
+    }
+}
