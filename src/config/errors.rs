@@ -62,6 +62,9 @@ pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Op
 
 /// `did you mean x? allowed: a, b, x`, as much of it as there is.
 pub fn suggestion(word: &str, allowed: &[&str]) -> String {
+    if allowed.is_empty() {
+        return "the field before it takes a value and has no fields of its own".into();
+    }
     let meant = nearest(word, allowed.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let shown: Vec<&str> = allowed.iter().copied().filter(|word| !word.is_empty()).collect();
     format!("{meant}allowed: {}", shown.join(", "))

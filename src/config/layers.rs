@@ -75,6 +75,12 @@ impl Layers {
         Config::deserialize(whole).expect("checked fields make a config")
     }
 
+    /// Where to point for a field that may be absent: at what was set nearest to it.
+    pub fn nearest_origin(&self, path: &str) -> Option<&Origin> {
+        let above = || path.rsplit_once('.').map(|(above, _)| above).filter(|above| above.contains('.'));
+        self.origin(path).or_else(|| self.nearest_origin(above()?))
+    }
+
     /// Who set a field, or the first field below a section.
     pub fn origin(&self, path: &str) -> Option<&Origin> {
         let path: Vec<&str> = path.split('.').collect();
@@ -180,12 +186,13 @@ impl Layers {
         if !self.has_no_placeholder(node, path, from) {
             return None;
         }
-        let value = typed(&node.value, scalar);
-        let problem = match value {
+        let problem = match typed(&node.value, scalar) {
             None => format!("expected {}, found {}", scalar.expected(), found(&node.value)),
-            Some(ref value) => {
-                read(path, whole(value.clone())).err().map(|problem| explain(&problem, value, scalar))?
-            }
+            Some(value) => match read(path, whole(value.clone())) {
+                Ok(()) if in_range(&value, scalar) => return Some(value),
+                Ok(()) => format!("expected {}, found `{value}`", scalar.expected()),
+                Err(problem) => explain(&problem, &value, scalar),
+            },
         };
         self.refuse(&from(node.line, node.column), path, problem);
         None
@@ -196,21 +203,27 @@ impl Layers {
         // Not the name of a group in a regular expression, as in `(?<name>…)` and `(?P<name>…)`.
         static PLACEHOLDER: LazyLock<regex::Regex> =
             LazyLock::new(|| regex::Regex::new(r"(?:^|[^?P])(<[^<>]+>)").expect("a literal expression is right"));
+        let before = self.findings.len();
         match &node.value {
-            Value::Null => true,
-            Value::Scalar { text, .. } => match PLACEHOLDER.captures(text) {
-                Some(found) => {
+            Value::Null => {}
+            Value::Scalar { text, .. } => {
+                if let Some(found) = PLACEHOLDER.captures(text) {
                     let problem = format!("`{}` is a placeholder; write the real value", &found[1]);
                     self.refuse(&from(node.line, node.column), path, problem);
-                    false
                 }
-                None => true,
-            },
-            Value::List(items) => items.iter().fold(true, |ok, item| self.has_no_placeholder(item, path, from) && ok),
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.has_no_placeholder(item, path, from);
+                }
+            }
             Value::Map(entries) => {
-                entries.iter().fold(true, |ok, (_, below)| self.has_no_placeholder(below, path, from) && ok)
+                for (_, below) in entries {
+                    self.has_no_placeholder(below, path, from);
+                }
             }
         }
+        self.findings.len() == before
     }
 }
 
@@ -240,6 +253,13 @@ fn typed(value: &Value, scalar: &Scalar) -> Option<Json> {
         _ if scalar.text => Some(Json::String(text.clone())),
         Json::String(_) if !scalar.words.is_empty() => Some(json.clone()),
         _ => None,
+    }
+}
+
+fn in_range(value: &Json, scalar: &Scalar) -> bool {
+    match (value.as_i64(), scalar.integer) {
+        (Some(number), Some((least, most))) => (least..=most).contains(&number),
+        _ => true,
     }
 }
 

@@ -82,6 +82,11 @@ impl Layered {
     pub fn origin(&self, path: &str) -> Option<&Origin> {
         self.layers.origin(path)
     }
+
+    /// Where an error about a field should point when nobody may have set it.
+    pub(crate) fn nearest_origin(&self, path: &str) -> Option<&Origin> {
+        self.layers.nearest_origin(path)
+    }
 }
 
 /// Reads the documents, later ones over earlier ones, then the overrides in their order, and checks
@@ -95,8 +100,30 @@ pub fn load(documents: &[Document], overrides: &[Override]) -> Result<Layered> {
     overrides.iter().for_each(|given| layers.set(given));
     let mut findings = std::mem::take(&mut layers.findings);
     let layered = Layered { config: layers.config(), layers };
-    findings.extend(rules::check(&layered));
+    // A rule says nothing new about a field whose value was refused already.
+    let refused: Vec<String> = findings.iter().map(|finding| finding.path.clone()).collect();
+    findings.extend(rules::check(&layered).into_iter().filter(|finding| !refused.contains(&finding.path)));
     if findings.is_empty() { Ok(layered) } else { Err(fault(&findings).into()) }
+}
+
+/// A field of the document, for `explain` and the documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldHelp {
+    /// As `spec.calicoNetwork.vxlan.vxlanVNI`.
+    pub path: String,
+    /// What it takes: ``a whole number from 4096 to 65535``, ``list of text``.
+    pub takes: String,
+    /// What it means, with the default as the last sentence: `Default: …`.
+    pub help: String,
+}
+
+/// Every field of the document, sections left out.
+pub fn fields() -> impl Iterator<Item = FieldHelp> {
+    shape::root().fields().into_iter().map(|(path, field)| FieldHelp {
+        path,
+        takes: field.shape.takes(),
+        help: field.help.clone(),
+    })
 }
 
 /// A complete, valid document with comments, as `config init` writes it.

@@ -18,7 +18,7 @@ const KIND: &str = "NodeInstallation";
 pub fn check(layered: &Layered) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut wrong = |path: &str, problem: String| {
-        let from = layered.origin(path).unwrap_or(&Origin::Default);
+        let from = layered.nearest_origin(path).unwrap_or(&Origin::Default);
         findings.push(Finding::new(from, path, problem));
     };
     let config = &layered.config;

@@ -96,6 +96,17 @@ impl Shape {
         Ok(here)
     }
 
+    /// For messages and documentation: `list of text`.
+    pub fn takes(&self) -> String {
+        match self {
+            Self::Section(_) => "a section with fields".into(),
+            Self::Entries(each) => format!("names, each with {}", each.takes()),
+            Self::Free => "any fields".into(),
+            Self::List(each) => format!("list of {}", each.takes()),
+            Self::Scalar(scalar) => scalar.expected(),
+        }
+    }
+
     /// All fields that are no sections, with their dotted paths, in the schema's order.
     pub fn fields(&self) -> Vec<(String, &Field)> {
         let mut found = Vec::new();

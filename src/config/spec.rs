@@ -198,6 +198,7 @@ pub struct Vxlan {
     /// VXLAN network identifier, 4096 to 65535 and not 9999, the same on every node. Default:
     /// FelixConfiguration's vxlanVNI, else `4096`.
     #[serde(rename = "vxlanVNI")]
+    #[schemars(range(min = 4096, max = 65535))]
     pub vxlan_vni: Option<Vni>,
     /// First two octets of pods' MAC addresses, like 0E-2A. Default: `0E-2A`.
     #[serde(rename = "vxlanMACPrefix")]

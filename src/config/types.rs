@@ -14,6 +14,12 @@ pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
     format!("`{text}` is IPv6, which Calico does not support on Windows; give {instead}")
 }
 
+/// A password in a document would end in logs and receipts. Does not repeat the text.
+fn refuse_password(url: &str) -> Result<(), String> {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
+}
+
 /// A value, or `auto` (also written `""`): let this program find it out.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Auto<T> {
@@ -180,6 +186,7 @@ impl FromStr for EtcdEndpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         const INSTEAD: &str = "an endpoint like https://etcd-0:2379";
         let wrong = || format!("`{text}` is not {INSTEAD}: scheme http or https, host and port, nothing behind");
+        refuse_password(text)?;
         let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
         if authority.starts_with('[') {
             return Err(no_ipv6(text, INSTEAD));
@@ -246,14 +253,11 @@ impl FromStr for WebUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        refuse_password(text)?;
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         // Empty text means "none" wherever a URL is taken.
         if !text.is_empty() && rest.is_none_or(|rest| rest.is_empty() || rest.contains(char::is_whitespace)) {
             return Err(format!("`{text}` is not a URL that begins with https:// or http://"));
-        }
-        // A password in a document would end in logs and receipts.
-        if rest.is_some_and(|rest| rest.split('/').next().is_some_and(|authority| authority.contains('@'))) {
-            return Err("a URL here must not hold a user or password".into());
         }
         let unknown = text.replace("{version}", "");
         if unknown.contains(['{', '}']) {
@@ -347,8 +351,12 @@ mod tests {
         for good in ["", "https://mirror.example/{version}/c.zip", "http://proxy:3128"] {
             assert!(good.parse::<WebUrl>().is_ok(), "{good}");
         }
-        for bad in ["ftp://x", "mirror/c.zip", "https://u:p@proxy:3128", "https://m/{tag}.zip", "https://a b"] {
+        for bad in ["ftp://x", "mirror/c.zip", "https://m/{tag}.zip", "https://a b"] {
             assert!(bad.parse::<WebUrl>().is_err(), "{bad}");
+        }
+        for secret in ["https://me:hunter2@proxy:3128", "me:hunter2@proxy:3128", "http://me:hunter2@proxy/x"] {
+            assert!(!secret.parse::<WebUrl>().unwrap_err().contains("hunter2"), "{secret}");
+            assert!(!secret.parse::<EtcdEndpoint>().unwrap_err().contains("hunter2"), "{secret}");
         }
     }
 }

@@ -105,7 +105,10 @@ pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
             Malformed {
                 line: position(serde_yaml::Location::line),
                 column: position(serde_yaml::Location::column),
-                problem: problem.lines().next().unwrap_or_default().to_owned(),
+                problem: match problem.lines().next().unwrap_or_default().split_once(", set DuplicateKeyPolicy") {
+                    Some((duplicate, _)) => duplicate.replace("mapping key: ", "field "),
+                    None => problem.lines().next().unwrap_or_default().to_owned(),
+                },
             }
         })
 }
@@ -220,21 +223,50 @@ mod tests {
     fn a_scalar_keeps_its_text_its_type_and_its_place() {
         insta::assert_snapshot!(scalars(
             "\u{feff}mac: 0E-20\r\nversion: 3.30 # comment\r\nquoted: \"5000\"\nlist: [a, 1, true, no]\nnone:\nö: x\n"
-        ), @r#""#);
+        ), @r#"
+    1:1 mac = "mac"
+    1:6 0E-20 = 0.0
+    2:1 version = "version"
+    2:10 3.30 = 3.3
+    3:1 quoted = "quoted"
+    3:9 5000 = "5000"
+    4:1 list = "list"
+    4:8 a = "a"
+    4:11 1 = 1
+    4:14 true = true
+    4:20 no = "no"
+    5:1 none = "none"
+    5:5 null
+    6:1 ö = "ö"
+    6:4 x = "x"
+    "#);
     }
 
     #[test]
     fn an_alias_stands_where_it_is_used_and_documents_follow_one_another() {
-        insta::assert_snapshot!(scalars("a: &x 5000\nb: *x\n---\n# empty\n---\nc: 1\n"), @r#""#);
+        insta::assert_snapshot!(scalars("a: &x 5000\nb: *x\n---\n# empty\n---\nc: 1\n"), @r#"
+    1:1 a = "a"
+    1:7 5000 = 5000
+    2:1 b = "b"
+    2:4 5000 = 5000
+    6:1 c = "c"
+    6:4 1 = 1
+    "#);
     }
 
     #[test]
     fn text_that_is_no_yaml_is_refused_with_its_place() {
-        let refused: Vec<String> = ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "\ta: 1\n", "a: *nowhere\n"]
+        let refused: Vec<String> = ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "a:\n\t- 1\n", "a: *nowhere\n"]
             .into_iter()
             .map(|text| parse(text).unwrap_err())
             .map(|e| format!("{}:{} {}", e.line, e.column, e.problem))
             .collect();
-        insta::assert_snapshot!(refused.join("\n"), @r#""#);
+        insta::assert_snapshot!(refused.join("\n"), @r#"
+    2:1 duplicate field a
+    1:4 unclosed bracket '['
+    1:5 mapping values are not allowed in this context
+    2:2 tabs disallowed within this context (block indentation)
+    1:4 alias references unknown anchor
+    "#);
     }
 }
