@@ -1,1 +1,200 @@
-//! To be written.
+//! The cluster: a client for the Kubernetes API, and what we ask it.
+//!
+//! The only room with `async` in it, and none of it shows: every function blocks until its answer
+//! is there or its time is up. A failed question is never an answer, so `None` and an empty list
+//! mean that the API server said so itself.
+
+mod api;
+mod credentials;
+mod errors;
+mod facts;
+mod kubeconfig;
+mod node;
+#[cfg(test)]
+mod testing;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
+
+pub use self::api::{path, query};
+pub use self::credentials::{Issued, NodeCredentials, TOKEN_SECRET};
+pub use self::facts::FactsOptions;
+
+use self::api::Api;
+use crate::fault::{Exit, Fault};
+use crate::report::event::Event;
+
+/// Who we say we are: in `User-Agent`, and as field manager of everything we write.
+pub const FIELD_MANAGER: &str = "calicoctl-win";
+
+/// The service account whose rights Calico's components on a node have.
+pub const SERVICE_ACCOUNT: &str = "calico-node";
+
+/// How patient the client is.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How long one question may take, with all its tries.
+    pub timeout: Duration,
+    /// How often a question is asked again when the server is busy, failing or cut us off.
+    pub retries: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), retries: 4 }
+    }
+}
+
+/// A cluster's API server, seen as one user of it.
+pub struct Cluster {
+    api: Arc<Api>,
+    ca_pem: Option<String>,
+    dial: Option<SocketAddr>,
+    options: Options,
+    runtime: Runtime,
+}
+
+impl Cluster {
+    /// Reads a kubeconfig file and makes a client of its chosen context, as [`Cluster::connect`]
+    /// does; errors name the file.
+    ///
+    /// # Errors
+    /// Fault `KubeconfigMissing` without a file, and when it cannot be read.
+    pub fn open(kubeconfig: Option<&Path>, context: Option<&str>, options: &Options) -> Result<Self> {
+        let (file, text) = kubeconfig::read(kubeconfig)?;
+        let origin = format!("the kubeconfig {}", file.display());
+        let base_dir = file.parent().unwrap_or(Path::new(""));
+        Self::build(&origin, &text, base_dir, context, None, options)
+    }
+
+    /// Reads a kubeconfig and makes a client of its chosen context. Nothing is sent yet, but an
+    /// exec plugin for the user's credentials runs here.
+    ///
+    /// `kubeconfig` is the YAML text, `base_dir` the folder that its relative file names mean,
+    /// `context` the one to take instead of `current-context`. With `dial` the connection goes to
+    /// that address, and the host of the URL is only the name in the server's certificate.
+    ///
+    /// # Errors
+    /// Faults `KubeconfigInvalid`, `ContextNotFound`, `ClusterLogin`, `ClusterCaExpired`.
+    pub fn connect(
+        kubeconfig: &str,
+        base_dir: &Path,
+        context: Option<&str>,
+        dial: Option<SocketAddr>,
+        options: &Options,
+    ) -> Result<Self> {
+        Self::build("the kubeconfig", kubeconfig, base_dir, context, dial, options)
+    }
+
+    fn build(
+        origin: &str,
+        kubeconfig: &str,
+        base_dir: &Path,
+        context: Option<&str>,
+        dial: Option<SocketAddr>,
+        options: &Options,
+    ) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .context("start the cluster client")?;
+        let access = runtime.block_on(kubeconfig::choose(origin, kubeconfig, base_dir, context))?;
+        let ca_pem = access.ca_pem.clone();
+        let api = Arc::new(Api::new(access, dial, options, runtime.handle())?);
+        Ok(Self { api, ca_pem, dial, options: *options, runtime })
+    }
+
+    /// URL of the API server, as the chosen context has it.
+    pub fn server(&self) -> &str {
+        &self.api.server
+    }
+
+    /// The cluster's CA certificates in PEM, from the kubeconfig's data or file; none where it
+    /// leaves trust to the system's roots.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca_pem.as_deref()
+    }
+
+    /// Reads one object. None only when the API server says that this very object is absent; a
+    /// resource or group that is not served is the fault `ApiNotServed`.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
+        Ok(self.runtime.block_on(self.api.get(path))?)
+    }
+
+    /// Reads all objects of a list, page by page.
+    pub fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        Ok(self.runtime.block_on(self.api.list(path))?)
+    }
+
+    /// Creates something, and returns what the server made of it.
+    pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T> {
+        Ok(self.runtime.block_on(self.api.post(path, body))?)
+    }
+
+    /// Changes an object by JSON merge patch, and returns it as it is then. With
+    /// `metadata.resourceVersion` in the patch, a change by someone else in between is the fault
+    /// `ClusterConflict`.
+    pub fn merge_patch<B: Serialize, T: DeserializeOwned>(&self, path: &str, patch: &B) -> Result<T> {
+        Ok(self.runtime.block_on(self.api.merge_patch(path, patch))?)
+    }
+
+    /// Deletes an object; false when it was not there.
+    pub fn delete(&self, path: &str) -> Result<bool> {
+        Ok(self.runtime.block_on(self.api.delete(path))?)
+    }
+
+    /// What is worth telling since the last time: warnings of the API server, further tries.
+    pub fn take_events(&self) -> Vec<Event> {
+        self.api.take_events()
+    }
+}
+
+/// What Windows nodes need is not there; `place` is one namespace, or several it was looked for in.
+fn missing_account(place: &str) -> Fault {
+    let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {place}");
+    Fault::new(Exit::ClusterUnreachable, "ServiceAccountMissing", what).hint(
+        "install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); \
+         if it lives in another namespace, name it: kubernetes.calicoNamespace in the config",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::testing::{Reply, Server};
+    use super::*;
+
+    const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+
+    #[test]
+    fn objects_are_read_changed_and_deleted_over_tls() {
+        let server = Server::start();
+        server.replay(&["version-admin", "felix-get", "token-secret-delete"]);
+        server.on(&format!("PATCH {FELIX}"), [Reply::recorded("felix-merge-unknown-default")]);
+        let cluster = server.connect();
+
+        let version: Value = cluster.get("/version").unwrap().unwrap();
+        assert_eq!(version["gitVersion"], "v1.36.2");
+        let felix: Value = cluster.merge_patch(FELIX, &json!({"spec": {"vxlanVni": 4096}})).unwrap();
+        assert_eq!(felix["spec"]["vxlanVNI"], 4097);
+        let secret = path(["api", "v1", "namespaces", "calico-system", "secrets", "calico-node-token"]);
+        assert!(cluster.delete(&secret).unwrap());
+
+        let seen = server.seen();
+        assert_eq!(seen[0].headers["authorization"], "Bearer admins-token");
+        assert!(seen[0].headers["user-agent"].starts_with("calicoctl-win/"));
+        assert_eq!(seen[1].headers["content-type"], "application/merge-patch+json");
+        assert!(seen[1].target.ends_with("?fieldManager=calicoctl-win"), "{}", seen[1].target);
+        let message = "the API server warns: unknown field \"spec.vxlanVni\"".to_owned();
+        assert_eq!(cluster.take_events(), [Event::Warning { id: "ClusterWarning", message }]);
+    }
+}

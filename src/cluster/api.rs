@@ -1,0 +1,262 @@
+//! Requests to the API server and their answers: encoding, pages, tries, time limits.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use http::{HeaderMap, Method, Request, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use reqwest::Url;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::errors::{Failure, Trouble};
+use super::kubeconfig::Access;
+use super::{FIELD_MANAGER, Options};
+use crate::report::event::Event;
+
+/// Questions under way at once. Each takes a connection of its own, and a TLS handshake costs more
+/// than the answer, so a few are faster than many.
+const PARALLEL: usize = 3;
+
+/// Objects a page, as kubectl asks for.
+const PAGE: &str = "500";
+
+/// A path of the API from its parts, each percent-encoded: `path(["api", "v1", "nodes", name])`.
+pub fn path<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut url = blank_url();
+    url.path_segments_mut().expect("an https URL has a path").pop_if_empty().extend(parts);
+    url.path().to_owned()
+}
+
+/// A path with more parameters behind it, percent-encoded.
+pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let mut url = blank_url();
+    url.query_pairs_mut().extend_pairs(parameters);
+    let joint = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{joint}{}", url.query().unwrap_or_default())
+}
+
+fn blank_url() -> Url {
+    Url::parse("https://cluster").expect("a literal URL is right")
+}
+
+/// One question: what is done to which path.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub method: Method,
+    /// With its query, and without the server.
+    pub path: String,
+    content_type: &'static str,
+    body: Option<Vec<u8>>,
+}
+
+impl Call {
+    fn bare(method: Method, path: &str) -> Self {
+        Self { method, path: path.to_owned(), content_type: "", body: None }
+    }
+
+    fn write(method: Method, path: &str, content_type: &'static str, body: &impl Serialize) -> Result<Self, Failure> {
+        let path = query(path, &[("fieldManager", FIELD_MANAGER)]);
+        let bare = Self { content_type, ..Self::bare(method, &path) };
+        match serde_json::to_vec(body) {
+            Ok(body) => Ok(Self { body: Some(body), ..bare }),
+            Err(cause) => Err(Failure::unreadable(&bare, cause)),
+        }
+    }
+
+    /// As `GET /version`: what errors and the log call it.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// Whether doing it twice is the same as doing it once, so that it may be sent again when
+    /// nobody knows whether it arrived. A merge patch is not: with a resource version in it the
+    /// second one would be a conflict.
+    fn is_repeatable(&self) -> bool {
+        self.method == Method::GET || self.method == Method::DELETE
+    }
+}
+
+/// What came back, whole.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn is_json(&self) -> bool {
+        let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        content_type.is_some_and(|t| t.starts_with("application/json"))
+    }
+
+    /// How long the server asks us to stay away.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMeta,
+    // A list without items is `null` where Go made it.
+    #[serde(default = "Option::default")]
+    items: Option<Vec<T>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    rest: Option<String>,
+}
+
+/// The client of one user of one API server.
+pub(super) struct Api {
+    pub server: String,
+    client: kube::Client,
+    options: Options,
+    gate: Semaphore,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Api {
+    pub fn new(access: Access, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> anyhow::Result<Self> {
+        let server = access.server.clone();
+        let client = access.client(dial, options, runtime)?;
+        let (gate, events) = (Semaphore::new(PARALLEL), Mutex::default());
+        Ok(Self { server, client, options: *options, gate, events })
+    }
+
+    pub fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn tell(&self, event: Event) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+        let call = Call::bare(Method::GET, path);
+        match self.answer(&call).await {
+            Ok(answer) => read(&call, &answer).map(Some),
+            Err(failure) if failure.is_absent() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        match self.pages(path).await {
+            // The list's snapshot was compacted between two pages. Going on with the token that
+            // comes along would mix two states of the cluster, so start over, once.
+            Err(failure) if failure.status == Some(410) => self.pages(path).await,
+            other => other,
+        }
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        let first = query(path, &[("limit", PAGE)]);
+        let mut call = Call::bare(Method::GET, &first);
+        let mut all = Vec::new();
+        loop {
+            let page: Page<T> = read(&call, &self.answer(&call).await?)?;
+            all.extend(page.items.unwrap_or_default());
+            match page.metadata.rest.filter(|rest| !rest.is_empty()) {
+                Some(rest) => call = Call::bare(Method::GET, &query(&first, &[("continue", &rest)])),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let call = Call::write(Method::POST, path, "application/json", body)?;
+        read(&call, &self.answer(&call).await?)
+    }
+
+    pub async fn merge_patch<T: DeserializeOwned>(&self, path: &str, patch: &impl Serialize) -> Result<T, Failure> {
+        let call = Call::write(Method::PATCH, path, "application/merge-patch+json", patch)?;
+        read(&call, &self.answer(&call).await?)
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<bool, Failure> {
+        match self.answer(&Call::bare(Method::DELETE, path)).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_absent() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Asks until there is a good answer, an answer that will not change, or no time or try left.
+    async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+        let _turn = self.gate.acquire().await.expect("the gate is never closed");
+        let deadline = Instant::now() + self.options.timeout;
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .with_max_times(self.options.retries as usize)
+            .with_jitter()
+            .build();
+        loop {
+            let trouble = match timeout_at(deadline, self.once(call)).await {
+                Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
+                    self.note_warnings(&answer);
+                    return Ok(answer);
+                }
+                Ok(Ok(answer)) => Trouble::Answer(answer),
+                Ok(Err(error)) => Trouble::Transport(error),
+                Err(_) => Trouble::Slow(self.options.timeout),
+            };
+            let pause = match trouble.passes(call.is_repeatable()) {
+                true => pauses.next().map(|pause| trouble.retry_after().unwrap_or(pause)),
+                false => None,
+            };
+            match pause.filter(|pause| Instant::now() + *pause < deadline) {
+                Some(pause) => {
+                    let message =
+                        format!("{}: {}; trying again in {} ms", call.name(), trouble.brief(), pause.as_millis());
+                    self.tell(Event::Log { message });
+                    sleep(pause).await;
+                }
+                None => return Err(Failure::of(&self.server, call, trouble)),
+            }
+        }
+    }
+
+    async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {
+        let mut request = Request::builder()
+            .method(&call.method)
+            .uri(&call.path)
+            .header(header::USER_AGENT, concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
+            .header(header::ACCEPT, "application/json");
+        if call.body.is_some() {
+            request = request.header(header::CONTENT_TYPE, call.content_type);
+        }
+        let body = call.body.clone().map_or_else(Body::empty, Body::from);
+        let response = self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes().to_vec();
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    /// `Warning: 299 - "text"` is how the API server tells of pruned fields and old APIs.
+    fn note_warnings(&self, answer: &Answer) {
+        for warning in answer.headers.get_all(header::WARNING).iter().filter_map(|w| w.to_str().ok()) {
+            let text =
+                warning.split_once('"').map_or(warning, |(_, quoted)| quoted.strip_suffix('"').unwrap_or(quoted));
+            let message = format!("the API server warns: {}", text.replace("\\\"", "\""));
+            self.tell(Event::Warning { id: "ClusterWarning", message });
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
+    serde_json::from_slice(&answer.body).map_err(|cause| Failure::unreadable(call, cause))
+}

@@ -1,0 +1,172 @@
+//! What fails below HTTP: names, connections, TLS.
+
+use std::error::Error as StdError;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{AlertDescription, CertificateError, RootCertStore};
+
+use super::{SLOW_HINT, unreachable};
+use crate::cluster::api::Call;
+use crate::cluster::kubeconfig::certificates;
+use crate::fault::Fault;
+
+/// What went wrong below HTTP.
+pub(super) enum Transport {
+    Refused,
+    Name,
+    ConnectSlow,
+    Lost,
+    Certificate(CertificateError),
+    TlsVersion,
+    NotTls,
+    Tls,
+    Login,
+    Other,
+}
+
+pub(super) fn transport(error: &kube::Error) -> Transport {
+    if let kube::Error::Auth(_) = error {
+        return Transport::Login;
+    }
+    let chain = chain(error);
+    if let Some(tls) = chain.iter().find_map(|e| e.downcast_ref::<rustls::Error>()) {
+        return match tls {
+            rustls::Error::InvalidCertificate(why) => Transport::Certificate(why.clone()),
+            rustls::Error::InvalidMessage(_) => Transport::NotTls,
+            rustls::Error::PeerIncompatible(_)
+            | rustls::Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure) => {
+                Transport::TlsVersion
+            }
+            _ => Transport::Tls,
+        };
+    }
+    if chain.iter().any(|e| e.to_string() == "dns error") {
+        return Transport::Name;
+    }
+    match chain.iter().rev().find_map(|e| e.downcast_ref::<io::Error>()).map(io::Error::kind) {
+        Some(ErrorKind::ConnectionRefused) => return Transport::Refused,
+        Some(ErrorKind::TimedOut) => return Transport::ConnectSlow,
+        Some(
+            ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof,
+        ) => return Transport::Lost,
+        _ => {}
+    }
+    match chain.iter().find_map(|e| e.downcast_ref::<hyper::Error>()) {
+        Some(http) if http.is_incomplete_message() || http.is_closed() || http.is_canceled() => Transport::Lost,
+        Some(http) if http.is_body_write_aborted() => Transport::Lost,
+        _ => Transport::Other,
+    }
+}
+
+pub(super) fn fault(server: &str, call: &Call, why: &Transport) -> Fault {
+    let at = format!("the API server at {server}");
+    match why {
+        Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection")).hint(
+            "is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig",
+        ),
+        Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
+            .hint("put right `server` in the kubeconfig, or this machine's DNS servers: `nslookup` tells"),
+        Transport::ConnectSlow => {
+            unreachable("ClusterTimeout", format!("no connection to {at} came about in time")).hint(SLOW_HINT)
+        }
+        Transport::Lost => {
+            unreachable("ClusterConnectionLost", format!("{at} cut the connection during {}", call.name())).hint(
+                "a proxy, firewall or load balancer in between may do that, or the server is restarting: try again",
+            )
+        }
+        Transport::Certificate(why) => certificate_fault(&at, why),
+        Transport::TlsVersion => unreachable("ClusterTlsVersion", format!("{at} offers no TLS that we accept")).hint(
+            "it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it",
+        ),
+        Transport::NotTls => unreachable("ClusterNotTls", format!("what answers at {server} does not speak TLS"))
+            .hint("is the port right? An API server's is mostly 6443 or 443"),
+        Transport::Tls => unreachable("ClusterTls", format!("no TLS session with {at} came about"))
+            .hint("the reason is TLS's own; a client certificate of another cluster is a common one"),
+        Transport::Login => unreachable("ClusterLogin", "the kubeconfig's credentials cannot be used".to_owned())
+            .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
+        Transport::Other => unreachable("ClusterUnreachable", format!("{at} could not be asked {}", call.name()))
+            .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine"),
+    }
+}
+
+fn certificate_fault(at: &str, why: &CertificateError) -> Fault {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            unreachable("ClusterCertificateExpired", format!("the certificate of {at} has expired"))
+                .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            unreachable("ClusterCertificateExpired", format!("the certificate of {at} is not valid yet"))
+                .hint("set the clock of this machine right")
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            unreachable("ClusterCertificateName", format!("the certificate of {at} is for other names"))
+                .hint("write one of its names as `server` in the kubeconfig, or as `tls-server-name`")
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            unreachable("ClusterUntrusted", format!("the certificate of {at} is not from the CA that we trust")).hint(
+                "the kubeconfig's certificate-authority is of another cluster or was replaced, \
+                     or a proxy breaks TLS open: fetch a fresh kubeconfig",
+            )
+        }
+        _ => unreachable("ClusterUntrusted", format!("the certificate of {at} is not acceptable"))
+            .hint("the reason names what is wrong with it"),
+    }
+}
+
+/// An error and all that caused it, also what [`io::Error`] wraps and does not call its source.
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'static)> {
+    let mut all = vec![error];
+    while let Some(&last) = all.last() {
+        let wrapped = last.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        match wrapped.map(|w| w as &(dyn StdError + 'static)).or_else(|| last.source()) {
+            Some(next) => all.push(next),
+            None => break,
+        }
+    }
+    all
+}
+
+pub(super) fn innermost(error: &kube::Error) -> String {
+    chain(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// Refuses a CA whose certificates have all expired. rustls does not look at a root's dates, but
+/// the components on the node are written in Go, which does.
+pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
+    let Some(pem) = pem else { return Ok(()) };
+    let mut expired = None;
+    for der in certificates(pem)? {
+        let ca = CertificateDer::from(der);
+        let mut roots = RootCertStore::empty();
+        if roots.add(ca.clone()).is_err() {
+            continue;
+        }
+        let Ok(verifier) = WebPkiServerVerifier::builder(Arc::new(roots)).build() else { continue };
+        let name = ServerName::try_from("ca").expect("a literal name is right");
+        // Verified as if it were a server's certificate: it is not one, but its dates are checked
+        // before its purpose.
+        match verifier.verify_server_cert(&ca, &[], &name, &[], UnixTime::now()) {
+            Err(rustls::Error::InvalidCertificate(
+                why @ (CertificateError::Expired | CertificateError::ExpiredContext { .. }),
+            )) => expired = Some(why),
+            _ => return Ok(()),
+        }
+    }
+    match expired {
+        None => Ok(()),
+        Some(why) => {
+            let fault = unreachable("ClusterCaExpired", "the CA of the cluster in the kubeconfig has expired")
+                .hint("renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right");
+            Err(anyhow!("{why}").context(fault))
+        }
+    }
+}

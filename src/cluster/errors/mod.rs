@@ -1,0 +1,189 @@
+//! What can go wrong between us and the API server, and what each failure is called.
+
+mod below;
+mod status;
+
+use std::time::Duration;
+
+use anyhow::{Error, anyhow};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+
+pub(super) use self::below::check_ca;
+
+use self::below::Transport;
+use super::api::{self, Answer, Call};
+use crate::fault::{Exit, Fault};
+
+const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
+                         --timeout gives it longer";
+
+/// Why one try came to nothing.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// An answer, but not a good one.
+    Answer(Answer),
+    /// No whole answer.
+    Transport(kube::Error),
+    /// No answer in this time.
+    Slow(Duration),
+}
+
+/// A question that came to nothing, for good.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// HTTP status; none when there was no answer.
+    pub status: Option<u16>,
+    /// The `reason` of the server's Status object, as `AlreadyExists`; empty without one.
+    pub reason: String,
+    pub fault: Fault,
+    absent: bool,
+    cause: Option<Error>,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure.cause {
+            Some(cause) => cause.context(failure.fault),
+            None => failure.fault.into(),
+        }
+    }
+}
+
+impl Trouble {
+    /// Whether it may be gone the next time, and asking again does no harm.
+    pub fn passes(&self, repeatable: bool) -> bool {
+        match self {
+            // A refused eviction is no overload, though both are 429: the cause tells them apart.
+            Self::Answer(answer) if answer.status == 429 => !is_budget(status_of(answer).as_ref()),
+            Self::Answer(answer) => repeatable && matches!(answer.status, 500 | 502 | 503 | 504),
+            Self::Transport(error) => match below::transport(error) {
+                Transport::Refused => true,
+                Transport::Lost => repeatable,
+                _ => false,
+            },
+            Self::Slow(_) => false,
+        }
+    }
+
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Answer(answer) => answer.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// In a few words, for the log.
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Answer(answer) => format!("HTTP {}", answer.status),
+            Self::Transport(error) => below::innermost(error),
+            Self::Slow(limit) => format!("no answer within {}", seconds(*limit)),
+        }
+    }
+}
+
+impl Failure {
+    /// The object itself is absent: the server looked where it would be.
+    pub fn is_absent(&self) -> bool {
+        self.absent
+    }
+
+    /// The server has no such group, version or resource.
+    pub fn is_not_served(&self) -> bool {
+        self.status == Some(404) && !self.absent
+    }
+
+    /// A good answer that we cannot read, or a question that we cannot write.
+    pub fn unreadable(call: &Call, cause: serde_json::Error) -> Self {
+        let what = format!("the answer to {} is not what the Kubernetes API promises", call.name());
+        let fault = unreachable("ClusterAnswer", what)
+            .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?");
+        Self { status: None, reason: String::new(), fault, absent: false, cause: Some(cause.into()) }
+    }
+
+    pub fn of(server: &str, call: &Call, trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Answer(answer) => Self::answered(server, call, &answer),
+            Trouble::Transport(error) => {
+                let fault = below::fault(server, call, &below::transport(&error));
+                Self::unanswered(fault, Some(anyhow!(below::innermost(&error))))
+            }
+            Trouble::Slow(limit) => {
+                let what =
+                    format!("the API server at {server} did not answer {} within {}", call.name(), seconds(limit));
+                let fault = unreachable("ClusterTimeout", what).hint(SLOW_HINT);
+                Self::unanswered(fault, None)
+            }
+        }
+    }
+
+    fn unanswered(fault: Fault, cause: Option<Error>) -> Self {
+        Self { status: None, reason: String::new(), fault, absent: false, cause }
+    }
+
+    fn answered(server: &str, call: &Call, answer: &Answer) -> Self {
+        let status = status_of(answer);
+        let said = match status.as_ref().and_then(|s| s.message.clone()) {
+            Some(message) => message,
+            None => String::from_utf8_lossy(&answer.body).trim().chars().take(200).collect(),
+        };
+        let reason = status.as_ref().and_then(|s| s.reason.clone()).unwrap_or_default();
+        let absent = answer.status == 404 && names_object(call, status.as_ref());
+        let fault = status::fault(server, call, answer, status.as_ref(), absent);
+        let cause = anyhow!("HTTP {}: {said}", answer.status);
+        Self { status: Some(answer.status), reason, fault, absent, cause: Some(cause) }
+    }
+}
+
+fn unreachable(id: &'static str, what: impl Into<String>) -> Fault {
+    Fault::new(Exit::ClusterUnreachable, id, what)
+}
+
+fn status_of(answer: &Answer) -> Option<Status> {
+    answer.is_json().then(|| serde_json::from_slice(&answer.body).ok()).flatten()
+}
+
+fn is_budget(status: Option<&Status>) -> bool {
+    let causes = status.and_then(|s| s.details.as_ref()).and_then(|d| d.causes.as_ref());
+    causes.is_some_and(|causes| causes.iter().any(|c| c.reason.as_deref() == Some("DisruptionBudget")))
+}
+
+/// Whether a 404 is about the object asked for. The server of an unserved group, or of another
+/// kind, also says 404, in text or without the name.
+fn names_object(call: &Call, status: Option<&Status>) -> bool {
+    let named = status.and_then(|s| s.details.as_ref()).and_then(|d| d.name.as_deref());
+    let asked = Resource::of(&call.path);
+    named.zip(asked.name).is_some_and(|(named, asked)| api::path([named]).trim_start_matches('/') == asked)
+}
+
+/// What a path of the API means.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Resource {
+    pub group: String,
+    pub version: String,
+    pub namespace: Option<String>,
+    pub plural: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+impl Resource {
+    pub fn of(path: &str) -> Self {
+        let bare = path.split('?').next().unwrap_or_default();
+        let mut parts = bare.split('/').filter(|p| !p.is_empty()).map(str::to_owned);
+        let group = match parts.next().as_deref() {
+            Some("apis") => parts.next().unwrap_or_default(),
+            _ => String::new(),
+        };
+        let version = parts.next().unwrap_or_default();
+        let mut rest: Vec<String> = parts.collect();
+        let namespace = (rest.len() > 2 && rest[0] == "namespaces").then(|| rest.drain(..2).nth(1)).flatten();
+        let mut rest = rest.into_iter();
+        let plural = rest.next().unwrap_or_default();
+        Self { group, version, namespace, plural, name: rest.next(), subresource: rest.next() }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}

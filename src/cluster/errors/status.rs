@@ -1,0 +1,110 @@
+//! Answers that are no success. Statuses, bodies and content types are those of a real API server
+//! (`tests/fixtures/kube-recordings.jsonl`).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+
+use super::{Resource, is_budget, unreachable};
+use crate::cluster::api::{Answer, Call};
+use crate::fault::{Exit, Fault};
+
+pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&Status>, absent: bool) -> Fault {
+    let name = call.name();
+    let resource = Resource::of(&call.path);
+    let text = String::from_utf8_lossy(&answer.body);
+    match answer.status {
+        400 if text.contains("HTTP request to an HTTPS server") => {
+            unreachable("ClusterNeedsTls", format!("the API server at {server} speaks TLS only"))
+                .hint("write https:// in the server URL of the kubeconfig")
+        }
+        401 => {
+            unreachable("ClusterUnauthorized", format!("the API server at {server} does not accept our credentials"))
+                .hint("the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig")
+        }
+        403 => forbidden(server, call, status),
+        404 if absent => unreachable("ClusterObjectAbsent", format!("{name}: there is no such object"))
+            .hint("it was deleted, or never made; look with kubectl"),
+        404 => {
+            let served = match resource.group.as_str() {
+                "" => format!("does not serve {}", call.path),
+                group => format!("does not serve {} of {group}/{}", resource.plural, resource.version),
+            };
+            unreachable("ApiNotServed", format!("the API server at {server} {served}"))
+                .hint("its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`")
+        }
+        409 if status.is_some_and(|s| s.reason.as_deref() == Some("AlreadyExists")) => {
+            unreachable("ClusterObjectExists", format!("{name}: the object is there already"))
+                .hint("someone made it at the same time; run the command again")
+        }
+        409 => unreachable("ClusterConflict", format!("{name}: someone else changed the object in between"))
+            .hint("run the command again: it starts from what is there now"),
+        410 => unreachable("ClusterListExpired", format!("{name}: the list changed faster than it could be read"))
+            .hint("run the command again; if it happens each time, the API server is overloaded"),
+        415 | 422 | 400 => unreachable("ClusterRejected", format!("the API server refuses {name} as not valid"))
+            .hint("the reason names the field; this version of Calico may have other rules for it"),
+        429 if is_budget(status) => Fault::new(
+            Exit::DrainBlocked,
+            "DisruptionBudget",
+            format!("{name}: a disruption budget does not allow it now"),
+        )
+        .hint("wait until more pods of that application run, or ask its owner; `kubectl get pdb -A`"),
+        429 => unreachable("ClusterOverloaded", format!("the API server at {server} is overloaded and refused {name}"))
+            .hint("try again later; if it stays so, look at the flow control and load of the API server"),
+        503 if is_aggregated(&resource) && status.is_none() => {
+            let service = format!("{}.{}", resource.version, resource.group);
+            let what = format!("the aggregated API {service} is down, so {name} has no answer");
+            unreachable("AggregatedApiDown", what)
+                .hint(format!("see why: kubectl get apiservice {service} -o yaml; it is served by pods of its own"))
+        }
+        503 => unreachable("ClusterUnavailable", format!("the API server at {server} is not available for {name}"))
+            .hint("it may be starting, or cut off from etcd; look at `kubectl get --raw /readyz?verbose`"),
+        504 => unreachable("ClusterGatewayTimeout", format!("the API server at {server} gave up on {name} itself"))
+            .hint("etcd or a webhook is slow; look at the API server's log, then try again"),
+        500..=599 => unreachable("ClusterFailed", format!("the API server at {server} failed on {name}"))
+            .hint("look at the API server's log; a webhook that does not answer is a common cause"),
+        other => unreachable("ClusterAnswer", format!("the API server at {server} answered {name} with HTTP {other}"))
+            .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?"),
+    }
+}
+
+/// Groups with a dot that are not Kubernetes' own may be served by another server behind the API
+/// server.
+fn is_aggregated(resource: &Resource) -> bool {
+    resource.group.contains('.') && !resource.group.ends_with(".k8s.io") && !resource.version.is_empty()
+}
+
+fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
+    let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
+    let resource = Resource::of(&call.path);
+    // `... is forbidden: User "U" cannot V resource "R" in API group "G" in the namespace "N"`.
+    let between = |before: &str| message.split_once(before).and_then(|(_, rest)| rest.split_once('"')).map(|(v, _)| v);
+    let user = between("User \"");
+    let verb = message.split_once(" cannot ").and_then(|(_, rest)| rest.split_once(' ')).map(|(verb, _)| verb);
+    let (Some(user), Some(verb)) = (user, verb) else {
+        return unreachable("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
+            .hint("ask a cluster administrator for the right, or give an administrator's kubeconfig");
+    };
+    let plural = between("resource \"").unwrap_or(&resource.plural);
+    let group = between("API group \"").unwrap_or(&resource.group);
+    let kind = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    let namespace = between("in the namespace \"").or(resource.namespace.as_deref());
+    let place = namespace.map_or_else(|| "in the whole cluster".to_owned(), |n| format!("in namespace {n}"));
+    let group_said = if group.is_empty() { "the core group" } else { group };
+    let what = format!("user {user} may not {verb} {plural} of {group_said} {place}");
+    if user == "system:anonymous" {
+        return unreachable("ClusterForbidden", format!("{what}: we were taken for nobody"))
+            .hint("the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator");
+    }
+    let (role, scope) = match namespace {
+        Some(namespace) => ("role", format!(" -n {namespace}")),
+        None => ("clusterrole", String::new()),
+    };
+    unreachable("ClusterForbidden", what).hint(format!(
+        "let a cluster administrator run: kubectl create {role} calicoctl-win-{verb} --verb={verb} --resource={}{scope} && \
+         kubectl create {role}binding calicoctl-win-{verb} --{role}=calicoctl-win-{verb} --user={user}{scope}",
+        // kubectl writes the subresource behind the group.
+        match plural.split_once('/') {
+            Some((plural, sub)) if !group.is_empty() => format!("{plural}.{group}/{sub}"),
+            _ => kind,
+        }
+    ))
+}

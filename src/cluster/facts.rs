@@ -1,0 +1,293 @@
+//! What the cluster tells about itself, in as few round trips as it takes.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service, ServiceAccount};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
+
+use super::api::{Api, path};
+use super::errors::Failure;
+use super::{Cluster, SERVICE_ACCOUNT, missing_account, node};
+use crate::facts::{ApiGroup, ClusterFacts, FelixFacts, PoolFacts};
+use crate::report::event::Event;
+use crate::values::Cidr;
+
+/// What the cluster cannot know by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct FactsOptions<'a> {
+    /// Name of the Kubernetes Node that this machine is, or will be.
+    pub node_name: &'a str,
+    /// The namespace of calico-node, where the config names it: then it is not looked for.
+    pub namespace_override: Option<&'a str>,
+}
+
+impl Cluster {
+    /// Measures the cluster. Each question that fails is an error of its own name; only what is
+    /// nice to know (kubeadm's ConfigMap, the service kube-dns) may be forbidden or absent, and
+    /// then an event says so.
+    pub fn facts(&self, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
+        self.runtime.block_on(gather(&self.api, options))
+    }
+}
+
+async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
+    let account = |namespace| path(["api", "v1", "namespaces", namespace, "serviceaccounts", SERVICE_ACCOUNT]);
+    // Everything that depends on nothing is asked at the same time.
+    let version = ask::<Version>(api, "/version".to_owned());
+    let old_group = served(api, "crd.projectcalico.org", "v1");
+    let new_group = served(api, "projectcalico.org", "v3");
+    let candidates = match options.namespace_override {
+        Some(_) => Vec::new(),
+        None => NAMESPACES.map(|n| (n, ask::<ServiceAccount>(api, account(n)))).into(),
+    };
+    let node = ask::<Node>(api, path(["api", "v1", "nodes", options.node_name]));
+    let kubeadm =
+        ask::<ConfigMap>(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "kubeadm-config"]));
+    let dns = ask::<Service>(api, path(["api", "v1", "namespaces", "kube-system", "services", "kube-dns"]));
+
+    let version = done(version).await?.context("find /version on the API server")?;
+    let (old_group, new_group) = (done(old_group).await?, done(new_group).await?);
+    // Calico's own rule: v3 only where v1 is not.
+    let api_group = if new_group && !old_group { ApiGroup::V3 } else { ApiGroup::V1 };
+    let calico = match old_group || new_group {
+        true => Some(Resources::ask(api, api_group)),
+        false => {
+            let message = "the cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd";
+            api.tell(Event::Warning { id: "CalicoResourcesNotServed", message: message.to_owned() });
+            None
+        }
+    };
+    let calico_namespace = match options.namespace_override {
+        Some(namespace) => namespace.to_owned(),
+        None => find_namespace(candidates).await?,
+    };
+    let node = done(node).await?.map(node::read);
+    let service_cidrs = tolerated(api, done(kubeadm).await, "the service CIDR")?.and_then(|m| service_cidrs(api, &m));
+    let dns_service = tolerated(api, done(dns).await, "the cluster's DNS address")?;
+
+    let mut facts = ClusterFacts {
+        server: api.server.clone(),
+        kubernetes_version: version.git_version,
+        calico_namespace,
+        api_group,
+        calico_version: None,
+        felix: FelixFacts::default(),
+        pools: Vec::new(),
+        strict_affinity: None,
+        node,
+        service_cidrs: service_cidrs.unwrap_or_default(),
+        dns_service_ip: dns_service.as_ref().and_then(cluster_ip),
+    };
+    if let Some(calico) = calico {
+        calico.fill(&mut facts).await?;
+    }
+    Ok(facts)
+}
+
+/// Where calico-node may live: as the operator installs it, and as the manifest does.
+pub(super) const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
+
+async fn find_namespace(candidates: Vec<(&str, Answered<ServiceAccount>)>) -> Result<String> {
+    for (namespace, account) in candidates {
+        match done(account).await {
+            Ok(Some(_)) => return Ok(namespace.to_owned()),
+            Ok(None) => {}
+            // "May not look" says nothing about what is there, so the next one must not be taken.
+            Err(mut failure) => {
+                if failure.status == Some(403) {
+                    let right = failure.fault.hint.take().unwrap_or_default();
+                    failure.fault.hint = Some(format!("{right}; or name it in the config: kubernetes.calicoNamespace"));
+                }
+                return Err(failure.into());
+            }
+        }
+    }
+    Err(missing_account(&NAMESPACES.join(" or ")).into())
+}
+
+/// Calico's own resources, asked for.
+struct Resources {
+    felix: Answered<Object<FelixFacts>>,
+    pools: JoinHandle<Result<Vec<Object<Pool>>, Failure>>,
+    ipam: Answered<Object<IpamConfig>>,
+    information: Answered<Object<Information>>,
+}
+
+impl Resources {
+    fn ask(api: &Arc<Api>, group: ApiGroup) -> Self {
+        let (name, version, ipam) = match group {
+            ApiGroup::V1 => ("crd.projectcalico.org", "v1", "ipamconfigs"),
+            ApiGroup::V3 => ("projectcalico.org", "v3", "ipamconfigurations"),
+        };
+        let default = |plural| path(["apis", name, version, plural, "default"]);
+        let pools = path(["apis", name, version, "ippools"]);
+        let api_of_pools = Arc::clone(api);
+        Self {
+            felix: ask(api, default("felixconfigurations")),
+            pools: tokio::spawn(async move { api_of_pools.list(&pools).await }),
+            ipam: ask(api, default(ipam)),
+            information: ask(api, default("clusterinformations")),
+        }
+    }
+
+    async fn fill(self, facts: &mut ClusterFacts) -> Result<()> {
+        facts.felix = done(self.felix).await?.map(|f| f.spec).unwrap_or_default();
+        facts.pools = done(self.pools).await?.into_iter().map(pool).collect();
+        facts.strict_affinity = done(self.ipam).await?.map(|c| c.spec.strict_affinity);
+        facts.calico_version = done(self.information).await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
+        Ok(())
+    }
+}
+
+type Answered<T> = JoinHandle<Result<Option<T>, Failure>>;
+
+fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Answered<T> {
+    let api = Arc::clone(api);
+    tokio::spawn(async move { api.get(&path).await })
+}
+
+/// Whether a version of a group is served. Only the server's own "404 page not found" is a no.
+fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> JoinHandle<Result<bool, Failure>> {
+    let api = Arc::clone(api);
+    tokio::spawn(async move {
+        match api.get::<Group>(&path(["apis", group])).await {
+            Ok(found) => Ok(found.is_some_and(|g| g.versions.iter().any(|v| v.version == version))),
+            Err(failure) if failure.is_not_served() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    })
+}
+
+async fn done<T>(question: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
+    question.await.expect("a question neither panics nor is cancelled")
+}
+
+/// What is nice to know: "not there" and "not for you" are no errors, all else is.
+fn tolerated<T>(api: &Api, answer: Result<Option<T>, Failure>, what: &str) -> Result<Option<T>, Failure> {
+    let reason = match answer {
+        Ok(None) => "the cluster does not tell it".to_owned(),
+        Err(failure) if matches!(failure.status, Some(403 | 404)) => failure.fault.what,
+        answer => return answer,
+    };
+    api.tell(Event::Log { message: format!("{what} is not known: {reason}") });
+    Ok(None)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    git_version: String,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Object<S> {
+    metadata: Named,
+    spec: S,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    cidr: String,
+    #[serde(default)]
+    vxlan_mode: String,
+    #[serde(default)]
+    ipip_mode: String,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    node_selector: String,
+    #[serde(default)]
+    block_size: u8,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IpamConfig {
+    #[serde(default)]
+    strict_affinity: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Information {
+    #[serde(default)]
+    calico_version: String,
+}
+
+/// A pool with Calico's defaults where it leaves something open.
+fn pool(object: Object<Pool>) -> PoolFacts {
+    let spec = object.spec;
+    let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
+    let block_size = match spec.block_size {
+        0 if spec.cidr.contains(':') => 122,
+        0 => 26,
+        size => size,
+    };
+    PoolFacts {
+        name: object.metadata.name,
+        cidr: spec.cidr,
+        vxlan_mode: or(spec.vxlan_mode, "Never"),
+        ipip_mode: or(spec.ipip_mode, "Never"),
+        disabled: spec.disabled,
+        node_selector: or(spec.node_selector, "all()"),
+        block_size,
+    }
+}
+
+#[derive(Deserialize)]
+struct ClusterConfiguration {
+    #[serde(default)]
+    networking: Networking,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Networking {
+    #[serde(default)]
+    service_subnet: String,
+}
+
+/// kubeadm keeps its configuration as YAML in a ConfigMap. Dual-stack clusters list two subnets;
+/// Windows nodes have no use for the IPv6 one.
+fn service_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
+    let text = map.data.as_ref()?.get("ClusterConfiguration")?;
+    let parsed = serde_yaml::from_str::<ClusterConfiguration>(text).map_err(|e| e.to_string()).and_then(|c| {
+        let subnets = c.networking.service_subnet;
+        let ipv4 = subnets.split(',').map(str::trim).filter(|s| !s.is_empty() && !s.contains(':'));
+        ipv4.map(str::parse).collect::<Result<Vec<Cidr>, _>>()
+    });
+    parsed
+        .inspect_err(|error| {
+            let message = format!("the service CIDR is not known: kubeadm-config is not readable: {error}");
+            api.tell(Event::Log { message });
+        })
+        .ok()
+}
+
+/// The service's IPv4 address; none for a headless or IPv6-only one.
+fn cluster_ip(service: &Service) -> Option<Ipv4Addr> {
+    let spec = service.spec.as_ref()?;
+    let all = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+    all.filter_map(|ip| ip.parse().ok()).next()
+}
