@@ -1,1 +1,125 @@
-//! To be written.
+//! What the Windows services run: `calicoctl-win service run node|felix|confd`.
+
+mod patience;
+pub mod startup;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use crate::calico::agent_config::{AgentConfig, Command};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::item::{Id, RegValue, State};
+use crate::report::event::Sink;
+use crate::values::WinPath;
+
+use patience::{Missing, wait};
+
+/// Runs a command on the node to its end and gives its exit code. An error is a command that
+/// could not be run at all.
+pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Node, &Command) -> Result<i32>;
+
+/// How long Felix and confd wait until CalicoNode has brought the network up after a boot: longer
+/// than all of CalicoNode's own waits for the network together.
+const BRING_UP_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Which of our services one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Node,
+    Felix,
+    Confd,
+}
+
+impl Role {
+    pub const ALL: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
+
+    /// The last word of its command line: `service run node`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Felix => "felix",
+            Self::Confd => "confd",
+        }
+    }
+
+    /// The role in a service's command line, if it is one of ours.
+    pub fn of_command_line(image_path: &str) -> Option<Self> {
+        let words: Vec<&str> = image_path.split_whitespace().rev().take(3).collect();
+        let [word, "run", "service"] = words.as_slice() else {
+            return None;
+        };
+        Self::ALL.into_iter().find(|role| role.word() == *word)
+    }
+}
+
+/// Reads what install told the services.
+///
+/// # Errors
+/// Fault `AgentConfigMissing` when install never did.
+pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
+    let path = WinPath::known(AgentConfig::PATH);
+    let text = match fs::read(node.disk(&path)) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Err(Fault::new(Exit::NotInstalled, "AgentConfigMissing", format!("{path} is not there"))
+                .hint("run `calicoctl-win install`: it tells the services what to run")
+                .into());
+        }
+        Err(e) => return Err(e).with_context(|| format!("read {path}")),
+    };
+    serde_json::from_slice(&text).with_context(|| format!("read {path}"))
+}
+
+/// Does what comes before a service's program, and gives the program that is to be kept running:
+/// none for CalicoNode, whose work is then done until kubelet or Windows starts again.
+///
+/// `booted` is when Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it.
+///
+/// # Errors
+/// When a wait reaches its limit, naming what is missing, or the node refuses a change.
+pub fn prepare<'a>(
+    role: Role,
+    node: &mut dyn Node,
+    config: &'a AgentConfig,
+    booted: Timestamp,
+    run: Run<'_>,
+    events: Sink<'_>,
+) -> Result<Option<&'a Command>> {
+    match role {
+        Role::Node => startup::bring_up(node, config, booted, run, events).map(|()| None),
+        Role::Felix => {
+            await_bring_up(node, events)?;
+            Ok(Some(&config.felix))
+        }
+        Role::Confd => {
+            let confd = config
+                .confd
+                .as_ref()
+                .with_context(|| format!("find confd's command: the backend {} has no confd", config.backend.name()))?;
+            await_bring_up(node, events)?;
+            Ok(Some(confd))
+        }
+    }
+}
+
+/// Waits until CalicoNode has brought up the network in this boot.
+fn await_bring_up(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+    let boot = node.facts()?.boot_id;
+    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, events, |node| {
+        let done = match node.get(&startup::boot_id())? {
+            Some(State::RegValue(RegValue::String(done))) => done,
+            _ => String::new(),
+        };
+        if done == boot {
+            return Ok(Ok(()));
+        }
+        let runs = node.get(&Id::Running("CalicoNode".into()))?.is_some();
+        let service = if runs { "is still at it" } else { "does not run" };
+        Ok(Err(Missing(format!("the service CalicoNode {service}"))))
+    })
+}
