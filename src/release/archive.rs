@@ -171,7 +171,8 @@ impl Archive {
             });
         }
         if entries.is_empty() {
-            return Err(invalid("ReleaseLayout", format!("{}: the archive is empty", self.path.display())));
+            return Err(invalid("ReleaseLayout", format!("{}: the archive is empty", self.path.display()))
+                .hint("use the asset calico-windows-vX.Y.Z.zip of a Calico release"));
         }
         (self.entries, self.folders) = (entries, folders);
         Ok(())
@@ -319,4 +320,151 @@ pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> 
     invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(
         "compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::extract::{ExtractOptions, extract};
+    use crate::release::fixtures::{Bench, edited, fault_id, noise, quiet, zip_of};
+
+    /// What extracting an archive fails with, having left nothing behind.
+    fn refused(bytes: &[u8]) -> (&'static str, String) {
+        let bench = Bench::with(bytes);
+        let error = extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet).unwrap_err();
+        assert!(bench.is_untouched(), "something was left behind after {error:#}");
+        let fault = error.downcast_ref::<Fault>().expect("a fault");
+        assert_eq!(fault.exit, crate::fault::Exit::ReleaseInvalid);
+        assert!(fault.hint.is_some());
+        (fault.id, error.to_string())
+    }
+
+    fn sound() -> Vec<u8> {
+        zip_of(&[
+            ("CalicoWindows/", b""),
+            ("CalicoWindows/calico-node.exe", &noise(40_000, 1)),
+            ("CalicoWindows/b", b"b"),
+        ])
+    }
+
+    /// A sound archive with one more entry, whose name is then written over.
+    fn with_name(name: &str) -> Vec<u8> {
+        let stand_in = format!("CalicoWindows/{}", "z".repeat(name.len()));
+        let zip = zip_of(&[("CalicoWindows/a.txt", b"a"), (&stand_in[14..], b"evil")]);
+        edited(zip, &stand_in.as_bytes()[14..], name.as_bytes())
+    }
+
+    /// Where the n-th entry of the table of contents begins.
+    fn central(zip: &[u8], n: usize) -> usize {
+        zip.windows(4).enumerate().filter(|(_, w)| w == b"PK\x01\x02").nth(n).expect("an entry").0
+    }
+
+    #[test]
+    fn hostile_names_are_refused_and_nothing_is_written() {
+        for name in [
+            "/etc/passwd",
+            "\\\\server\\share\\x",
+            "C:\\Windows\\x.dll",
+            "CalicoWindows/../evil.txt",
+            "CalicoWindows\\..\\evil.txt",
+            "CalicoWindows/a.txt:stream",
+            "CalicoWindows//x",
+            "CalicoWindows/NUL.txt",
+            "CalicoWindows/dot.",
+            "CalicoWindows/space ",
+            "CalicoWindows/bell\x07",
+            "CalicoWindows/A.TXT",
+            "CalicoWindows/a.txt/below",
+            "CalicoWindows\\a.txt",
+        ] {
+            let (id, said) = refused(&with_name(name));
+            assert_eq!(id, "ReleaseHostileEntry", "{name}: {said}");
+            assert!(said.contains(&name.escape_debug().to_string()), "{name}: {said}");
+            assert!(said.contains("calico-windows-v3.32.1.zip"), "{said}");
+        }
+        assert_eq!(refused(&with_name("Elsewhere/x")).0, "ReleaseLayout");
+        assert_eq!(refused(&with_name("calicowindows/x")).0, "ReleaseLayout");
+        assert_eq!(refused(&with_name("CalicoWindows/a.txt")).0, "ReleaseDamaged");
+    }
+
+    #[test]
+    fn entries_that_are_no_plain_files_are_refused() {
+        let byte = |offset: usize, bytes: &[u8]| {
+            let mut zip = sound();
+            let at = central(&zip, 1) + offset;
+            zip[at..at + bytes.len()].copy_from_slice(bytes);
+            zip
+        };
+        for (what, zip, id) in [
+            ("symbolic link", byte(38, &(0o120_777_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("device", byte(38, &(0o020_666_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("pipe", byte(38, &(0o010_666_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("reparse point", byte(38, &0x400_u32.to_le_bytes()), "ReleaseHostileEntry"),
+            ("encrypted", byte(8, &[1, 0]), "ReleaseHostileEntry"),
+            ("bzip2", byte(10, &[12, 0]), "ReleaseHostileEntry"),
+            ("stored in another size", byte(10, &[0, 0]), "ReleaseHostileEntry"),
+            ("another size than its header has", byte(24, &40_001_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("another packed size", byte(20, &30_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("another crc", byte(16, &[1, 2, 3, 4]), "ReleaseDamaged"),
+            ("a header that is not there", byte(42, &7_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("a bomb", byte(24, &100_000_000_u32.to_le_bytes()), "ReleaseTooLarge"),
+            ("a file of 2 GiB", byte(24, &(2_u32 << 30).to_le_bytes()), "ReleaseTooLarge"),
+        ] {
+            let (found, said) = refused(&zip);
+            assert_eq!(found, id, "{what}: {said}");
+            assert!(said.contains("calico-node.exe"), "{what}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_only_the_header_has_is_refused() {
+        let mut zip = sound();
+        let at = zip.windows(4).position(|w| w == b"node").unwrap();
+        zip[at] = b'N';
+        assert_eq!(refused(&zip).0, "ReleaseDamaged");
+    }
+
+    #[test]
+    fn archives_that_are_not_whole_are_refused() {
+        let sound = sound();
+        for cut in [5, 40, sound.len() / 2, sound.len() - 30, sound.len() - 1] {
+            assert_eq!(refused(&sound[..cut]).0, "ReleaseTruncated", "cut at {cut}");
+        }
+        assert_eq!(refused(&[sound.clone(), vec![0; 9]].concat()).0, "ReleaseTruncated");
+        assert_eq!(refused(b"<html>Sign in</html>").0, "ReleaseNotZip");
+        assert_eq!(refused(b"").0, "ReleaseNotZip");
+        assert_eq!(refused(&[b"PK".to_vec(), sound].concat()).0, "ReleaseDamaged");
+        assert_eq!(refused(&zip_of(&[])).0, "ReleaseLayout");
+        assert_eq!(refused(&zip_of(&[("CalicoWindows/", b"")])).0, "ReleaseLayout");
+    }
+
+    #[test]
+    fn a_record_that_claims_too_much_is_refused_before_it_is_believed() {
+        let record = |offset: usize, bytes: &[u8]| {
+            let mut zip = sound();
+            let at = zip.len() - 22 + offset;
+            zip[at..at + bytes.len()].copy_from_slice(bytes);
+            zip
+        };
+        assert_eq!(refused(&record(10, &[0xff, 0xff])).0, "ReleaseTooLarge");
+        assert_eq!(refused(&record(12, &u32::MAX.to_le_bytes())).0, "ReleaseTooLarge");
+        let many: Vec<String> = (0..=MAX_ENTRIES).map(|n| format!("CalicoWindows/{n}")).collect();
+        let many: Vec<(&str, &[u8])> = many.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+        assert_eq!(refused(&zip_of(&many)).0, "ReleaseTooLarge");
+    }
+
+    #[test]
+    fn the_digest_comes_first() {
+        let bench = Bench::with(b"not even a zip");
+        let expected = Sha256::of(b"something else");
+        let options = ExtractOptions { sha256: Some(expected.clone()) };
+        let error = extract(&bench.archive, &bench.dest, &options, &mut quiet).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseDigest");
+        assert!(error.to_string().contains(expected.as_str()), "{error}");
+        assert!(bench.is_untouched());
+
+        let missing = bench.folder.path().join("nowhere.zip");
+        let error = Archive::open(&missing, None, &mut quiet).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseNotFound");
+    }
 }

@@ -177,3 +177,109 @@ fn tasks<'a>(archive: &Archive, wanted: &[&'a Entry]) -> Result<Vec<Task<'a>>> {
     tasks.sort_by_key(|task| std::cmp::Reverse(task.entry.size));
     Ok(tasks)
 }
+
+#[cfg(test)]
+mod tests {
+    use zip::CompressionMethod;
+
+    use super::*;
+    use crate::release::fixtures::{Bench, edited, fault_id, names, noise, quiet, zip_of, zip_with};
+
+    fn run(bench: &Bench) -> Result<Extracted> {
+        extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet)
+    }
+
+    #[test]
+    fn a_release_is_laid_out_without_its_top_folder() {
+        let exe = noise(3 * super::super::inflate::BUFFER + 17, 1);
+        for method in [CompressionMethod::Deflated, CompressionMethod::Stored] {
+            let bench = Bench::with(&zip_with(
+                method,
+                &[
+                    ("CalicoWindows/", b""),
+                    ("CalicoWindows/calico-node.exe", &exe),
+                    ("CalicoWindows/confd/conf.d/blocks.toml", b"[template]\n"),
+                    ("CalicoWindows/empty.txt", b""),
+                    ("CalicoWindows/logs/", b""),
+                ],
+            ));
+            let mut last = None;
+            let extracted =
+                extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut |event| last = Some(event))
+                    .unwrap();
+            assert_eq!((extracted.files, extracted.bytes, extracted.inflated), (3, exe.len() as u64 + 11, 3));
+            assert_eq!(extracted.sha256, Sha256::of(&std::fs::read(&bench.archive).unwrap()));
+            assert_eq!(names(&bench.dest), ["calico-node.exe", "confd", "empty.txt", "logs"]);
+            assert!(std::fs::read(bench.dest.join("calico-node.exe")).unwrap() == exe);
+            assert_eq!(std::fs::read(bench.dest.join("confd/conf.d/blocks.toml")).unwrap(), b"[template]\n");
+            let total = extracted.bytes;
+            assert_eq!(last, Some(Event::Progress { phase: "unpack", current: total, total: Some(total) }));
+        }
+    }
+
+    #[test]
+    fn what_an_archive_holds_twice_is_inflated_once() {
+        let exe = noise(300_000, 1);
+        let bench = Bench::with(&zip_of(&[
+            ("CalicoWindows/calico.exe", &exe),
+            ("CalicoWindows/cni/calico.exe", &exe),
+            ("CalicoWindows/other.exe", &noise(300_000, 2)),
+        ]));
+        let extracted = run(&bench).unwrap();
+        assert_eq!((extracted.files, extracted.inflated, extracted.bytes), (3, 2, 900_000));
+        assert!(std::fs::read(bench.dest.join("calico.exe")).unwrap() == exe);
+        assert!(std::fs::read(bench.dest.join("cni/calico.exe")).unwrap() == exe);
+    }
+
+    #[test]
+    fn a_flipped_byte_is_found_and_nothing_stays() {
+        let exe = noise(300_000, 1);
+        let mut stored = zip_with(CompressionMethod::Stored, &[("CalicoWindows/calico-node.exe", &exe)]);
+        stored[150_000] ^= 1;
+        let mut deflated = zip_of(&[("CalicoWindows/a.txt", b"a"), ("CalicoWindows/calico-node.exe", &exe)]);
+        let middle = deflated.len() / 2;
+        deflated[middle] ^= 1;
+        for (zip, why) in [(stored, "its CRC is"), (deflated, "entry `calico-node.exe`: ")] {
+            let bench = Bench::with(&zip);
+            let error = run(&bench).unwrap_err();
+            assert_eq!(fault_id(&error), "ReleaseDamaged");
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(bench.is_untouched());
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_not_as_long_as_it_says_is_refused() {
+        for says in [39_000_u32, 41_000] {
+            let zip = zip_of(&[("CalicoWindows/calico-node.exe", &noise(40_000, 1))]);
+            let bench = Bench::with(&edited(zip, &40_000_u32.to_le_bytes(), &says.to_le_bytes()));
+            let error = run(&bench).unwrap_err();
+            assert_eq!(fault_id(&error), "ReleaseDamaged");
+            assert!(error.to_string().contains("er than it says"), "{error}");
+            assert!(bench.is_untouched());
+        }
+    }
+
+    #[test]
+    fn a_full_folder_is_left_alone_and_an_empty_one_is_used() {
+        let bench = Bench::with(&zip_of(&[("CalicoWindows/a.txt", b"a")]));
+        std::fs::create_dir(&bench.dest).unwrap();
+        run(&bench).unwrap();
+        std::fs::write(bench.dest.join("mine.txt"), b"mine").unwrap();
+        let error = run(&bench).unwrap_err();
+        assert_eq!(fault_id(&error), "FolderNotEmpty");
+        assert_eq!(names(&bench.dest), ["a.txt", "mine.txt"]);
+        assert_eq!(names(bench.folder.path()), ["calico-windows-v3.32.1.zip", "out"]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_cleared() {
+        let bench = Bench::with(&zip_of(&[("CalicoWindows/a.txt", b"a")]));
+        let left = bench.folder.path().join(".out.calicoctl-win-partial");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("half.exe"), b"half").unwrap();
+        run(&bench).unwrap();
+        assert_eq!(names(&bench.dest), ["a.txt"]);
+        assert_eq!(names(bench.folder.path()), ["calico-windows-v3.32.1.zip", "out"]);
+    }
+}

@@ -11,10 +11,15 @@
 
 pub mod archive;
 pub mod check;
+pub mod download;
 pub mod extract;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod inflate;
+pub mod locate;
 pub mod stage;
+pub mod transport;
 
 /// The phases whose progress this room reports.
 pub mod phase {

@@ -199,3 +199,93 @@ impl Found {
         .into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::fixtures::{Bench, fault_id, names, quiet};
+    use crate::sandbox::release::SyntheticRelease;
+
+    fn version() -> CalicoVersion {
+        CalicoVersion::new(3, 32, 1)
+    }
+
+    fn run(release: &Path, dest: &Path, layout: LayoutCheck) -> Result<Manifest> {
+        stage(release, dest, &StageOptions { version: &version(), sha256: None, layout }, &mut quiet)
+    }
+
+    fn any(_: &CalicoVersion, _: &[&str]) -> Result<(), String> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_staged_release_has_a_manifest_that_is_later_than_every_file() {
+        let bench = Bench::with(&SyntheticRelease::build(&version()));
+        let manifest = run(&bench.archive, &bench.dest, &any).unwrap();
+
+        let expected: BTreeMap<String, ManifestFile> = SyntheticRelease::files(&version())
+            .into_iter()
+            .filter(|(path, _)| path != "config.ps1")
+            .map(|(path, text)| (path, ManifestFile { size: text.len() as u64, sha256: Sha256::of(text.as_bytes()) }))
+            .collect();
+        assert_eq!(manifest.files, expected);
+        assert_eq!(manifest.version, "v3.32.1");
+        assert_eq!(manifest.archive, Some(Sha256::of(&std::fs::read(&bench.archive).unwrap())));
+
+        let file = bench.dest.join(Manifest::FILE);
+        assert_eq!(serde_json::from_slice::<Manifest>(&std::fs::read(&file).unwrap()).unwrap(), manifest);
+        assert!(!bench.dest.join("config.ps1").exists());
+        let sealed = file.metadata().unwrap().modified().unwrap();
+        for path in manifest.files.keys() {
+            assert!(bench.dest.join(path).metadata().unwrap().modified().unwrap() < sealed, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_gives_the_same_release_as_its_archive() {
+        let bench = Bench::with(&SyntheticRelease::build(&version()));
+        let from_archive = run(&bench.archive, &bench.dest, &any).unwrap();
+
+        let extracted = bench.folder.path().join("extracted");
+        std::fs::create_dir(&extracted).unwrap();
+        for (path, text) in SyntheticRelease::files(&version()) {
+            let path = extracted.join(TOP).join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        for (name, source) in [("one", extracted.clone()), ("two", extracted.join(TOP))] {
+            let from_folder = run(&source, &bench.folder.path().join(name), &any).unwrap();
+            assert_eq!(from_folder.digest(), from_archive.digest());
+            assert_eq!(from_folder.archive, None);
+        }
+        // A staged tree can be staged again: its manifest is not one of its files.
+        let again = run(&bench.dest, &bench.folder.path().join("three"), &any).unwrap();
+        assert_eq!(again.digest(), from_archive.digest());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_a_folder_is_refused() {
+        let bench = Bench::with(b"");
+        let source = bench.folder.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", source.join("README.txt")).unwrap();
+        let error = run(&source, &bench.dest, &any).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseHostileEntry");
+        assert!(error.to_string().contains("README.txt"), "{error}");
+        assert!(!bench.dest.exists());
+    }
+
+    #[test]
+    fn a_layout_that_does_not_fit_the_version_is_refused() {
+        let bench = Bench::with(&SyntheticRelease::build(&CalicoVersion::new(3, 33, 0)));
+        let layout = |version: &CalicoVersion, paths: &[&str]| {
+            if paths.contains(&"calico-node.exe") { Ok(()) } else { Err(format!("{version} has calico-node.exe")) }
+        };
+        let error = run(&bench.archive, &bench.dest, &layout).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseLayout");
+        assert!(error.to_string().contains("v3.32.1 has calico-node.exe"), "{error}");
+        assert!(bench.is_untouched());
+        assert_eq!(names(bench.folder.path()).len(), 1);
+    }
+}

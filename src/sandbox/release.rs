@@ -154,6 +154,8 @@ pub enum ReleaseFault {
     Corrupt,
     /// `ignore-range`: always answers with the whole archive.
     IgnoreRange,
+    /// `no-sums`: publishes no digests.
+    NoSums,
 }
 
 impl FromStr for ReleaseFault {
@@ -168,12 +170,13 @@ impl FromStr for ReleaseFault {
             "slow" => Self::Slow,
             "corrupt" => Self::Corrupt,
             "ignore-range" => Self::IgnoreRange,
+            "no-sums" => Self::NoSums,
             _ => match text.strip_prefix("503:").and_then(|times| times.parse().ok()) {
                 Some(times) => Self::Unavailable { times: Some(times) },
                 None => {
                     return Err(format!(
                         "`{text}` is not a fault of the release server: \
-                         truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range"
+                         truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range, no-sums"
                     ));
                 }
             },
@@ -213,8 +216,8 @@ struct File {
 }
 
 impl ReleaseServer {
-    /// Starts to serve the archives of these versions and their `SHA256SUMS`, which always has the
-    /// digests of the sound archives.
+    /// Starts to serve the archives of these versions and their `SHA256SUMS`, which has the digests
+    /// of the sound archives also when what is served is not.
     pub fn start(versions: &[CalicoVersion], faults: &[ReleaseFault]) -> Result<Self> {
         let mut sums = String::new();
         let mut files = BTreeMap::new();
@@ -231,7 +234,9 @@ impl ReleaseServer {
             }
             files.insert(format!("/{name}"), File::new(bytes, true));
         }
-        files.insert("/SHA256SUMS".into(), File::new(sums.into_bytes(), false));
+        if !faults.contains(&ReleaseFault::NoSums) {
+            files.insert("/SHA256SUMS".into(), File::new(sums.into_bytes(), false));
+        }
 
         let shared = Arc::new(Shared { files, faults: faults.to_vec(), asked: Mutex::default() });
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("open a port for the release server")?;
@@ -326,7 +331,7 @@ impl Shared {
 
     fn respond(&self, request: &Request<Incoming>, path: &str, refusals: usize) -> Response<Blocks> {
         let found = self.files.get(path);
-        let archive = found.is_none_or(|file| file.archive);
+        let archive = found.is_some_and(|file| file.archive);
         let overloaded = self.faults.iter().any(|fault| match fault {
             ReleaseFault::Unavailable { times } => times.is_none_or(|times| refusals < times as usize),
             _ => false,
