@@ -1,12 +1,14 @@
 //! The documents for users say what the program does, no less and no more.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
 
+use crate::layering::{is_test, without_tests};
 use crate::{project, read, sources};
 
 /// The `type` of every line that `-o ndjson` may print.
@@ -37,8 +39,8 @@ fn every_id_that_the_program_prints_can_be_explained() {
     let mut ids: BTreeSet<String> = BTreeSet::new();
     ids.extend(Exit::ALL.iter().map(|exit| exit.name().to_owned()));
     ids.extend(EVENT_TYPES.map(str::to_owned));
-    for (_, text) in sources("src") {
-        ids.extend(printed_ids(&text));
+    for (_, text) in sources("src").into_iter().filter(|(path, _)| !is_test(path)) {
+        ids.extend(printed_ids(without_tests(&text)));
     }
     let missing: Vec<&String> = ids.iter().filter(|id| explain(id).is_none()).collect();
     assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
@@ -47,11 +49,14 @@ fn every_id_that_the_program_prints_can_be_explained() {
 /// Ids of faults, warnings and checks in a source file: a literal in PascalCase where one belongs.
 fn printed_ids(text: &str) -> Vec<String> {
     let places = [
+        // Fault::new(Exit::Busy, "Busy", …), also with a variable in place of the class.
         r#"Fault::new\(\s*[\w:.]+(?:\([^)]*\))?,\s*"([A-Z]\w+)""#,
-        r#"Fault\s*\{[^}]*?\bid:\s*"([A-Z]\w+)""#,
-        r#"Warning\s*\{\s*id:\s*"([A-Z]\w+)""#,
+        r#"\bExit::\w+,\s*"([A-Z]\w+)""#,
         r#"\bid:\s*"([A-Z][a-z]\w*)""#,
-        r#"\bconst \w*ID\w*: &str = "([A-Z]\w+)""#,
+        // A helper of the room that takes the id first: unreachable("ClusterRefused", …).
+        r#"(?:^|[^:\w])(?:unreachable|invalid|refuse|fault|warn)\(\s*"([A-Z]\w+)","#,
+        // A row of a table of ids: => ("FileInUse", …).
+        r#"(?:=>|\{)\s*\(\s*"([A-Z][a-z0-9]+[A-Z]\w+)","#,
     ];
     let mut ids = Vec::new();
     for place in places {
@@ -69,6 +74,9 @@ fn ids_are_found_where_they_are_written() {
         r#"events(Event::Warning { id: "LockHeld", message })"#,
         r#"Fault { exit, id: "LockHeld", what }"#,
         r#"Fault::new(exit_of(&error), "LockHeld", what)"#,
+        r#"invalid("LockHeld", format!("x"))"#,
+        "to.warn(\n    \"LockHeld\",\n    message)",
+        r#"LOCKED => ("LockHeld", "text", "hint"),"#,
     ] {
         assert!(printed_ids(text).contains(&"LockHeld".to_owned()), "{text}");
     }
@@ -119,6 +127,31 @@ fn the_map_names_every_room() {
 fn the_saved_facts_that_tests_and_readers_use_are_read() {
     let facts: Facts = serde_json::from_str(&read("tests/fixtures/facts/server-2022.json")).unwrap();
     assert_eq!(facts.node.os.build, 20348);
+}
+
+#[test]
+fn every_command_in_the_documents_is_one_that_the_program_has() {
+    // `calicoctl-win verb …` or `cargo run -- verb …`, up to what ends code or a command.
+    let command = Regex::new(r"(?m)(?:calicoctl-win|cargo run --) ([a-z][^`#>|\n]*)").expect("it is one");
+    let mut seen = 0;
+    for document in documents() {
+        let text = read(&document);
+        let code = text.split('`').skip(1).step_by(2).filter(|c| !c.is_empty());
+        for found in code.flat_map(|code| command.captures_iter(code).map(|c| c[1].to_owned())) {
+            let words: Vec<&str> = found.split_whitespace().collect();
+            let verb = words
+                .iter()
+                .take_while(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with('-'));
+            let help = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).args(verb).arg("--help").output().unwrap();
+            let shown = String::from_utf8_lossy(&help.stdout);
+            assert!(help.status.success() && !shown.is_empty(), "{document}: there is no `{found}`");
+            for flag in words.iter().filter(|word| word.starts_with('-')) {
+                assert!(shown.contains(flag), "{document}: `{found}`: no {flag} in\n{shown}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "the documents have more commands than {seen}");
 }
 
 fn documents() -> Vec<String> {

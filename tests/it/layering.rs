@@ -20,11 +20,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The words of the config (`vxlan`, `kubernetes`, …) are the types that settings are made of.
     ("config", &["settings", "calico::version"]),
     ("settings", &["config", "facts", "calico::version"]),
-    ("calico", &["settings", "facts"]),
-    ("preflight", &["settings", "facts", "calico"]),
+    ("calico", &["settings", "facts", "plan::item"]),
+    // Its findings are a document that users see; those types are plain data.
+    ("preflight", &["settings", "facts", "calico", "report::document"]),
     ("plan", &["settings", "facts", "calico"]),
     ("node", &["plan::item", "facts", "calico"]),
-    ("apply", &["node", "plan", "facts", "report::event"]),
+    // Receipts name the version and backend that stand.
+    ("apply", &["node", "plan", "facts", "calico::version", "settings::Backend", "report::event"]),
     ("cluster", &["facts", "settings", "report::event"]),
     ("release", &["calico", "settings", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
@@ -88,7 +90,8 @@ const UNSAFE_ROOMS: [&str; 2] = ["src/node/windows", "src/agent/os"];
 fn the_rooms_keep_to_the_arrows_and_the_pure_ones_stay_pure() {
     let files = sources("src");
     assert!(files.len() > 15, "the sources are not where they were");
-    let faults: Vec<String> = files.iter().flat_map(|(path, text)| check(path, text)).collect();
+    let faults: Vec<String> =
+        files.iter().filter(|(path, _)| !is_test(path)).flat_map(|(path, text)| check(path, text)).collect();
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
@@ -165,13 +168,18 @@ fn check(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
+/// Whether a file of `src` only holds tests.
+pub fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
 /// Whether a path is another or lies below it; a glob or `self` counts as the path it stands on.
 fn is_below(path: &str, top: &str) -> bool {
     path == top || path.strip_prefix(top).is_some_and(|rest| rest.starts_with("::"))
 }
 
 /// A file up to its `#[cfg(test)] mod …`, which stands last by custom.
-fn without_tests(text: &str) -> &str {
+pub fn without_tests(text: &str) -> &str {
     let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\n(#\[.*\]\n)*(pub(\(crate\))? )?mod ").expect("it is one");
     tests.find(text).map_or(text, |found| &text[..found.start()])
 }

@@ -1,6 +1,8 @@
 //! The executable itself on Windows: on a Windows machine as it is, elsewhere under Wine once
 //! `packaging/test.sh` has made both ready.
 
+#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+
 mod machine;
 
 use machine::Machine;
