@@ -1,9 +1,10 @@
 //! Stops at every journal write, receipt and put, before and after it takes effect and in the
 //! middle of a line, then goes forward or back, also when it stops again on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use tempfile::TempDir;
@@ -12,6 +13,7 @@ use super::converge::{Applied, Change, Standing, apply, plan, resume, undo};
 use super::receipt::About;
 use super::store;
 use crate::calico::agent_config::AgentConfig;
+use crate::calico::layout::Layout;
 use crate::calico::samples;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::{Crash, Fault};
@@ -56,6 +58,7 @@ impl Lab {
         node.put(&Id::Network("cbr0".into()), Some(&State::Network(flannel))).unwrap();
         let key = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "LastBootTime".into() };
         node.put(&key, Some(&State::RegValue(RegValue::String("1/1/2026 8:00 AM".into())))).unwrap();
+        node.pause(Duration::from_secs(60));
         drop(node);
         let before = Picture::of(dir.path());
         Self { dir, before }
@@ -79,17 +82,20 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
     }
     let text = fs::read(node.disk(&WinPath::known(AgentConfig::PATH)))?;
     let config: AgentConfig = serde_json::from_slice(&text)?;
-    let overlay = |subnet: &str, vsid| {
+    let overlay = |subnet: &str, gateway: &str, vsid| {
         State::Network(Network {
             kind: NetworkKind::Overlay,
             subnet: subnet.parse().ok(),
-            gateway: None,
+            gateway: gateway.parse().ok(),
             vsid: Some(vsid),
             adapter: None,
             management_ip: None,
         })
     };
-    for (name, wanted) in [("External", overlay("192.168.255.0/30", 9999)), ("Calico", overlay("192.168.7.0/26", config.vni.get()))] {
+    for (name, wanted) in [
+        ("External", overlay("192.168.255.0/30", "192.168.255.1", 9999)),
+        ("Calico", overlay("192.168.7.0/26", "192.168.7.1", config.vni.get())),
+    ] {
         let id = Id::Network(name.into());
         if node.get(&id)?.is_none() {
             node.put(&id, Some(&wanted))?;
@@ -100,6 +106,13 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
 }
 
 impl Picture {
+    /// What differs, a line each; empty when nothing does.
+    fn against(&self, other: &Self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
+        let differ = names.into_iter().filter(|name| self.0.get(*name) != other.0.get(*name));
+        differ.map(|name| format!("{name}:\n{:?}\nand not\n{:?}\n", self.0.get(name), other.0.get(name))).collect()
+    }
+
     fn of(dir: &Path) -> Self {
         let mut files = BTreeMap::new();
         let own = SandboxNode::open(dir).unwrap().disk(&WinPath::known(STATE_DIR));
@@ -129,7 +142,8 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
     settings.network.vni = vni.try_into().unwrap();
     let staging = tempfile::tempdir_in(node.disk(&WinPath::known(r"C:\"))).unwrap();
     let mut files = BTreeMap::new();
-    for path in ["calico-node.exe", "cni/calico.exe", "cni/calico-ipam.exe"] {
+    let layout = Layout::of(&settings.calico.version).unwrap();
+    for path in layout.required() {
         let file = staging.path().join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, path).unwrap();
@@ -156,7 +170,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
     };
     let desired = desired(&inputs).unwrap();
     for blob in &desired.blobs {
-        store::add(node, &blob.bytes).unwrap();
+        store::add(node, blob.bytes()).unwrap();
     }
     let about = About {
         calico_version: settings.calico.version.clone(),
@@ -229,11 +243,13 @@ impl Transition {
         assert_eq!(standing.receipt().is_some(), about.is_some(), "{fault}");
         run(&mut node, &Target::default(), None).unwrap_or_else(|error| panic!("{fault}: uninstall: {error:#}"));
         drop(node);
-        assert_eq!(Picture::of(lab.dir.path()), lab.before, "{fault}: uninstall gives back what was there before");
+        let left = Picture::of(lab.dir.path()).against(&lab.before);
+        assert!(left.is_empty(), "{fault}: uninstall gives back what was there before, but {}", left.concat());
     }
 
     fn check_back(&self, lab: &Lab, start: &Picture, fault: &str) {
-        assert_eq!(Picture::of(lab.dir.path()), *start, "{fault}: undone byte for byte");
+        let left = Picture::of(lab.dir.path()).against(start);
+        assert!(left.is_empty(), "{fault}: undone byte for byte, but {}", left.concat());
         assert_eq!(Standing::load(&lab.node(None)).unwrap().journal, None, "{fault}");
     }
 
@@ -273,7 +289,10 @@ fn every_point_goes_forward(transition: &Transition) {
         } else {
             // Before the journal's first line, or after its last.
             let untouched = Picture::of(lab.dir.path()) == start;
-            assert!(untouched || Standing::load(&lab.node(None)).unwrap().receipt().is_some() == transition.to.is_some(), "{fault}");
+            assert!(
+                untouched || Standing::load(&lab.node(None)).unwrap().receipt().is_some() == transition.to.is_some(),
+                "{fault}"
+            );
         }
     }
     assert!(crashes > 20, "only {crashes} crash points");

@@ -26,6 +26,9 @@ const BOOTSTRAP_VSID: u32 = 9999;
 /// The key by which upstream's scripts and others' tools tell that Calico is installed.
 pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
 
+/// Values that the agent writes below it while it runs: ours to take away, but not to prescribe.
+pub const AGENT_VALUES: [&str; 2] = ["BootId", "LastBootTime"];
+
 /// Everything that decides what is wanted.
 #[derive(Debug)]
 pub struct Inputs<'a> {
@@ -166,12 +169,13 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     let Wanted { mut world, blobs, .. } = wanted;
     // Not to be started is no order to stop: what runs goes on, and so does its network.
-    let leave = if settings.services.start {
+    let mut leave: BTreeSet<Id> =
+        AGENT_VALUES.iter().map(|name| Id::RegValue { key: REGISTRY_KEY.into(), name: (*name).into() }).collect();
+    if settings.services.start {
         world.extend(started);
-        BTreeSet::new()
     } else {
-        started.into_iter().map(|(id, _)| id).collect()
-    };
+        leave.extend(started.into_iter().map(|(id, _)| id));
+    }
     Ok(Desired { target: Target { world, leave }, blobs })
 }
 
