@@ -126,7 +126,7 @@ impl Access {
     pub fn client(self, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> Result<Client> {
         let mut config = self.config;
         if let Some(address) = dial {
-            let host = config.cluster_url.host().unwrap_or_default().to_owned();
+            let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             config.tls_server_name.get_or_insert(host);
             let below = config.cluster_url.path().trim_end_matches('/');
             config.cluster_url = format!("https://{address}{below}").parse().context("build the address to dial")?;
