@@ -1,1 +1,3 @@
-//! To be written.
+//! The world around the node in a try-out: a cluster to join. The tests use the same.
+
+pub mod cluster;
