@@ -153,8 +153,7 @@ impl Store {
         if version < self.compacted {
             return None;
         }
-        let mut then: BTreeMap<Key, Value> =
-            self.list(kind, namespace).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let mut then: BTreeMap<Key, Value> = self.list(kind, namespace).map(|(k, v)| (k.clone(), v.clone())).collect();
         let kind = kind.qualified();
         for change in self.history.iter().rev().take_while(|c| c.version > version) {
             if change.key.kind != kind || namespace.is_some_and(|n| n != change.key.namespace) {
