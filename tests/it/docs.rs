@@ -13,7 +13,7 @@ use crate::layering::{is_test, without_tests};
 use crate::{project, read, sources};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 11] = [
+const EVENT_TYPES: [&str; 12] = [
     "version",
     "phase_start",
     "phase_complete",
@@ -24,6 +24,7 @@ const EVENT_TYPES: [&str; 11] = [
     "connectivity_notice",
     "diagnostic",
     "log",
+    "document",
     "result",
 ];
 
@@ -81,6 +82,18 @@ fn ids_are_found_where_they_are_written() {
     ] {
         assert!(printed_ids(text).contains(&"LockHeld".to_owned()), "{text}");
     }
+}
+
+#[test]
+fn the_types_of_events_are_those_that_the_program_prints() {
+    let written = Regex::new(r#""type": "(\w+)""#).expect("it is one");
+    let mut printed = BTreeSet::new();
+    for (_, text) in sources("src/report") {
+        printed.extend(written.captures_iter(without_tests(&text)).map(|found| found[1].to_owned()));
+    }
+    // Its line is built from the document of that kind.
+    printed.insert("result".into());
+    assert_eq!(printed, EVENT_TYPES.map(str::to_owned).into());
 }
 
 #[test]
