@@ -172,7 +172,7 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
 /// As [`apply`]; and when there is no interrupted run.
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
-    let mut journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    let mut journal = taken_up(node, &standing)?;
     let target = journal.header.target.clone();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
@@ -185,7 +185,7 @@ pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// As [`apply`]; and when there is no interrupted run.
 pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
-    let mut journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
     let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
@@ -200,6 +200,12 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     collect(node, &kept)?;
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
+}
+
+/// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
+fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
+    let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    Journal::begin(node, journal.header, journal.originals)
 }
 
 fn nothing_interrupted() -> Fault {

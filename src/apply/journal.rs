@@ -119,9 +119,10 @@ impl Journal {
     /// # Errors
     /// When the disk refuses.
     pub fn begin(node: &mut dyn Node, header: Header, originals: Owned) -> Result<Self> {
-        let mut text = line(&Line::Run(Box::new(header.clone())))?;
+        let mut text = line(&Line::Run(Box::new(header.clone())))? + "\n";
         for (id, state) in &originals {
-            text.push_str(&line(&Line::Original { id: id.clone(), state: state.clone() })?);
+            text += &line(&Line::Original { id: id.clone(), state: state.clone() })?;
+            text.push('\n');
         }
         node.save(&path(), text.as_bytes(), Access::Administrators).context("begin the journal")?;
         Ok(Self { header, originals, last_step: None })
@@ -161,7 +162,7 @@ impl Journal {
 }
 
 fn line(line: &Line) -> Result<String> {
-    Ok(serde_json::to_string(line).context("write a journal line")? + "\n")
+    serde_json::to_string(line).context("write a journal line")
 }
 
 #[cfg(test)]
@@ -172,9 +173,12 @@ mod tests {
     fn a_torn_last_line_is_tolerated_and_a_torn_middle_one_is_not() {
         let header = Header::new("r1", "install", None, &Target::default(), None, Timestamp::UNIX_EPOCH);
         let id = Id::Service("CalicoNode".into());
-        let whole = line(&Line::Run(Box::new(header.clone()))).unwrap()
-            + &line(&Line::Original { id: id.clone(), state: None }).unwrap()
-            + &line(&Line::Step { n: 1, of: 2, id: id.clone() }).unwrap();
+        let lines = [
+            Line::Run(Box::new(header.clone())),
+            Line::Original { id: id.clone(), state: None },
+            Line::Step { n: 1, of: 2, id: id.clone() },
+        ];
+        let whole: String = lines.iter().map(|each| line(each).unwrap() + "\n").collect();
         let journal = Journal::parse(&whole).unwrap().unwrap();
         assert_eq!(
             journal,

@@ -2,6 +2,8 @@
 //! receipt at the end, and the way forward or back after a crash.
 
 pub mod converge;
+#[cfg(test)]
+mod crash_matrix;
 pub mod journal;
 pub mod lock;
 pub mod receipt;

@@ -26,6 +26,9 @@ const BOOTSTRAP_VSID: u32 = 9999;
 /// The key by which upstream's scripts and others' tools tell that Calico is installed.
 pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
 
+/// Values that the agent writes below it while it runs: ours to take away, but not to prescribe.
+pub const AGENT_VALUES: [&str; 2] = ["BootId", "LastBootTime"];
+
 /// Everything that decides what is wanted.
 #[derive(Debug)]
 pub struct Inputs<'a> {
@@ -67,21 +70,29 @@ pub struct EtcdFiles {
     pub ca_cert: String,
 }
 
-/// What is wanted, and what is needed to make it so.
+/// What is wanted, and the bytes that no release has. The store must also get the executable, and
+/// the files of the release that are wanted outside of its tree, which their digests tell.
 #[derive(Debug)]
 pub struct Desired {
     pub target: Target,
     /// What we rendered, to be put into the store.
     pub blobs: Vec<Blob>,
-    /// Files of the release that are also wanted elsewhere: digest, and path below its tree with
-    /// `/`. To be put into the store from the staged tree.
-    pub release_files: Vec<(Sha256, String)>,
 }
 
 /// Bytes by their digest. They may hold a token, so they do not print.
 pub struct Blob {
-    pub sha256: Sha256,
-    pub bytes: Vec<u8>,
+    sha256: Sha256,
+    bytes: Vec<u8>,
+}
+
+impl Blob {
+    pub const fn sha256(&self) -> &Sha256 {
+        &self.sha256
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl fmt::Debug for Blob {
@@ -141,7 +152,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         wanted.file(paths::static_rules(root), static_rules::render()?, Access::Inherited);
     }
 
-    let release_files = cni_files(inputs, &mut wanted, kubeconfig)?;
+    cni_files(inputs, &mut wanted, kubeconfig)?;
 
     wanted.add(
         Id::RegValue { key: REGISTRY_KEY.into(), name: "InstalledBy".into() },
@@ -158,44 +169,35 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     let Wanted { mut world, blobs, .. } = wanted;
     // Not to be started is no order to stop: what runs goes on, and so does its network.
-    let leave = if settings.services.start {
+    let mut leave: BTreeSet<Id> =
+        AGENT_VALUES.iter().map(|name| Id::RegValue { key: REGISTRY_KEY.into(), name: (*name).into() }).collect();
+    if settings.services.start {
         world.extend(started);
-        BTreeSet::new()
     } else {
-        started.into_iter().map(|(id, _)| id).collect()
-    };
-    Ok(Desired { target: Target { world, leave }, blobs, release_files })
+        leave.extend(started.into_iter().map(|(id, _)| id));
+    }
+    Ok(Desired { target: Target { world, leave }, blobs })
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.
-fn cni_files(
-    inputs: &Inputs<'_>,
-    wanted: &mut Wanted<'_>,
-    kubeconfig: Option<&WinPath>,
-) -> Result<Vec<(Sha256, String)>> {
+fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&WinPath>) -> Result<()> {
     let settings = inputs.settings;
     let layout = Layout::of(&settings.calico.version)?;
     let paths = || inputs.release.files.keys().map(String::as_str);
     layout.check(paths()).map_err(|missing| layout.refusal(&missing, Build::guess(paths())))?;
     if settings.network.backend == Backend::None {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let mut from_release = Vec::new();
     for binary in layout.cni_binaries() {
-        let (path, file) = inputs
-            .release
-            .files
-            .iter()
+        let mut files = inputs.release.files.iter();
+        let (_, file) = files
             .find(|(path, _)| path.eq_ignore_ascii_case(binary.source))
             .with_context(|| format!("find {} in the release", binary.source))?;
         wanted.digest(Id::File(settings.cni.bin_dir.join(binary.name)), file.sha256.clone(), Access::Inherited);
-        if !from_release.iter().any(|(sha256, _)| *sha256 == file.sha256) {
-            from_release.push((file.sha256.clone(), path.clone()));
-        }
     }
     let conf = cni::render(settings, kubeconfig)?;
     wanted.bytes(Id::CniConf(settings.cni.conf_dir.join(&settings.cni.conf_file)), conf, Access::Inherited);
-    Ok(from_release)
+    Ok(())
 }
 
 /// What CalicoNode makes once it runs. The subnet of the pods' network is the IPAM block that the
@@ -432,7 +434,8 @@ mod tests {
         settings.datastore = etcd();
         let desired = wanted(&settings);
         let mut there: BTreeSet<&Sha256> = desired.blobs.iter().map(|blob| &blob.sha256).collect();
-        there.extend(desired.release_files.iter().map(|(sha256, _)| sha256));
+        let release = release(&settings);
+        there.extend(release.files.values().map(|file| &file.sha256));
         for (id, state) in &desired.target.world {
             if let State::File { sha256, .. } = state {
                 assert!(there.contains(sha256) || *sha256 == Sha256::of(b"exe"), "{id}");
@@ -451,7 +454,6 @@ mod tests {
         let desired = wanted(&settings);
         let state = |name: &str| desired.target.world[&Id::File(settings.cni.bin_dir.join(name))].clone();
         assert_eq!(state("calico.exe"), state("calico-ipam.exe"));
-        assert_eq!(desired.release_files, [(Sha256::of(b"cni/calico.exe"), "cni/calico.exe".to_owned())]);
     }
 
     #[test]

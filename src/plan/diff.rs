@@ -29,25 +29,27 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         (have, wanted) => have.is_none() && wanted.is_none(),
     };
 
-    // A tree that is swapped takes along what lies in it: a new release comes without our files,
-    // so all are written again; the former folder brings its own back, so none is touched.
-    let trees: Vec<&Id> = ids.iter().filter(|id| matches!(id, Id::Tree(_)) && !serves(id)).collect();
-    let below = |id: &Id, release: bool| {
+    // A release that is swapped in comes without our files, so all of them are written again. A
+    // folder that was there before us, or that is to go, is moved as a whole with what lies in it.
+    let inside = |id: &Id, release: bool| {
         id.path().is_some_and(|path| {
-            trees.iter().any(|tree| {
-                *tree != id
-                    && tree.path().is_some_and(|root| path.is_below(root))
-                    && matches!(want(tree), Some(State::Tree(Tree::Release(_)))) == release
-            })
+            ids.iter().any(|tree| match (tree, want(tree)) {
+                (Id::Tree(root), Some(State::Tree(Tree::Release(_)))) if release => {
+                    path.is_below(root) && !serves(tree)
+                }
+                (Id::Tree(_), Some(State::Tree(Tree::Release(_)))) => false,
+                (Id::Tree(root), _) => !release && path.is_below(root),
+                _ => false,
+            }) && !matches!(id, Id::Tree(_))
         })
     };
 
     let changed: Vec<&Id> = ids
         .iter()
         .filter(|id| !matches!(id, Id::Running(_)) && !target.leave.contains(*id))
-        .filter(|id| if below(id, true) { want(id).is_some() } else { !serves(id) && !below(id, false) })
+        .filter(|id| if inside(id, true) { want(id).is_some() } else { !serves(id) && !inside(id, false) })
         .collect();
-    let before = |id: &Id| if below(id, true) { None } else { observed.get(id).cloned() };
+    let before = |id: &Id| if inside(id, true) { None } else { observed.get(id).cloned() };
     let put = |id: &Id, after: Option<&State>| Step::Put { id: id.clone(), before: before(id), after: after.cloned() };
 
     let mut steps = Vec::new();

@@ -1,6 +1,6 @@
 //! Checks of the cluster.
 
-use super::{Finding, Input, Row, Severity};
+use super::{Finding, Row, Severity};
 use crate::settings::{Backend, Ipam};
 
 pub(super) const ROWS: &[Row] = &[
