@@ -127,11 +127,8 @@ pub fn forbidden(user: &User, verb: &str, target: &Target, path: &str) -> Answer
         return Answer::refusal(403, "Forbidden", message, Some(serde_json::json!({})))
             .header("X-Content-Type-Options", "nosniff");
     }
-    let kind = if target.group.is_empty() {
-        target.resource.clone()
-    } else {
-        format!("{}.{}", target.resource, target.group)
-    };
+    let kind =
+        if target.group.is_empty() { target.resource.clone() } else { format!("{}.{}", target.resource, target.group) };
     let subject = if target.name.is_empty() { kind } else { format!("{kind} \"{}\"", target.name) };
     let scope = if target.namespace.is_empty() {
         "at the cluster scope".to_owned()
@@ -159,7 +156,8 @@ pub fn allowed(user: &User, target: &Target, path: &str, store: &Store) -> Optio
         return Some(String::new());
     }
     let cluster_wide = store.list(core("clusterrolebindings"), None);
-    let in_namespace = store.list(core("rolebindings"), Some(&target.namespace)).filter(|_| !target.namespace.is_empty());
+    let in_namespace =
+        store.list(core("rolebindings"), Some(&target.namespace)).filter(|_| !target.namespace.is_empty());
     for (key, binding) in cluster_wide.chain(in_namespace) {
         let Some(subject) = subject_of(binding, user) else { continue };
         let role_kind = text(binding, "/roleRef/kind").unwrap_or_default();
@@ -172,11 +170,8 @@ pub fn allowed(user: &User, target: &Target, path: &str, store: &Store) -> Optio
         let rules = store.get(&role).and_then(|r| r["rules"].as_array());
         if rules.into_iter().flatten().any(|rule| covers(rule, target, path)) {
             let binding_kind = text(binding, "/kind").unwrap_or_default();
-            let binding_name = if key.namespace.is_empty() {
-                key.name.clone()
-            } else {
-                format!("{}/{}", key.name, key.namespace)
-            };
+            let binding_name =
+                if key.namespace.is_empty() { key.name.clone() } else { format!("{}/{}", key.name, key.namespace) };
             return Some(format!(
                 "RBAC: allowed by {binding_kind} \"{binding_name}\" of {role_kind} \"{role_name}\" to {subject}"
             ));

@@ -44,13 +44,12 @@ pub fn one(call: &mut Call<'_>) -> Outcome {
     check_uid(call.resource, &before, &options)?;
     let dry = call.request.dry_run() || options.dry_run;
     let key = call.key();
-    let left = if dry { preview(call.resource, before, &options) } else { end(call.store, call.resource, &key, &options) };
+    let left =
+        if dry { preview(call.resource, before, &options) } else { end(call.store, call.resource, &key, &options) };
     Ok(match left {
         None => return Err(Answer::not_found(call.resource, name)),
         Some(Left::Ending(object)) => Answer::ok(call.shape.one(call.resource, object)),
-        Some(Left::Gone(object)) if call.resource.plural == "pods" => {
-            Answer::ok(call.shape.one(call.resource, object))
-        }
+        Some(Left::Gone(object)) if call.resource.plural == "pods" => Answer::ok(call.shape.one(call.resource, object)),
         Some(Left::Gone(object)) => {
             let mut details = super::answer::details(call.resource, name);
             details["uid"] = object["metadata"]["uid"].clone();

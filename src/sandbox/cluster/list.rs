@@ -33,9 +33,7 @@ impl Selector {
             } else if let Some((field, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
                 (field, value, true)
             } else {
-                return Err(Answer::bad_request(format!(
-                    "invalid selector: '{term}'; can't understand '{term}'"
-                )));
+                return Err(Answer::bad_request(format!("invalid selector: '{term}'; can't understand '{term}'")));
             };
             if !supported(resource, field) {
                 return Err(Answer::bad_request(format!("field label not supported: {field}")));
@@ -43,9 +41,8 @@ impl Selector {
             selector.fields.push((format!("/{}", field.replace('.', "/")), value.into(), equal));
         }
         if let Some(labels) = request.param("labelSelector") {
-            selector.labels = requirements(labels).ok_or_else(|| {
-                Answer::bad_request(format!("unable to parse requirement: found '{labels}'"))
-            })?;
+            selector.labels = requirements(labels)
+                .ok_or_else(|| Answer::bad_request(format!("unable to parse requirement: found '{labels}'")))?;
         }
         Ok(selector)
     }
@@ -161,7 +158,9 @@ pub fn list(request: &Request, resource: &Resource, shape: Shape, store: &Store)
         let objects = store.list_at(resource, namespace, at);
         objects.ok_or_else(|| expired(start.as_ref()))?
     };
-    let objects = objects.into_iter().filter(|(key, _)| start.as_ref().is_none_or(|s| (&key.namespace, &key.name) > (&s.0, &s.1)));
+    let objects = objects
+        .into_iter()
+        .filter(|(key, _)| start.as_ref().is_none_or(|s| (&key.namespace, &key.name) > (&s.0, &s.1)));
     let mut picked: Vec<(Key, Value)> = objects.filter(|(_, object)| selector.matches(object)).collect();
 
     let limit = request.param("limit").and_then(|l| l.parse().ok()).filter(|l| *l > 0).unwrap_or(usize::MAX);

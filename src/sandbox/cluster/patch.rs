@@ -36,8 +36,7 @@ impl Format {
     pub fn parse(self, body: &[u8]) -> Result<Value, Answer> {
         if self == Self::Apply {
             let text = String::from_utf8_lossy(body);
-            return serde_yaml::from_str(&text)
-                .map_err(|e| Answer::bad_request(format!("error decoding YAML: {e}")));
+            return serde_yaml::from_str(&text).map_err(|e| Answer::bad_request(format!("error decoding YAML: {e}")));
         }
         serde_json::from_slice(body).map_err(|e| {
             let why = if e.is_eof() { "unexpected end of JSON input".into() } else { e.to_string() };
@@ -107,7 +106,8 @@ fn strategic(object: &mut Value, patch: &Value, name: &str) {
             }
             for (field, value) in fields {
                 if let Some(list) = field.strip_prefix("$deleteFromPrimitiveList/") {
-                    if let (Some(items), Some(gone)) = (object[list].as_array_mut(), value.as_array()) {
+                    let items = object.get_mut(list).and_then(Value::as_array_mut);
+                    if let (Some(items), Some(gone)) = (items, value.as_array()) {
                         items.retain(|i| !gone.contains(i));
                     }
                 } else if field.starts_with('$') {

@@ -156,7 +156,12 @@ static BUILT_IN: &[Resource] = &[
 macro_rules! calico_kinds {
     ($layout:expr) => {
         &[
-            Resource::calico(both("bgpconfigurations"), both("BGPConfiguration"), &["bgpconfig", "bgpconfigs"], $layout),
+            Resource::calico(
+                both("bgpconfigurations"),
+                both("BGPConfiguration"),
+                &["bgpconfig", "bgpconfigs"],
+                $layout,
+            ),
             Resource::calico(both("bgpfilters"), both("BGPFilter"), &[], $layout),
             Resource::calico(both("bgppeers"), both("BGPPeer"), &[], $layout),
             Resource::calico(both("blockaffinities"), both("BlockAffinity"), &["affinity", "affinities"], $layout),

@@ -21,9 +21,9 @@ pub const REVIEWS: [(&str, &str, &str); 2] = [
 /// Answers a review, if the request is for one.
 pub fn review(request: &Request, user: &User, store: &Store) -> Option<Outcome> {
     let target = &request.target;
-    let (_, _, kind) = REVIEWS.iter().find(|(group, plural, _)| {
-        target.version == "v1" && target.group == *group && target.resource == *plural
-    })?;
+    let (_, _, kind) = REVIEWS
+        .iter()
+        .find(|(group, plural, _)| target.version == "v1" && target.group == *group && target.resource == *plural)?;
     if target.verb != "create" {
         return Some(Err(Answer::method_not_allowed()));
     }
@@ -96,7 +96,8 @@ pub fn token_request(call: &Call<'_>, keys: &TokenKey) -> Outcome {
         _ => None,
     };
     if let Some(why) = wrong {
-        let cause = Cause::new("FieldValueInvalid", "spec.expirationSeconds", format!("Invalid value: {seconds}: {why}"));
+        let cause =
+            Cause::new("FieldValueInvalid", "spec.expirationSeconds", format!("Invalid value: {seconds}: {why}"));
         return Err(Answer::invalid("TokenRequest", "authentication.k8s.io", "", &[cause]));
     }
     let bound_ref = &body["spec"]["boundObjectRef"];

@@ -60,7 +60,7 @@ pub fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
         unknown.extend(top.keys().filter(|k| !known.contains(&k.as_str())).cloned());
         top.retain(|k, _| known.contains(&k.as_str()));
     }
-    let Some(spec) = object["spec"].as_object_mut() else { return unknown };
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return unknown };
     unknown.extend(spec.keys().filter(|k| !fields.contains_key(k.as_str())).map(|k| format!("spec.{k}")));
     spec.retain(|k, v| fields.contains_key(k.as_str()) && !v.is_null());
     for (name, field) in fields {
@@ -97,8 +97,7 @@ pub fn check(resource: &Resource, object: &Value, before: Option<&Value>) -> Res
         };
         let is = type_of(value);
         if field.kind != "any" && field.kind != is && !(field.kind == "number" && is == "integer") {
-            let message =
-                format!("Invalid value: \"{is}\": {path} in body must be of type {}: \"{is}\"", field.kind);
+            let message = format!("Invalid value: \"{is}\": {path} in body must be of type {}: \"{is}\"", field.kind);
             causes.push(Cause::new("FieldValueTypeInvalid", path, message));
             unchecked = true;
         } else if !field.one_of.is_empty() && !field.one_of.iter().any(|v| value == v) {
@@ -175,8 +174,9 @@ fn changed_fixed(fields: &Fields, spec: &Map<String, Value>, before: &Value) -> 
     changed
         .map(|(name, now)| {
             let what = if name == "blockSize" { "Block size" } else { "CIDR" };
-            let message =
-                format!("Invalid value: {now}: {what} cannot be changed; follow IP pool migration guide to avoid corruption.");
+            let message = format!(
+                "Invalid value: {now}: {what} cannot be changed; follow IP pool migration guide to avoid corruption."
+            );
             Cause::new("FieldValueInvalid", format!("spec.{name}"), message)
         })
         .collect()

@@ -260,7 +260,8 @@ fn pod(
     if pod["spec"]["serviceAccountName"].is_null() {
         pod["spec"]["serviceAccountName"] = "default".into();
     }
-    let ready = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
+    let ready =
+        |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
     pod["status"] = json!({
         "phase": "Running", "conditions": [ready("Ready"), ready("ContainersReady")], "hostIP": address,
         "startTime": now(), "qosClass": "BestEffort",
@@ -344,9 +345,7 @@ fn definition(store: &mut Store, resource: &Resource) {
 /// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
 /// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
 fn roles(store: &mut Store) {
-    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| {
-        json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
-    };
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let urls = |urls: &[&str]| json!({"nonResourceURLs": urls, "verbs": ["get"]});
     const CALICO_GROUPS: &[&str] = &["crd.projectcalico.org", "projectcalico.org"];
     const READ: &[&str] = &["get", "list", "watch"];

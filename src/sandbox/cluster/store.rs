@@ -25,6 +25,8 @@ pub struct Key {
 
 impl Key {
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
+        // A namespace's own path names it as the namespace too.
+        let namespace = if resource.namespaced { namespace } else { "" };
         Self { kind: resource.qualified(), namespace: namespace.into(), name: name.into() }
     }
 }
@@ -153,8 +155,7 @@ impl Store {
         if version < self.compacted {
             return None;
         }
-        let mut then: BTreeMap<Key, Value> =
-            self.list(kind, namespace).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let mut then: BTreeMap<Key, Value> = self.list(kind, namespace).map(|(k, v)| (k.clone(), v.clone())).collect();
         let kind = kind.qualified();
         for change in self.history.iter().rev().take_while(|c| c.version > version) {
             if change.key.kind != kind || namespace.is_some_and(|n| n != change.key.namespace) {

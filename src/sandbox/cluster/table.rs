@@ -89,9 +89,7 @@ fn table(resource: &Resource, metadata: Value, items: &[Value]) -> Value {
         ("", "pods") => &["Ready", "Status", "Node"],
         _ => &[],
     };
-    let column = |name: &str, kind: &str, format: &str, description: &str| {
-        json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0})
-    };
+    let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
     let mut columns = vec![column("Name", "string", "name", NAME)];
     columns.extend(own.iter().map(|name| column(name, "string", "", "")));
     // Custom resources show when they were made; built-in ones how long ago, as text.

@@ -135,11 +135,7 @@ fn bound_alive(store: &Store, namespace: &str, claims: &Value) -> bool {
 }
 
 fn subject(namespace: &Value, name: &Value) -> String {
-    format!(
-        "system:serviceaccount:{}:{}",
-        namespace.as_str().unwrap_or_default(),
-        name.as_str().unwrap_or_default()
-    )
+    format!("system:serviceaccount:{}:{}", namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default())
 }
 
 /// How a secret's `data` holds text.

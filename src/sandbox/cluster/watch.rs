@@ -36,7 +36,9 @@ pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, sha
         _ if request.param("sendInitialEvents") == Some("true") => None,
         "0" => None,
         text => Some(text.parse().map_err(|_| {
-            Answer::bad_request(format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: invalid syntax"))
+            Answer::bad_request(format!(
+                "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: invalid syntax"
+            ))
         })?),
     };
     let mut watch = Watch { resource, namespace, selector, shape, seen: from.unwrap_or_else(|| store.version()) };
