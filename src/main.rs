@@ -1,5 +1,5 @@
 //! Parse, run, report, exit number.
 
 fn main() {
-    std::process::exit(0);
+    std::process::exit(calicoctl_win::cli::main(std::env::args_os()));
 }

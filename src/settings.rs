@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use connection::{Connection, connection};
-pub use resolve::{resolve, to_config_document};
+pub use resolve::{release, resolve, to_config_document};
 
 use crate::calico::version::CalicoVersion;
 use crate::config::Origin;

@@ -1,6 +1,6 @@
 //! What every verb has at hand: the global options, the node, the cluster, the screen.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal, Read};
 use std::net::SocketAddr;
@@ -14,6 +14,8 @@ use jiff::Timestamp;
 use super::args::{Global, Source};
 use super::{Ending, class};
 use crate::apply::lock::{Holder, Lock};
+use crate::calico::paths;
+use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin, Override};
 use crate::fault::{Exit, Fault};
@@ -25,7 +27,8 @@ use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::sandbox::cluster::{ApiFault, EmbeddedCluster};
+use crate::sandbox::calico::{StandIn, service_hook};
+use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::release::{ReleaseFault, ReleaseServer};
 use crate::settings::Connection;
 use crate::values::WinPath;
@@ -39,6 +42,7 @@ pub(crate) struct App {
     pub run: String,
     args: Vec<OsString>,
     lab: Option<Rc<Lab>>,
+    warnings: Vec<String>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -51,7 +55,7 @@ pub(crate) fn run_id() -> String {
 impl App {
     pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
         let run = reporter.run().to_owned();
-        Self { global, reporter, run, args, lab: None, state: None }
+        Self { global, reporter, run, args, lab: None, warnings: Vec::new(), state: None }
     }
 
     /// Opens the node: the sandbox, or this machine.
@@ -64,12 +68,13 @@ impl App {
             dir,
             node_name: node.facts()?.host_name,
             api: faults.api.iter().map(|text| text.parse()).collect::<Result<_>>()?,
-            release: faults.release.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
+            agent: Rc::new(RefCell::new(Vec::new())),
         });
         self.lab = Some(Rc::clone(&lab));
-        let hook = move |node: &mut SandboxNode, _name: &str, service: &Service| lab.run_service(node, service);
+        let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
     }
 
@@ -128,11 +133,11 @@ impl App {
         config::load(&documents, &self.overrides(source))
     }
 
-    /// The documents that were named, without a node: for `config validate`.
-    pub fn named_config(&self, extra: &[PathBuf]) -> Result<Layered> {
+    /// The documents that were named, and flags, without a node.
+    pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
         let documents: Result<Vec<Document>> =
             self.global.config.iter().chain(extra).map(|file| read_document(file)).collect();
-        config::load(&documents?, &self.overrides(&Source::default()))
+        config::load(&documents?, &self.overrides(source))
     }
 
     fn overrides(&self, source: &Source) -> Vec<Override> {
@@ -170,7 +175,8 @@ impl App {
                 }
             }
             // A release that was named brings its own version over the config's.
-            if let Some(version) = crate::release::version_in_name(release) {
+            let name = release.rsplit(['/', '\\']).next().unwrap_or_default();
+            if let Some(version) = crate::release::locate::version_in(name) {
                 add("calico.version", Some(version.to_string()), "release");
             }
         }
@@ -184,8 +190,18 @@ impl App {
 
     /// Talks to the cluster as the one who installs.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
-        let (text, base) = self.admin_kubeconfig(node, connection)?;
-        self.connect(&text, &base, connection.context.as_deref(), connection.transport.timeout)
+        // A path of the node's, when the node is a folder.
+        let file = match connection.kubeconfig.parse::<WinPath>() {
+            Ok(path) => node.disk(&path),
+            Err(_) => PathBuf::from(&connection.kubeconfig),
+        };
+        let context = connection.context.as_deref();
+        if let (Some(lab), Origin::Default, false) = (&self.lab, &connection.kubeconfig_from, file.exists()) {
+            let text = lab.cluster()?.admin_kubeconfig();
+            return self.connect(&text, &lab.dir, context, connection.timeout);
+        }
+        let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
+        Cluster::open(Some(&file), context, &options)
     }
 
     /// Talks to the cluster with a kubeconfig's text.
@@ -198,34 +214,27 @@ impl App {
         Cluster::connect(text, base, context, dial, &options)
     }
 
-    fn admin_kubeconfig(&self, node: &dyn Node, connection: &Connection) -> Result<(String, PathBuf)> {
-        let usual = WinPath::known(r"C:\k\config");
-        let file = match &connection.kubeconfig {
-            // A path of the node's, when the node is a folder.
-            Some(path) => match path.parse::<WinPath>() {
-                Ok(path) => Some(node.disk(&path)),
-                Err(_) => Some(PathBuf::from(path)),
-            },
-            None => Some(node.disk(&usual)).filter(|file| file.exists()),
-        };
-        if let (None, Some(lab)) = (&file, &self.lab) {
-            return Ok((lab.cluster()?.admin_kubeconfig(), lab.dir.clone()));
-        }
-        let text = cluster::read_kubeconfig(file.as_deref())?;
-        let base = file.as_deref().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned();
-        Ok((text, base))
-    }
-
     /// The sandbox's own source of releases, when the config names it.
-    pub fn release_url(&self, url: &str) -> Result<String> {
+    pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
         match &self.lab {
-            Some(lab) => lab.release_url(url),
+            Some(lab) => lab.release_url(url, version),
             None => Ok(url.to_owned()),
         }
     }
 
     pub fn event(&mut self, event: &Event) {
+        for said in self.lab.iter().flat_map(|lab| lab.agent.take()).collect::<Vec<_>>() {
+            self.reporter.agent_event(&said);
+        }
+        if let Event::Warning { id, message } = event {
+            self.warnings.push(format!("{id}: {message}"));
+        }
         self.reporter.event(event);
+    }
+
+    /// Everything that was warned of so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 
     pub fn warn(&mut self, id: &'static str, message: impl Into<String>) {
@@ -312,10 +321,6 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
-
-    pub fn is_sandbox(&self) -> bool {
-        self.lab.is_some()
-    }
 }
 
 fn read_document(file: &Path) -> Result<Document> {
@@ -333,6 +338,19 @@ fn read_document(file: &Path) -> Result<Document> {
     Ok(Document { name: file.display().to_string(), text })
 }
 
+fn release_fault(text: &str) -> Result<ReleaseFault> {
+    let wrong = |why| {
+        Fault::new(
+            Exit::Usage,
+            "SandboxFaultInvalid",
+            format!("the sandbox fault `release {text}` is not right: {why}"),
+        )
+    };
+    // `release GET=truncate` and `release truncate` are the same.
+    let action = text.rsplit('=').next().unwrap_or(text).trim();
+    Ok(action.parse().map_err(wrong)?)
+}
+
 enum ReleaseKind {
     Version,
     Url,
@@ -345,7 +363,7 @@ fn release_kind(text: &str) -> ReleaseKind {
         ReleaseKind::Url
     } else if Path::new(text).is_dir() {
         ReleaseKind::Directory
-    } else if !Path::new(text).exists() && text.parse::<crate::calico::version::CalicoVersion>().is_ok() {
+    } else if !Path::new(text).exists() && text.parse::<CalicoVersion>().is_ok() {
         ReleaseKind::Version
     } else {
         ReleaseKind::File
@@ -360,6 +378,8 @@ struct Lab {
     release: Vec<ReleaseFault>,
     cluster: OnceCell<EmbeddedCluster>,
     releases: OnceCell<ReleaseServer>,
+    /// What the agent said when a service was started.
+    agent: Rc<RefCell<Vec<Event>>>,
 }
 
 /// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
@@ -370,15 +390,16 @@ impl Lab {
         if let Some(cluster) = self.cluster.get() {
             return Ok(cluster);
         }
-        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &self.node_name, &self.api)
-            .context("start the embedded cluster")?;
+        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
+            .context("start the sandbox's cluster")?;
         Ok(self.cluster.get_or_init(|| cluster))
     }
 
     /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
     /// to its port of today.
     fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
-        if kubeconfig.contains(EmbeddedCluster::SERVER) { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
+        let ours = cluster::server_of(kubeconfig).is_some_and(|server| server == EmbeddedCluster::stable_url());
+        if ours { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
     }
 
     /// The lowest layer of a sandbox's config: a release that needs no network.
@@ -389,20 +410,29 @@ impl Lab {
         )
     }
 
-    fn release_url(&self, url: &str) -> Result<String> {
-        let Some(path) = url.strip_prefix(RELEASES) else { return Ok(url.to_owned()) };
+    fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
+        if !url.starts_with(RELEASES) {
+            return Ok(url.to_owned());
+        }
         let server = match self.releases.get() {
             Some(server) => server,
             None => {
-                let server = ReleaseServer::start(&self.release).context("start the sandbox's release server")?;
+                let server = ReleaseServer::start(&[version.clone()], &self.release)
+                    .context("start the sandbox's release server")?;
                 self.releases.get_or_init(|| server)
             }
         };
-        Ok(format!("{}{path}", server.base_url()))
+        Ok(server.url(version))
     }
 
     /// What the sandbox's Service Control Manager starts: our own services run the agent.
-    fn run_service(&self, node: &mut SandboxNode, service: &Service) -> Result<()> {
-        crate::sandbox::service::run(node, service, &|kubeconfig| self.dial(kubeconfig))
+    fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
+        let own = node.disk(&paths::kubeconfig(&WinPath::known(r"C:\CalicoWindows")));
+        let dial = match std::fs::read_to_string(own) {
+            Ok(kubeconfig) => self.dial(&kubeconfig)?,
+            Err(_) => None,
+        };
+        let said = Rc::clone(&self.agent);
+        service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
     }
 }

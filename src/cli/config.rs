@@ -8,6 +8,8 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Config, Source};
+use super::prepare::node_name;
+use crate::cluster::FactsOptions;
 use crate::config;
 use crate::fault::{Exit, Fault};
 use crate::report::reporter::Format;
@@ -48,9 +50,8 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let layered = app.config(&*node, &Source::default(), &[])?;
     let connection = settings::connection(&layered)?;
     let node_facts = node.facts()?;
-    let name = settings::node_name(&layered, &node_facts)?;
-    let options =
-        crate::cluster::facts::FactsOptions { node_name: &name, namespace: connection.calico_namespace.as_deref() };
+    let name = node_name(&layered, &node_facts);
+    let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
     let cluster = app.cluster(&*node, &connection).and_then(|cluster| cluster.facts(&options));
     let cluster = cluster
         .map_err(|error| app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}")))
@@ -78,7 +79,7 @@ fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {
             .hint("name one: calicoctl-win config validate node.yaml")
             .into());
     }
-    app.named_config(files)?;
+    app.named_config(&Source::default(), files)?;
     let msg = "the config is valid; what depends on node and cluster is checked by: calicoctl-win preflight";
     app.reporter.document("ConfigValidation", &json!({ "valid": true }), "valid");
     Ending::shown(Exit::Ok, msg)

@@ -28,7 +28,8 @@ pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
 pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     let page = explain::explain(&args.id).map(str::to_owned).or_else(|| field(&args.id));
     let Some(page) = page else {
-        let near = explain::suggest(&args.id).map_or_else(String::new, |near| format!("did you mean {near}? "));
+        let near =
+            explain::did_you_mean(&args.id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));
         return Err(Fault::new(Exit::Usage, "NothingToExplain", format!("there is no page about `{}`", args.id))
             .hint(format!("{near}ids stand in every error and in: calicoctl-win preflight -o json"))
             .into());
@@ -40,23 +41,8 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
 
 /// The page of a config field comes from the schema itself.
 fn field(path: &str) -> Option<String> {
-    let schema = crate::config::schema();
-    let resolve = |node: &serde_json::Value| -> serde_json::Value {
-        let reference = node
-            .get("$ref")
-            .or_else(|| node.pointer("/anyOf/0/$ref"))
-            .and_then(|reference| reference.as_str())
-            .and_then(|reference| schema.pointer(reference.trim_start_matches('#')));
-        reference.cloned().unwrap_or_else(|| node.clone())
-    };
     let path = path.strip_prefix("spec.").unwrap_or(path);
-    let mut node = resolve(schema.pointer("/properties/spec")?);
-    let mut description = String::new();
-    for part in path.split('.') {
-        let field = node.get("properties")?.get(part)?.clone();
-        node = resolve(&field);
-        let text = field.get("description").or_else(|| node.get("description")).and_then(|text| text.as_str());
-        description = text.unwrap_or_default().to_owned();
-    }
-    Some(format!("spec.{path}\n\n{description}\n"))
+    let field =
+        crate::config::fields().find(|field| field.path.trim_start_matches("spec.").eq_ignore_ascii_case(path))?;
+    Some(format!("{}: {}\n\n{}\n", field.path, field.takes, field.help))
 }

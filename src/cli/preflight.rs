@@ -5,6 +5,8 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Preflight, Source};
+use super::prepare::node_name;
+use crate::cluster::FactsOptions;
 use crate::fault::Exit;
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, PreflightReport};
@@ -15,9 +17,8 @@ pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
     let layered = app.config(&*node, &Source::default(), &[])?;
     let connection = settings::connection(&layered)?;
     let node_facts = node.facts()?;
-    let name = settings::node_name(&layered, &node_facts)?;
-    let options =
-        crate::cluster::facts::FactsOptions { node_name: &name, namespace: connection.calico_namespace.as_deref() };
+    let name = node_name(&layered, &node_facts);
+    let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
     let cluster = app.cluster(&*node, &connection)?.facts(&options)?;
     let resolved = settings::resolve(&layered, &node_facts, Some(&cluster))?;
     let ignored: Vec<String> =

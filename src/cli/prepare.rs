@@ -14,14 +14,17 @@ use crate::apply::store;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::paths;
-use crate::cluster::facts::FactsOptions;
-use crate::cluster::{Cluster, credentials};
+use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
+use crate::config::Layered;
+use crate::config::types::Auto;
+use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
-use crate::plan::item::{Id, Manifest, State, Tree};
+use crate::plan::diff::diff;
+use crate::plan::item::{Id, Manifest, ManifestFile, State, Tree, World};
 use crate::plan::show::Plan;
-use crate::plan::{Step, Target};
+use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::{self, stage::StageOptions};
 use crate::report::document::CheckStatus;
@@ -39,7 +42,8 @@ pub(crate) struct Prepared {
     pub steps: Vec<Step>,
     pub plan: Plan,
     pub about: About,
-    node_facts: crate::facts::NodeFacts,
+    node_facts: NodeFacts,
+    cluster_facts: Option<ClusterFacts>,
     release: Release,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
@@ -78,8 +82,8 @@ pub(crate) fn prepare(
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
-        let name = settings::node_name(&layered, &node_facts)?;
-        let options = FactsOptions { node_name: &name, namespace: connection.calico_namespace.as_deref() };
+        let name = node_name(&layered, &node_facts);
+        let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
         let facts = cluster.facts(&options);
         for event in cluster.take_events() {
             app.event(&event);
@@ -116,7 +120,7 @@ pub(crate) fn prepare(
         (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &node_facts, &release.manifest, kubeconfig)?;
+    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     let about = about(&resolved.settings, &release.manifest, &standing);
@@ -129,6 +133,7 @@ pub(crate) fn prepare(
         plan,
         about,
         node_facts,
+        cluster_facts: Some(cluster_facts),
         release,
         new_token,
         blobs,
@@ -136,12 +141,7 @@ pub(crate) fn prepare(
 }
 
 /// All checks, shown at once; the run stops if one failed that may not.
-fn check(
-    app: &mut App,
-    resolved: &Resolved,
-    node: &crate::facts::NodeFacts,
-    cluster: &crate::facts::ClusterFacts,
-) -> Result<()> {
+fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
     let ignored: Vec<String> =
         resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
     let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
@@ -165,11 +165,11 @@ fn kept_kubeconfig(node: &dyn Node, settings: &Settings, cluster: &Cluster, now:
     let token = credentials.token.reveal();
     if let Some(expires) = credentials.expires {
         let issued = kubeconfig::token_issued(token)?;
-        if now > issued + (expires - issued) * 2 / 3 {
+        if now > issued + expires.duration_since(issued) * 2 / 3 {
             return None;
         }
     }
-    credentials::check(cluster, &credentials).ok()?;
+    cluster.check(&credentials).ok()?;
     // Rendered anew, so that a form that has changed since is written again.
     kubeconfig::render(&credentials, &settings.kubernetes.calico_namespace).ok()
 }
@@ -178,13 +178,12 @@ fn kept_kubeconfig(node: &dyn Node, settings: &Settings, cluster: &Cluster, now:
 fn target(
     node: &dyn Node,
     settings: &Settings,
-    facts: &crate::facts::NodeFacts,
     manifest: &Manifest,
     kubeconfig: KubeconfigFile,
 ) -> Result<(Target, Vec<desired::Blob>)> {
     let executable = node.executable()?;
     let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, node: facts, release: manifest, executable: &sha256, kubeconfig };
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files: None };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
 }
@@ -234,17 +233,17 @@ fn find_release(
     app.phase("release", |app| {
         let mut source = settings.calico.source.clone();
         if let settings::Source::Url(url) = &source {
-            source = settings::Source::Url(app.release_url(url)?);
+            source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
         }
-        let transport = &resolved.run.connection.transport;
+        let transport = transport(&resolved.run.connection);
         let cache = cache_dir(app, node);
         let mut events = |event| app.event(&event);
         let found = release::locate::locate(
             &source,
-            &settings.calico.version,
+            Some(&settings.calico.version),
             settings.calico.sha256.as_ref(),
             &cache,
-            transport,
+            &transport,
             &mut events,
         )?;
         let (dest, scratch) = match purpose {
@@ -314,7 +313,25 @@ fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result
     }
 }
 
-fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
+/// How downloads go, as the config says.
+pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
+    release::transport::Transport {
+        proxy: connection.proxy.clone(),
+        no_proxy: Some(connection.no_proxy.join(",")).filter(|hosts| !hosts.is_empty()),
+        ca_file: connection.ca_file.as_ref().map(PathBuf::from),
+        retries: connection.retries as usize,
+        offline: connection.offline,
+        ..release::transport::Transport::default()
+    }
+}
+
+/// The name to look for in the cluster, before the settings are made: the config's or the host's.
+pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
+}
+
+pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
     match &app.global.sandbox {
         Some(dir) => dir.join("cache"),
         None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
@@ -327,15 +344,17 @@ impl Prepared {
         if self.new_token {
             let bytes = self.fetch_credentials(app)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) =
-                target(node, &self.resolved.settings, &self.node_facts, &self.release.manifest, kubeconfig)?;
+            (self.target, self.blobs) = target(node, &self.resolved.settings, &self.release.manifest, kubeconfig)?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;
         }
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
-        if let Some(tree) = &self.release.tree {
+        {
+            // A CNI plugin that was tampered with comes from the release that stands, too.
+            let installed = node.disk(&self.resolved.settings.calico.root);
+            let tree = self.release.tree.as_ref().unwrap_or(&installed);
             let wanted: Vec<&Sha256> = self
                 .target
                 .world
@@ -354,7 +373,7 @@ impl Prepared {
     fn fetch_credentials(&mut self, app: &mut App) -> Result<Vec<u8>> {
         let settings = &self.resolved.settings;
         let create = self.resolved.run.create_token_secret;
-        let limit = self.resolved.run.connection.transport.timeout;
+        let limit = self.resolved.run.connection.timeout;
         let Some(cluster) = &self.cluster else { return Err(anyhow::anyhow!("no cluster to fetch credentials from")) };
         let namespace = &settings.kubernetes.calico_namespace;
         let fetched = app.phase("credentials", |app| {
@@ -367,8 +386,8 @@ impl Prepared {
                 .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
             Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
         })?;
-        if let Some(name) = fetched.created_secret {
-            self.about.token_secret = Some(name);
+        if fetched.created_secret {
+            self.about.token_secret = Some(TOKEN_SECRET.into());
         }
         let credentials: NodeCredentials = fetched.credentials;
         kubeconfig::render(&credentials, namespace)
@@ -433,5 +452,44 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _temporary_files_may_stay = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A plan for a node that only a facts file describes: everything is made, nothing is looked at.
+pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<Plan> {
+    let layered = app.named_config(source, &[])?;
+    let resolved = settings::resolve(&layered, &facts.node, facts.cluster.as_ref())?;
+    for warning in &resolved.warnings {
+        app.warn(warning.id, warning.message.clone());
+    }
+    let layout = Layout::of(&resolved.settings.calico.version)?;
+    // The release itself is not at hand: its files have digests that only the node will know.
+    let unknown = |path: &str| (path.to_owned(), ManifestFile { size: 0, sha256: Sha256::unknown() });
+    let manifest = Manifest {
+        version: resolved.settings.calico.version.to_string(),
+        archive: None,
+        files: layout.required().map(unknown).collect(),
+    };
+    let kubeconfig = match resolved.settings.datastore {
+        Datastore::Kubernetes => KubeconfigFile::Pending,
+        Datastore::Etcdv3 { .. } => KubeconfigFile::Absent,
+    };
+    let executable = Sha256::unknown();
+    let inputs = Inputs {
+        settings: &resolved.settings,
+        release: &manifest,
+        executable: &executable,
+        kubeconfig,
+        etcd_files: None,
+    };
+    let target = desired::desired(&inputs)?.target;
+    let steps = diff(&target, &World::new(), &Owned::new());
+    Ok(Plan::new(&steps, &target, false))
+}
+
+impl Prepared {
+    /// What was measured, for a plan elsewhere.
+    pub fn facts(&self) -> Facts {
+        Facts { node: self.node_facts.clone(), cluster: self.cluster_facts.clone() }
     }
 }

@@ -9,12 +9,14 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Release, Source};
-use super::prepare::{cache_dir, layout_check};
+use super::prepare::{cache_dir, layout_check, transport};
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::release::archive::Archive;
+use crate::release::download::Cache;
 use crate::release::extract::{ExtractOptions, extract};
-use crate::release::{locate, version_in_name};
+use crate::release::locate;
+use crate::release::locate::version_in;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::text;
@@ -36,20 +38,20 @@ pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
 pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, source, &[])?;
-    let wanted = settings::calico(&layered)?;
+    let wanted = settings::release(&layered)?;
     let connection = settings::connection(&layered)?;
     let mut from = wanted.source.clone();
     if let settings::Source::Url(url) = &from {
-        from = settings::Source::Url(app.release_url(url)?);
+        from = settings::Source::Url(app.release_url(url, &wanted.version)?);
     }
     let cache = cache_dir(app, &*node);
     let found = app.phase("fetch", |app| {
         let found = locate::locate(
             &from,
-            &wanted.version,
+            Some(&wanted.version),
             wanted.sha256.as_ref(),
             &cache,
-            &connection.transport,
+            &transport(&connection),
             &mut |event| app.event(&event),
         )?;
         if !found.path.is_dir() {
@@ -60,7 +62,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     })?;
     let msg = format!("Calico {} is at {}", wanted.version, found.path.display());
     app.reporter.tell(&msg);
-    Ending::result(RunResult::new(Exit::Ok, found.fetched, msg))
+    Ending::result(RunResult::new(Exit::Ok, true, msg))
 }
 
 fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
@@ -94,10 +96,12 @@ fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, 
 
 fn list(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let archives = crate::release::cache::list(&cache_dir(app, &*node))?;
-    let text: String = archives.iter().map(|archive| format!("{}\n", archive.display())).collect();
+    let archives = Cache::at(&cache_dir(app, &*node)).list()?;
+    let text: String =
+        archives.iter().map(|(path, size)| format!("{}  {}\n", path.display(), text::bytes(*size))).collect();
     let text = if text.is_empty() { "the cache is empty".into() } else { text };
-    app.reporter.document("ReleaseList", &json!({ "archives": archives }), &text);
+    let rows: Vec<_> = archives.iter().map(|(path, size)| json!({ "path": path, "bytes": size })).collect();
+    app.reporter.document("ReleaseList", &json!({ "archives": rows }), &text);
     Ending::shown(Exit::Ok, format!("{} archives", archives.len()))
 }
 
@@ -131,5 +135,5 @@ fn digest(text: Option<&str>) -> Result<Option<Sha256>> {
 fn named_version(zip: &Path, version: Option<&str>) -> Result<Option<CalicoVersion>> {
     let parse =
         |text: &str| text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--version: {why}")));
-    Ok(version.map(parse).transpose()?.or_else(|| version_in_name(&zip.to_string_lossy())))
+    Ok(version.map(parse).transpose()?.or_else(|| zip.file_name().and_then(|name| version_in(&name.to_string_lossy()))))
 }

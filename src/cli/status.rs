@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
 fn limit(text: &str) -> Result<Duration> {
     let wait: crate::config::types::Wait =
         text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--timeout: {why}")))?;
-    Ok(wait.into())
+    Ok(wait.length())
 }
 
 /// What waiting cannot change.
@@ -246,7 +246,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     head.push(format!("OVERALL: {}", format!("{:?}", status.overall).to_uppercase()));
     let mut text = head.join("   ") + "\n";
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
     for service in status.services.iter().filter(|service| service.state != "Absent") {
         let pid = service.pid.map_or_else(String::new, |pid| format!("pid {pid}"));

@@ -8,7 +8,6 @@ use super::args::{Source, Uninstall};
 use super::prepare::engine;
 use crate::apply::converge::{self, Change, Standing};
 use crate::apply::receipt::About;
-use crate::cluster::credentials;
 use crate::fault::Exit;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::Target;
@@ -47,7 +46,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
 
     let mut left = Vec::new();
-    if let Some(about) = about.filter(|about| about.token_secret.is_some())
+    // Every node with a token of this secret loses access when it goes, so only --purge takes it.
+    if let Some(about) = about.filter(|about| about.token_secret.is_some() && args.purge)
         && let Err(error) = remove_secret(app, &*node, &about)
     {
         let name = about.token_secret.unwrap_or_default();
@@ -87,9 +87,7 @@ pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
 fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
     let cluster = app.cluster(node, &crate::settings::connection(&layered)?)?;
-    if let Some(name) = &about.token_secret {
-        credentials::delete_token_secret(&cluster, &about.calico_namespace, name)?;
-    }
+    cluster.delete_token_secret(&about.calico_namespace)?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::api::{Api, path, query};
 use super::kubeconfig::{Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
+use crate::calico::kubeconfig::NodeCredentials;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::settings::Credentials;
@@ -30,18 +31,6 @@ const OURS: &str = "app.kubernetes.io/managed-by";
 
 /// One year. The server may grant less, and says so.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// What the node's own kubeconfig is made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeCredentials {
-    /// URL of the API server.
-    pub server: String,
-    /// PEM; empty when the system's own roots vouch for the server.
-    pub ca_pem: String,
-    pub token: Secret,
-    /// None for a token that lives as long as its secret.
-    pub expires: Option<Timestamp>,
-}
 
 /// Credentials that were tried out, and whether a secret was made for them.
 #[derive(Debug, Clone, PartialEq, Eq)]

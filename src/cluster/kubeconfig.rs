@@ -60,6 +60,14 @@ pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
     Ok((file, text))
 }
 
+/// The URL of the server that a kubeconfig's current context names; none where it names none.
+pub fn server_of(text: &str) -> Option<String> {
+    let kubeconfig = Kubeconfig::from_yaml(text).ok()?;
+    let wanted = kubeconfig.current_context?;
+    let cluster = kubeconfig.contexts.into_iter().find(|context| context.name == wanted)?.context?.cluster;
+    kubeconfig.clusters.into_iter().find(|named| named.name == cluster)?.cluster?.server
+}
+
 /// Takes one context out of a kubeconfig. `origin` is what errors call it.
 pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
     let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(origin, &error))?;

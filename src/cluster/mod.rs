@@ -26,8 +26,9 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 pub use self::api::{path, query};
-pub use self::credentials::{Issued, NodeCredentials, TOKEN_SECRET};
+pub use self::credentials::{Issued, TOKEN_SECRET};
 pub use self::facts::FactsOptions;
+pub use self::kubeconfig::server_of;
 
 use self::api::Api;
 use self::kubeconfig::Trust;

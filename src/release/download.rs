@@ -58,6 +58,25 @@ impl<'a> Cache<'a> {
         Self { folder }
     }
 
+    /// What lies in it: path and size in bytes of each archive, by name.
+    ///
+    /// # Errors
+    /// When the folder cannot be read. One that is not there is empty.
+    pub fn list(&self) -> Result<Vec<(PathBuf, u64)>> {
+        let mut found = Vec::new();
+        if self.folder.is_dir() {
+            for entry in std::fs::read_dir(self.folder).doing("read", self.folder)? {
+                let path = entry.doing("read", self.folder)?.path();
+                if path.extension().is_some_and(|extension| extension == "zip") {
+                    let size = std::fs::metadata(&path).doing("look at", &path)?.len();
+                    found.push((path, size));
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// An archive by its digest. One that was damaged in the cache is thrown away.
     pub fn archive(&self, sha256: &Sha256) -> Result<Option<PathBuf>> {
         let path = self.path_of(sha256);

@@ -116,6 +116,15 @@ impl Reporter {
         }
     }
 
+    /// Shows what the agent said while a service started: it belongs to the phase under way.
+    pub fn agent_event(&mut self, event: &Event) {
+        if let Event::PhaseCompleted { phase, message, .. } = event {
+            self.event(&Event::Log { message: format!("CalicoNode: {phase}: {message}") });
+        } else if !matches!(event, Event::PhaseStarted { .. } | Event::Waiting { .. }) {
+            self.event(event);
+        }
+    }
+
     fn text_event(&mut self, event: &Event) {
         match event {
             Event::Progress { phase, current, total } => self.progress(phase, *current, *total),

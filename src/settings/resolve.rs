@@ -100,6 +100,17 @@ pub fn to_config_document(resolved: &Resolved) -> String {
     serde_yaml::to_string(&document).expect("plain values can be written as YAML")
 }
 
+/// Which release a config names, without asking node or cluster: for fetching it ahead.
+///
+/// # Errors
+/// A [`Fault`] `ConfigInvalid` with all findings.
+pub fn release(layered: &Layered) -> Result<Calico> {
+    let mut to = Resolver::new(layered);
+    let version = version(&mut to, &layered.config.spec);
+    let calico = calico(&mut to, &layered.config.spec, version);
+    if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings).into()) }
+}
+
 fn ipip_fault(reason: &str) -> Fault {
     Fault::new(Exit::PreflightFailed, "IpipEnabled", format!("{reason}: Windows nodes cannot do IP-in-IP"))
         .hint("`calicoctl-win cluster prepare` shows the patch that moves the cluster to VXLAN, or set spec.calicoNetwork.backend")
