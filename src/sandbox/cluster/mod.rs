@@ -108,6 +108,13 @@ impl EmbeddedCluster {
         self.api.pki.admin_kubeconfig(&Self::stable_url())
     }
 
+    /// A kubeconfig like [`Self::admin_kubeconfig`] for somebody else: a client certificate `CN=user`,
+    /// `O=group`. What that user may do, the cluster's role bindings say; at first nothing.
+    pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<String> {
+        let pki = &self.api.pki;
+        Ok(pki::kubeconfig(&Self::stable_url(), &pki.ca_pem, user, &pki.issue_client(user, group)?))
+    }
+
     /// An administrator's kubeconfig for this process' port: for kubectl.
     pub fn admin_kubeconfig_direct(&self) -> String {
         self.api.pki.admin_kubeconfig(&format!("https://127.0.0.1:{}", self.addr().port()))
