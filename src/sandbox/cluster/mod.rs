@@ -74,6 +74,7 @@ impl EmbeddedCluster {
     pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let faults = Faults::new(faults);
+        let mut store = Store::open(dir.join("cluster.json"), seed.layout)?;
         let keys = dir.join("pki");
         let pki = if faults.server(ServerFault::ExpiredCa) {
             Pki::open(&keys.join("expired"), Validity::Expired)?
@@ -81,12 +82,10 @@ impl EmbeddedCluster {
             Pki::open(&keys, Validity::TenYears)?
         };
         let tokens = TokenKey::open(&keys)?;
-        let path = dir.join("cluster.json");
-        let mut store = match Store::load(&path)? {
-            Some(store) => store,
-            None => seed.plant(Store::new(path, seed.layout), &pki.ca_pem),
-        };
-        store.save()?;
+        if store.is_empty() {
+            store = seed.plant(store, &pki.ca_pem);
+        }
+        store.leave()?;
         let api = Arc::new(Api::new(store, pki, tokens, faults));
         let server = server::start(Arc::clone(&api))?;
         Ok(Self { api, server })

@@ -75,6 +75,26 @@ fn the_cluster_survives_its_process() {
 }
 
 #[test]
+fn two_processes_on_one_folder_see_each_others_changes() {
+    let dir = folder();
+    let (install, status) = (start(&dir, &["no-controllers"]), start(&dir, &["no-controllers"]));
+    let patch = |cluster: &EmbeddedCluster, labels: Value| {
+        let patch = json!({"metadata": {"labels": labels}});
+        cluster.as_admin(&Method::PATCH, NODE, Some(&patch)).expect("label")["metadata"]["resourceVersion"].clone()
+    };
+    let first = patch(&install, json!({"a": "1"}));
+    patch(&status, json!({"b": "2"}));
+    let labels = get(&install, NODE)["metadata"]["labels"].clone();
+    assert_eq!((&labels["a"], &labels["b"]), (&json!("1"), &json!("2")));
+
+    // A watch sees them too, though it knew of neither the change nor its maker.
+    let first = first.as_str().expect("a version");
+    let path = format!("/api/v1/nodes?watch=true&timeoutSeconds=1&resourceVersion={first}");
+    let lines = ask(&install, "GET", &path, "").expect("a watch").lines();
+    assert_eq!(lines[0]["object"]["metadata"]["labels"]["b"], "2");
+}
+
+#[test]
 fn a_token_secret_is_filled_while_a_watch_looks_on() {
     let dir = folder();
     let cluster = start(&dir, &[]);
