@@ -5,8 +5,8 @@
 //! the process, so that install, status and uninstall meet the same cluster. A few controllers run
 //! (token secrets, cordon taints, disruption budgets) and a stand-in for the kubelets.
 //!
-//! Reading order: [`resources`] (what is served), [`store`], [`request`] → [`api`] → [`objects`],
-//! [`list`], [`watch`], … → [`answer`]; [`server`] carries it, [`seed`] is the first day.
+//! Reading order: `resources` (what is served), `store`, `request` → `api` → `objects`, `list`,
+//! `watch`, … → `answer`; `server` carries it, `seed` is the first day.
 
 mod admission;
 mod answer;
@@ -26,6 +26,7 @@ mod protobuf;
 mod request;
 mod resources;
 mod reviews;
+mod roles;
 mod schema;
 mod seed;
 mod server;
