@@ -286,6 +286,43 @@ fn plain_http_to_the_tls_port_is_told_so() {
     ");
 }
 
+/// How many objects of a kind there are, read by the client that the product uses.
+async fn count<K>(client: &kube::Client) -> usize
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let (api, all) = (kube::Api::<K>::all(client.clone()), kube::api::ListParams::default().limit(500));
+    api.list(&all).await.expect("a list").items.len()
+}
+
+#[test]
+fn the_products_own_client_reads_all_there_is() {
+    use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
+    use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&cluster.admin_kubeconfig_direct()).expect("a kubeconfig");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
+        let client = kube::Client::try_from(config).expect("a client");
+        assert_eq!(count::<Namespace>(&client).await, 4);
+        assert_eq!(count::<Node>(&client).await, 2);
+        assert_eq!(count::<Pod>(&client).await, 3);
+        assert_eq!(count::<Service>(&client).await, 2);
+        assert_eq!(count::<DaemonSet>(&client).await, 1);
+        assert_eq!(count::<Deployment>(&client).await, 1);
+        assert_eq!(count::<PodDisruptionBudget>(&client).await, 1);
+        assert_eq!(count::<ServiceAccount>(&client).await, 4 + 5);
+        assert_eq!(count::<ConfigMap>(&client).await, 4 + 2);
+        assert_eq!(count::<ClusterRole>(&client).await, count::<ClusterRoleBinding>(&client).await);
+    });
+}
+
 #[test]
 fn discovery_offers_evictions_and_tokens() {
     let dir = folder();
