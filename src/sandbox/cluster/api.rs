@@ -50,27 +50,41 @@ impl Api {
             return internal_error(&format!("{error:#}"));
         }
         let mut store = self.store();
-        let user = match auth::authenticate(request, certificate, &self.keys, &mut store) {
+        let answer = match store.enter() {
+            Ok(()) => self.answer(request, certificate, met, &mut store),
+            Err(error) => internal_error(&format!("{error:#}")),
+        };
+        match store.leave() {
+            Ok(()) => answer,
+            Err(error) => internal_error(&format!("{error:#}")),
+        }
+    }
+
+    fn answer(
+        self: &Arc<Self>,
+        request: &Request,
+        certificate: &Certificate,
+        met: Option<Action>,
+        store: &mut Store,
+    ) -> Answer {
+        let user = match auth::authenticate(request, certificate, &self.keys, store) {
             Ok(user) => user,
             Err(refusal) => return refusal,
         };
-        if let Some(answer) = met.and_then(|action| self.instead(action, request, &user, &store)) {
+        if let Some(answer) = met.and_then(|action| self.instead(action, request, &user, store)) {
             return answer;
         }
         let before = request.dry_run().then(|| store.snapshot());
-        let mut answer = match self.route(request, user, &mut store) {
+        let mut answer = match self.route(request, user, store) {
             Ok(answer) | Err(answer) => answer,
         };
         if let Some(before) = before {
             store.restore(before);
             if let Content::Json(object) = &mut answer.body {
-                unversioned(object, &store, request, find_target(&store, request));
+                unversioned(object, store, request, find_target(store, request));
             }
         }
-        match store.save() {
-            Ok(()) => answer,
-            Err(error) => internal_error(&format!("{error:#}")),
-        }
+        answer
     }
 
     fn route(self: &Arc<Self>, request: &Request, user: User, store: &mut Store) -> Outcome {

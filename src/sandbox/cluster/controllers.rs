@@ -19,6 +19,9 @@ use super::tokens::base64_of;
 /// The real controllers answer within 10 to 135 ms.
 const DELAY: Duration = Duration::from_millis(30);
 
+/// How often to look, without a change of our own, for what other processes on the same folder did.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Runs until the server stops.
 pub async fn run(api: Arc<Api>) {
     let mut changed = api.store().subscribe();
@@ -26,15 +29,17 @@ pub async fn run(api: Arc<Api>) {
         if let Err(e) = reconcile(&api) {
             api.fail(e);
         }
-        if changed.changed().await.is_err() {
-            return;
+        match tokio::time::timeout(LOOK, changed.changed()).await {
+            Ok(Ok(())) => tokio::time::sleep(DELAY).await,
+            Ok(Err(_)) => return,
+            Err(_) => {}
         }
-        tokio::time::sleep(DELAY).await;
     }
 }
 
 fn reconcile(api: &Api) -> anyhow::Result<()> {
     let mut store = api.store();
+    store.enter()?;
     if !api.faults.no_controllers() {
         publish_root_ca(&mut store, &api.pki.ca_pem);
         fill_token_secrets(&mut store, api);
@@ -45,7 +50,7 @@ fn reconcile(api: &Api) -> anyhow::Result<()> {
     if !api.faults.no_kubelet() {
         finish_terminating(&mut store);
     }
-    store.save()
+    store.leave()
 }
 
 fn all(store: &Store, plural: &str) -> Vec<(Key, Value)> {

@@ -5,8 +5,8 @@
 //! the process, so that install, status and uninstall meet the same cluster. A few controllers run
 //! (token secrets, cordon taints, disruption budgets) and a stand-in for the kubelets.
 //!
-//! Reading order: [`resources`] (what is served), [`store`], [`request`] → [`api`] → [`objects`],
-//! [`list`], [`watch`], … → [`answer`]; [`server`] carries it, [`seed`] is the first day.
+//! Reading order: `resources` (what is served), `store`, `request` → `api` → `objects`, `list`,
+//! `watch`, … → `answer`; `server` carries it, `seed` is the first day.
 
 mod admission;
 mod answer;
@@ -26,6 +26,7 @@ mod protobuf;
 mod request;
 mod resources;
 mod reviews;
+mod roles;
 mod schema;
 mod seed;
 mod server;
@@ -74,6 +75,7 @@ impl EmbeddedCluster {
     pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let faults = Faults::new(faults);
+        let mut store = Store::open(dir.join("cluster.json"), seed.layout)?;
         let keys = dir.join("pki");
         let pki = if faults.server(ServerFault::ExpiredCa) {
             Pki::open(&keys.join("expired"), Validity::Expired)?
@@ -81,12 +83,10 @@ impl EmbeddedCluster {
             Pki::open(&keys, Validity::TenYears)?
         };
         let tokens = TokenKey::open(&keys)?;
-        let path = dir.join("cluster.json");
-        let mut store = match Store::load(&path)? {
-            Some(store) => store,
-            None => seed.plant(Store::new(path, seed.layout), &pki.ca_pem),
-        };
-        store.save()?;
+        if store.is_empty() {
+            store = seed.plant(store, &pki.ca_pem);
+        }
+        store.leave()?;
         let api = Arc::new(Api::new(store, pki, tokens, faults));
         let server = server::start(Arc::clone(&api))?;
         Ok(Self { api, server })
@@ -106,6 +106,13 @@ impl EmbeddedCluster {
     /// An administrator's kubeconfig for clients of the sandbox.
     pub fn admin_kubeconfig(&self) -> String {
         self.api.pki.admin_kubeconfig(&Self::stable_url())
+    }
+
+    /// A kubeconfig like [`Self::admin_kubeconfig`] for somebody else: a client certificate `CN=user`,
+    /// `O=group`. What that user may do, the cluster's role bindings say; at first nothing.
+    pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<String> {
+        let pki = &self.api.pki;
+        Ok(pki::kubeconfig(&Self::stable_url(), &pki.ca_pem, user, &pki.issue_client(user, group)?))
     }
 
     /// An administrator's kubeconfig for this process' port: for kubectl.

@@ -98,20 +98,33 @@ impl Pki {
 
     /// A kubeconfig for the admin that names `server`.
     pub fn admin_kubeconfig(&self, server: &str) -> String {
-        kubeconfig(server, &self.ca_pem, &self.admin)
+        kubeconfig(server, &self.ca_pem, "kubernetes-admin", &self.admin)
     }
 }
 
 /// A kubeconfig of one cluster and one user with everything inline.
-pub fn kubeconfig(server: &str, ca_pem: &str, (certificate, key): &(String, String)) -> String {
+pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, (certificate, key): &(String, String)) -> String {
+    let (ca, certificate, key) = (STANDARD.encode(ca_pem), STANDARD.encode(certificate), STANDARD.encode(key));
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: sandbox\n  cluster:\n    server: {server}\n    \
-         certificate-authority-data: {}\nusers:\n- name: kubernetes-admin\n  user:\n    \
-         client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: kubernetes-admin@sandbox\n  \
-         context:\n    cluster: sandbox\n    user: kubernetes-admin\ncurrent-context: kubernetes-admin@sandbox\n",
-        STANDARD.encode(ca_pem),
-        STANDARD.encode(certificate),
-        STANDARD.encode(key),
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: sandbox
+  cluster:
+    server: {server}
+    certificate-authority-data: {ca}
+users:
+- name: {user}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: {user}@sandbox
+  context:
+    cluster: sandbox
+    user: {user}
+current-context: {user}@sandbox
+"
     )
 }
 

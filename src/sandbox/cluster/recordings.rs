@@ -542,7 +542,7 @@ fn pods_and_evictions(r: &mut Replay) {
 fn odds_and_ends(r: &mut Replay) {
     let now = r.cluster().api.store().version();
     r.changed("watch-timeout", |path, _| {
-        *path = path.replace("545", &now.to_string()).replace("Seconds=2", "Seconds=1")
+        *path = path.replace("545", &now.to_string()).replace("Seconds=2", "Seconds=1");
     });
     r.admin("PATCH", "/apis/crd.projectcalico.org/v1/ipamconfigs/default", json!({"spec": {"strictAffinity": false}}));
     r.changed("watch-sendinitial", |path, _| *path = path.replace("timeoutSeconds=3", "timeoutSeconds=1"));

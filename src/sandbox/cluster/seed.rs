@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::admission::pod_defaults;
 use super::controllers::{count_disruptions, publish_root_ca};
 use super::resources::{Layout, Resource, calico, core};
+use super::roles;
 use super::store::{Key, Store, now, owner_reference};
 
 const POD_CIDR: &str = "192.168.0.0/16";
@@ -54,7 +55,7 @@ impl Seed {
             );
         }
         publish_root_ca(&mut store, ca_pem);
-        roles(&mut store);
+        roles::plant(&mut store);
         for resource in calico(self.layout) {
             definition(&mut store, resource);
         }
@@ -195,7 +196,8 @@ impl Seed {
     }
 }
 
-fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
+/// Puts one object in.
+pub fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
     store.create(resource, Key::new(resource, namespace, name), object)
 }
 
@@ -340,82 +342,4 @@ fn definition(store: &mut Store, resource: &Resource) {
         "status": {"conditions": [established], "acceptedNames": names, "storedVersions": [resource.version]},
     });
     add(store, core("customresourcedefinitions"), "", &resource.qualified(), object);
-}
-
-/// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
-/// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
-fn roles(store: &mut Store) {
-    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-    let urls = |urls: &[&str]| json!({"nonResourceURLs": urls, "verbs": ["get"]});
-    const CALICO_GROUPS: &[&str] = &["crd.projectcalico.org", "projectcalico.org"];
-    const READ: &[&str] = &["get", "list", "watch"];
-    let calico_node = json!([
-        rule(&[""], &["pods", "nodes", "namespaces"], READ),
-        rule(&[""], &["serviceaccounts"], &["list", "watch"]),
-        rule(&[""], &["configmaps"], &["get"]),
-        rule(&[""], &["endpoints", "services"], READ),
-        rule(&[""], &["nodes/status"], &["patch", "update"]),
-        rule(&[""], &["pods/status"], &["patch"]),
-        {
-            "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-cni-plugin"],
-            "verbs": ["create"],
-        },
-        rule(&["discovery.k8s.io"], &["endpointslices"], &["list", "watch"]),
-        rule(&["networking.k8s.io"], &["networkpolicies"], &["list", "watch"]),
-        rule(
-            CALICO_GROUPS,
-            &[
-                "felixconfigurations", "bgppeers", "bgpfilters", "bgpconfigurations", "ippools", "ipreservations",
-                "ipamblocks", "globalnetworkpolicies", "networkpolicies", "globalnetworksets", "networksets",
-                "clusterinformations", "hostendpoints", "blockaffinities", "caliconodestatuses", "tiers",
-                "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies",
-            ],
-            READ,
-        ),
-        rule(
-            CALICO_GROUPS,
-            &["ippools", "felixconfigurations", "clusterinformations", "bgpconfigurations", "bgppeers"],
-            &["create", "update"],
-        ),
-        rule(
-            CALICO_GROUPS,
-            &["blockaffinities", "ipamblocks", "ipamhandles"],
-            &["get", "list", "create", "update", "delete"],
-        ),
-        rule(CALICO_GROUPS, &["ipamconfigs", "ipamconfigurations"], &["get", "create"]),
-        rule(CALICO_GROUPS, &["tiers"], &["create"]),
-        rule(&["apps"], &["daemonsets"], &["get"]),
-    ]);
-    let everything = json!([rule(&["*"], &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
-    let discovery =
-        ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version"];
-    let reviews = json!([
-        rule(&["authorization.k8s.io"], &["selfsubjectaccessreviews"], &["create"]),
-        rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
-    ]);
-    // The node authorizer, as a role: its "own node only" is an admission rule.
-    let kubelet = json!([
-        rule(&[""], &["nodes", "pods", "services", "configmaps", "secrets"], READ),
-        rule(&[""], &["nodes", "nodes/status"], &["create", "update", "patch"]),
-        rule(&[""], &["pods/status", "events"], &["create", "update", "patch"]),
-    ]);
-    let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
-    let account = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
-    for (name, rules, subjects) in [
-        ("cluster-admin", everything, vec![group("system:masters")]),
-        ("system:discovery", json!([urls(&discovery)]), vec![group("system:authenticated")]),
-        ("system:basic-user", reviews, vec![group("system:authenticated")]),
-        (
-            "system:public-info-viewer",
-            json!([urls(&["/healthz", "/livez", "/readyz", "/version", "/version/"])]),
-            vec![group("system:authenticated"), group("system:unauthenticated")],
-        ),
-        ("system:node", kubelet, vec![group("system:nodes")]),
-        ("calico-node", calico_node, vec![account]),
-    ] {
-        add(store, core("clusterroles"), "", name, json!({"metadata": {}, "rules": rules}));
-        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
-        let binding = json!({"metadata": {}, "roleRef": role, "subjects": subjects});
-        add(store, core("clusterrolebindings"), "", name, binding);
-    }
 }

@@ -2,7 +2,8 @@
 //! with the history that watches and paged lists need.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -53,6 +54,8 @@ struct Saved {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
+    /// Locked while one process works on the state; holds the version that is saved.
+    lock: File,
     pub layout: Layout,
     version: u64,
     saved: u64,
@@ -64,35 +67,72 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty cluster that will be kept in `path`.
-    pub fn new(path: PathBuf, layout: Layout) -> Self {
-        Self {
+    /// The cluster that `path` keeps, or an empty one, held against other processes until
+    /// [`Self::leave`]. What happened before is compacted away.
+    pub fn open(path: PathBuf, layout: Layout) -> Result<Self> {
+        let lock = path.with_extension("lock");
+        let lock = File::options().read(true).write(true).create(true).truncate(false).open(&lock)?;
+        lock.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;
+        let saved = read(&path)?.unwrap_or(Saved { layout, version: 1, objects: Vec::new() });
+        Ok(Self {
             path,
-            layout,
-            version: 1,
-            saved: 0,
-            compacted: 0,
-            objects: BTreeMap::new(),
+            lock,
+            layout: saved.layout,
+            version: saved.version,
+            saved: saved.version,
+            compacted: saved.version,
+            objects: saved.objects.into_iter().collect(),
             history: VecDeque::new(),
             changed: watch::Sender::new(0),
-        }
+        })
     }
 
-    /// The cluster that `path` keeps, if there is one. What happened before is compacted away.
-    pub fn load(path: &Path) -> Result<Option<Self>> {
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
-        };
-        let saved: Saved =
-            serde_json::from_slice(&bytes).with_context(|| format!("read the cluster in {}", path.display()))?;
-        let mut store = Self::new(path.to_owned(), saved.layout);
-        store.version = saved.version;
-        store.saved = saved.version;
-        store.compacted = saved.version;
-        store.objects = saved.objects.into_iter().collect();
-        Ok(Some(store))
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Holds the state against other processes on the same folder (an `install` and a `status --wait`,
+    /// say), and takes over what they changed meanwhile.
+    pub fn enter(&mut self) -> Result<()> {
+        self.lock.lock().context("lock the cluster's state")?;
+        let mut version = String::new();
+        self.lock.rewind()?;
+        self.lock.read_to_string(&mut version)?;
+        if version.parse().is_ok_and(|v: u64| v != self.saved) {
+            self.take_over()?;
+        }
+        Ok(())
+    }
+
+    /// Saves and lets others in.
+    pub fn leave(&mut self) -> Result<()> {
+        let saved = self.save();
+        self.lock.unlock().context("unlock the cluster's state")?;
+        saved
+    }
+
+    /// What another process saved becomes ours, told to the watches as single changes.
+    fn take_over(&mut self) -> Result<()> {
+        let Some(saved) = read(&self.path)? else { return Ok(()) };
+        let before = std::mem::replace(&mut self.objects, saved.objects.into_iter().collect());
+        let mut changes = Vec::new();
+        for (key, object) in self.objects.iter().filter(|(key, object)| before.get(key) != Some(object)) {
+            let version = text(object, "/metadata/resourceVersion").and_then(|v| v.parse().ok());
+            let version = version.unwrap_or(saved.version);
+            let (key, before) = (key.clone(), before.get(key).cloned());
+            changes.push(Change { version, key, before, after: Some(object.clone()) });
+        }
+        for (key, object) in before {
+            if !self.objects.contains_key(&key) {
+                changes.push(Change { version: saved.version, key, before: Some(object), after: None });
+            }
+        }
+        changes.sort_by_key(|change| change.version);
+        self.history.extend(changes);
+        self.version = saved.version;
+        self.saved = saved.version;
+        self.changed.send_replace(self.version);
+        Ok(())
     }
 
     /// Forgets the history, so that everything so far is "too old" to watch from.
@@ -102,7 +142,7 @@ impl Store {
     }
 
     /// Writes the file if anything changed, whole and by rename, and wakes the watchers.
-    pub fn save(&mut self) -> Result<()> {
+    fn save(&mut self) -> Result<()> {
         if self.saved == self.version {
             return Ok(());
         }
@@ -114,6 +154,9 @@ impl Store {
         let fresh = self.path.with_extension("json.new");
         fs::write(&fresh, serde_json::to_vec_pretty(&saved)?).with_context(|| format!("write {}", fresh.display()))?;
         fs::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
+        self.lock.set_len(0)?;
+        self.lock.rewind()?;
+        self.lock.write_all(self.version.to_string().as_bytes()).context("note the cluster's version")?;
         self.saved = self.version;
         self.changed.send_replace(self.version);
         Ok(())
@@ -232,6 +275,16 @@ impl Store {
             self.compacted = forgotten.version;
         }
         object
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Saved>> {
+    match fs::read(path) {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).with_context(|| format!("read the cluster in {}", path.display())).map(Some)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e).with_context(|| format!("read {}", path.display())),
     }
 }
 
