@@ -2,6 +2,8 @@
 
 mod patience;
 pub mod startup;
+#[cfg(test)]
+mod stories;
 
 use std::fs;
 use std::io::ErrorKind;

@@ -86,10 +86,11 @@ pub fn bring_up(
 }
 
 /// After a reboot what HNS says of our networks cannot be trusted, so they go. Others' networks
-/// stay, whatever their type (upstream's scripts remove all but NAT: defect B13).
+/// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
+/// had a mark of ours was not seen to reboot: pods may live on its networks.
 fn remove_stale(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
     let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
-    if node.get(&boot_id())?.as_ref() == Some(&boot) {
+    if node.get(&boot_id())?.is_none_or(|known| known == boot) {
         return Ok(());
     }
     let ours = |id: &Id, state: &State| match (id, state) {
@@ -295,8 +296,8 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
     let wrong = match node.get(&Id::Network("Calico".into()))? {
         Some(there) if there.satisfies(&State::Network(wanted)) => return Ok(()),
         Some(State::Network(there)) => {
-            let vsid = |vsid: Option<u32>| vsid.map_or_else(String::new, |vsid| format!(" with VSID {vsid}"));
-            format!("is {:?}{} and should be {kind:?}{}", there.kind, vsid(there.vsid), vsid(Some(config.vni.get())))
+            let with = |vsid: Option<u32>| vsid.map_or_else(String::new, |vsid| format!(" with VSID {vsid}"));
+            format!("is {:?}{} and should be {kind:?}{}", there.kind, with(there.vsid), with(vsid))
         }
         _ => "is not there, though node startup succeeded".into(),
     };

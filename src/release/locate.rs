@@ -435,7 +435,7 @@ mod tests {
             let mut warnings = Vec::new();
             let source = Source::File(archive.display().to_string());
             let found = locate(&source, version.as_ref(), None, folder.path(), &Transport::default(), &mut |e| {
-                warnings.push(e)
+                warnings.push(e);
             });
             (found, warnings.len())
         };

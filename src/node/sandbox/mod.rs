@@ -67,6 +67,11 @@ impl SandboxNode {
         })
     }
 
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The faults that `node.yaml` lists, in the form of [`faults::SandboxFaults::parse`].
     pub fn listed_faults(&self) -> String {
         self.yaml.borrow().model.faults.join(";")
@@ -133,8 +138,9 @@ impl SandboxNode {
     }
 
     fn elapse(&mut self, time: Duration) -> Result<()> {
+        let before = self.ahead.as_secs();
         self.ahead += time;
-        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        let seconds = u32::try_from(self.ahead.as_secs() - before).unwrap_or(u32::MAX);
         self.edit(|model| {
             hns::settle(model, seconds);
             Ok(())

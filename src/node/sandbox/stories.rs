@@ -388,13 +388,13 @@ fn the_first_network_takes_the_adapter_and_the_last_gives_it_back() {
     node.pause(Duration::from_secs(4));
     assert_eq!(ip(&node, &external), None);
     node.pause(Duration::from_secs(1));
-    assert_eq!(ip(&node, &external), Some("10.0.0.21".parse().unwrap()));
-    assert_eq!(names(&node), ["Ethernet ", "vEthernet (Ethernet) 10.0.0.21/24"]);
+    assert_eq!(ip(&node, &external), Some("10.20.0.21".parse().unwrap()));
+    assert_eq!(names(&node), ["Ethernet ", "vEthernet (Ethernet) 10.20.0.21/24"]);
 
     // A second network finds the vSwitch and disturbs nobody.
     let calico = Id::Network("Calico".into());
     node.put(&calico, Some(&overlay("10.244.1.0/26", 5000))).unwrap();
-    assert_eq!(ip(&node, &calico), Some("10.0.0.21".parse().unwrap()));
+    assert_eq!(ip(&node, &calico), Some("10.20.0.21".parse().unwrap()));
     let State::Network(network) = node.get(&calico).unwrap().unwrap() else { unreachable!() };
     assert_eq!((network.vsid, network.adapter.as_deref()), (Some(5000), Some("Ethernet")));
     node.put(&external, None).unwrap();

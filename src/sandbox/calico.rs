@@ -1,0 +1,325 @@
+//! The stand-in for `calico-node.exe` and `calico.exe` on a sandbox node. It is given what the real
+//! program is given, its command line, environment and files, and does to HNS and to the Node
+//! object what the real one does, faults included: a network `Calico` of the right subnet is used
+//! again whatever its VSID.
+
+mod ipam;
+mod kube;
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ipnet::Ipv4Net;
+
+use crate::agent::{self, Role};
+use crate::calico::agent_config::Command;
+use crate::node::sandbox::model::{Endpoint, Name};
+use crate::node::sandbox::{SandboxNode, StartHook};
+use crate::node::win32::{self, refused};
+use crate::node::{Node, files};
+use crate::plan::item::{Id, Network, NetworkKind, State};
+use crate::report::event::Event;
+use crate::values::{Cidr, WinPath};
+
+use kube::Kube;
+
+/// The network that startup makes; the CNI plugin makes others only for pods of further blocks.
+const NETWORK: &str = "Calico";
+
+/// kube-proxy takes its source address from this endpoint.
+const ENDPOINT: &str = "Calico_ep";
+
+/// How Calico's programs are played on a sandbox.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StandIn {
+    /// Where the API server is really reached; none dials the host of the kubeconfig.
+    pub dial: Option<SocketAddr>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub code: i32,
+    /// What it wrote, a line each.
+    pub log: Vec<String>,
+}
+
+/// What our services do when they are started on a sandbox: the agent's own bring-up, with Calico
+/// played by `stand_in`. Services of others just run.
+pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> StartHook {
+    Box::new(move |node, service, definition| {
+        let Some(role) = Role::of_command_line(&definition.image_path) else {
+            return Ok(());
+        };
+        let config = agent::read_config(node)?;
+        let (root, booted) = (node.root().to_owned(), node.now());
+        let mut run = |node: &mut dyn Node, command: &Command| {
+            let output = stand_in.run(&root, command)?;
+            let log = node.disk(&config.log_dir.join("calico-node.log"));
+            if log.parent().is_some_and(Path::is_dir) {
+                let lines: String = output.log.iter().map(|line| format!("{} {line}\n", node.now())).collect();
+                files::append(&log, lines.as_bytes()).context("write calico-node.log")?;
+            }
+            Ok(output.code)
+        };
+        let program = agent::prepare(role, node, &config, booted, &mut run, &mut *events)?;
+        program.map_or(Ok(()), |command| node.spawn(service, &command.program))
+    })
+}
+
+impl StandIn {
+    /// Runs one of Calico's programs to its end: node startup, on the sandbox in `root`.
+    ///
+    /// It is a process of its own, so it opens the sandbox for itself.
+    ///
+    /// # Errors
+    /// When there is no such program; everything else is in the output.
+    pub fn run(&self, root: &Path, command: &Command) -> Result<Output> {
+        let node = SandboxNode::open(root)?;
+        if !node.disk(&command.program).is_file() {
+            return Err(refused(win32::FILE_NOT_FOUND, format!("run {}", command.program)).into());
+        }
+        let args: Vec<&str> = command.args.iter().map(String::as_str).collect();
+        let complete = match (command.program.name(), args.as_slice()) {
+            ("calico-node.exe", ["-startup"]) | ("calico.exe", ["component", "node", "startup"]) => false,
+            ("calico-node.exe", ["-startup", "-complete-startup"])
+            | ("calico.exe", ["component", "node", "startup", "--complete-startup"]) => true,
+            _ => {
+                let line = format!("unknown command or flag: {}", args.join(" "));
+                return Ok(Output { code: 1, log: vec![line] });
+            }
+        };
+        let mut startup = Startup { stand_in: *self, node, command, complete, log: Vec::new() };
+        let code = match startup.run() {
+            Ok(()) => 0,
+            Err(e) => {
+                startup.log.push(format!("FATAL {e:#}"));
+                1
+            }
+        };
+        Ok(Output { code, log: startup.log })
+    }
+}
+
+/// One run of node startup.
+struct Startup<'a> {
+    stand_in: StandIn,
+    node: SandboxNode,
+    command: &'a Command,
+    /// Whether the flag complete-startup is there, which makes the last step fatal.
+    complete: bool,
+    log: Vec<String>,
+}
+
+impl Startup<'_> {
+    fn run(&mut self) -> Result<()> {
+        let name = self.node_name()?;
+        self.say(format!("Starting node {name}"));
+        let backend = self.var("CALICO_NETWORKING_BACKEND").unwrap_or_default().to_owned();
+        if !["vxlan", "windows-bgp", "none"].contains(&backend.as_str()) {
+            bail!("Invalid NETWORKING_BACKEND: {backend}");
+        }
+        let kubernetes = self.datastore() == "kubernetes";
+        let kube = self.kube()?;
+        if kubernetes && kube.is_none() {
+            bail!("Failed to create Calico client: no KUBECONFIG");
+        }
+        if let Some(kube) = &kube {
+            kube.node(&name)?;
+        }
+        if backend != "none" && self.var("IP") != Some("none") {
+            let ip = self.own_address()?;
+            self.say(format!("Using IPv4 address {ip}"));
+            if let (Some(kube), true) = (&kube, kubernetes) {
+                kube.annotate(&name, &[("IPv4Address", ip.to_string())])?;
+            }
+        }
+        self.write_nodename(&name)?;
+        if backend != "none" {
+            self.network(&name, &backend, kube.as_ref().filter(|_| kubernetes))?;
+            match &kube {
+                Some(kube) => kube.set_network_available(&name)?,
+                None if self.complete => bail!("Failed to set NetworkUnavailable to False: no Kubernetes client"),
+                None => (),
+            }
+        }
+        self.say("Calico node started successfully".into());
+        Ok(())
+    }
+
+    fn say(&mut self, line: String) {
+        self.log.push(line);
+    }
+
+    /// A variable of its own; an empty one is none on Windows.
+    fn var(&self, name: &str) -> Option<&str> {
+        let own = self.command.env.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        own.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    fn datastore(&self) -> &str {
+        let endpoints = || self.var("ETCD_ENDPOINTS").map_or("kubernetes", |_| "etcdv3");
+        self.var("CALICO_DATASTORE_TYPE").or_else(|| self.var("DATASTORE_TYPE")).unwrap_or_else(endpoints)
+    }
+
+    /// NODENAME, else the file, else the machine's name.
+    fn node_name(&self) -> Result<String> {
+        if let Some(name) = self.var("NODENAME") {
+            return Ok(name.to_owned());
+        }
+        if let Ok(name) = fs::read_to_string(self.node.disk(&self.nodename_file()))
+            && !name.trim().is_empty()
+        {
+            return Ok(name.trim().to_owned());
+        }
+        Ok(self.node.facts()?.host_name)
+    }
+
+    fn nodename_file(&self) -> WinPath {
+        let file = self.var("CALICO_NODENAME_FILE").unwrap_or("nodename");
+        file.parse().unwrap_or_else(|_| self.command.dir.join(file.trim_start_matches(".\\")))
+    }
+
+    /// The real one truncates and writes, each time; its mode stays.
+    fn write_nodename(&self, name: &str) -> Result<()> {
+        let path = self.nodename_file();
+        fs::write(self.node.disk(&path), name).with_context(|| format!("Failed to write nodename file {path}"))
+    }
+
+    fn kube(&self) -> Result<Option<Kube>> {
+        let Some(kubeconfig) = self.var("KUBECONFIG") else {
+            return Ok(None);
+        };
+        let path: WinPath = kubeconfig.parse().map_err(anyhow::Error::msg)?;
+        let place = self.node.disk(&path);
+        let text = fs::read_to_string(&place).with_context(|| format!("Failed to read KUBECONFIG {path}"))?;
+        let folder = place.parent().unwrap_or(Path::new(""));
+        Kube::connect(&text, folder, self.stand_in.dial, self.var("CALICO_API_GROUP")).map(Some)
+    }
+
+    /// The address that `IP` names, or the first one found on an adapter that is not Calico's or
+    /// Docker's.
+    fn own_address(&self) -> Result<Ipv4Net> {
+        match self.var("IP") {
+            None | Some("autodetect") => {
+                let valid = |ip: &Ipv4Net| !ip.addr().is_loopback() && !ip.addr().is_link_local();
+                let adapters = self.node.facts()?.adapters;
+                adapters
+                    .iter()
+                    .rev()
+                    .filter(|adapter| !adapter.name.contains("(nat)") && !adapter.name.contains("_ep"))
+                    .flat_map(|adapter| adapter.addresses.iter().map(|cidr| **cidr))
+                    .find(valid)
+                    .context("Unable to auto-detect an IPv4 address")
+            }
+            Some(fixed) => {
+                let net = fixed.parse().or_else(|_| fixed.parse::<Ipv4Addr>().map(Ipv4Net::from));
+                net.with_context(|| format!("Invalid IPv4 address in IP: {fixed}"))
+            }
+        }
+    }
+
+    /// The HNS network on this node's block, its endpoint, and what other nodes must know of it.
+    fn network(&mut self, name: &str, backend: &str, kube: Option<&Kube>) -> Result<()> {
+        let vni = match self.var("VXLAN_VNI").map(str::parse).transpose().context("VXLAN_VNI is no number")? {
+            None | Some(0) => 4096,
+            Some(vni) if vni < 4096 => bail!("Windows does not support VXLANVNI < 4096"),
+            Some(vni) => vni,
+        };
+        let block = self.block(name, kube)?;
+        let gateway = nth(&block, 1);
+        let vxlan = backend == "vxlan";
+        let id = Id::Network(NETWORK.into());
+        let there = match self.node.get(&id)? {
+            Some(State::Network(network)) => Some(network),
+            _ => None,
+        };
+        let fits = |network: &Network| {
+            let place = network.subnet.map(|subnet| *subnet) == Some(block) && network.gateway == Some(gateway);
+            // The VSID is not looked at, nor, for windows-bgp, the type.
+            place && (!vxlan || network.kind == NetworkKind::Overlay)
+        };
+        if there.as_ref().is_some_and(fits) {
+            self.say(format!("Found existing HNS network {NETWORK}"));
+        } else {
+            if there.is_some() {
+                self.say(format!("Deleting HNS network {NETWORK}, which is not on {block}"));
+                self.node.put(&id, None)?;
+            }
+            let network = Network {
+                kind: if vxlan { NetworkKind::Overlay } else { NetworkKind::L2Bridge },
+                subnet: Some(Cidr::new(block)),
+                gateway: Some(gateway),
+                vsid: vxlan.then_some(vni),
+                adapter: None,
+                management_ip: None,
+            };
+            self.node.put(&id, Some(&State::Network(network)))?;
+            self.say(format!("Created HNS network {NETWORK} on {block}"));
+        }
+        let management_ip = self.management_ip(if vxlan { 5 } else { 30 })?;
+        self.endpoint(nth(&block, 2), management_ip, vxlan)?;
+        if let (Some(kube), true) = (kube, vxlan) {
+            let [_, a, b, c] = management_ip.octets();
+            let mac = format!("00:15:5d:{a:02x}:{b:02x}:{c:02x}");
+            let tunnel = [("IPv4VXLANTunnelAddr", gateway.to_string()), ("VXLANTunnelMACAddr", mac)];
+            kube.annotate(name, &tunnel)?;
+        }
+        Ok(())
+    }
+
+    /// This host's block. What etcd holds cannot be asked here: the network that stands, or the
+    /// first block of Calico's default pool, does for it.
+    fn block(&mut self, name: &str, kube: Option<&Kube>) -> Result<Ipv4Net> {
+        let block = match kube {
+            Some(kube) if self.var("USE_POD_CIDR") == Some("true") => kube.pod_cidr(name)?,
+            Some(kube) => ipam::ensure_block(kube, name)?,
+            None => match self.node.get(&Id::Network(NETWORK.into()))? {
+                Some(State::Network(Network { subnet: Some(subnet), .. })) => *subnet,
+                _ => "192.168.0.0/26".parse().context("parse the first block of the default pool")?,
+            },
+        };
+        self.say(format!("Host's block is {block}"));
+        Ok(block)
+    }
+
+    fn management_ip(&mut self, limit: u32) -> Result<Ipv4Addr> {
+        for _ in 0..limit * 2 {
+            if let Some(State::Network(Network { management_ip: Some(ip), .. })) =
+                self.node.get(&Id::Network(NETWORK.into()))?
+            {
+                return Ok(ip);
+            }
+            self.node.pause(Duration::from_millis(500));
+        }
+        bail!("timed out waiting for interface matching the management IP of network {NETWORK}")
+    }
+
+    /// `Calico_ep`: the other side's view of this host. Made anew when its provider address or
+    /// network is another.
+    fn endpoint(&mut self, ip: Ipv4Addr, management_ip: Ipv4Addr, vxlan: bool) -> Result<()> {
+        self.node.edit(|model| {
+            let mac = |ip: Ipv4Addr| {
+                let adapter = model.adapters.iter().find(|a| a.addresses.iter().any(|cidr| cidr.addr() == ip));
+                adapter.map(|adapter| adapter.mac.clone())
+            };
+            let mac = mac(management_ip).context("timed out waiting for the interface with the management IP")?;
+            let provider_address = vxlan.then_some(management_ip);
+            let endpoint = Endpoint { ip, mac, remote: vxlan, provider_address, container: None };
+            let network = model.networks.get_mut(&Name::new(NETWORK));
+            let network =
+                network.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).context("find the network")?;
+            network.endpoints.insert(Name::new(ENDPOINT), endpoint);
+            Ok(())
+        })
+    }
+}
+
+/// The n-th address of a block.
+fn nth(block: &Ipv4Net, n: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(block.network()) + n)
+}

@@ -1,0 +1,90 @@
+//! Calico IPAM, as far as a Windows host needs it at startup: a block of its own.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+use super::kube::Kube;
+
+/// Who holds a block's first three addresses and its last one on a Windows host.
+const RESERVED: &str = "windows-reserved-ipam-handle";
+
+/// The host's block: the one it has, or the first free one of a pool.
+///
+/// # Errors
+/// When IPAM is not strict, which Windows needs, or no pool has a block left.
+pub fn ensure_block(kube: &Kube, node: &str) -> Result<Ipv4Net> {
+    let config = kube.calico(kube.plural("ipamconfigs", "ipamconfigurations"), "default")?;
+    if !config.is_some_and(|config| config["spec"]["strictAffinity"] == true) {
+        bail!("global strict affinity should not be false for Windows node");
+    }
+    let affinities = kube.calico_list("blockaffinities")?;
+    let own = affinities.iter().find(|affinity| {
+        let spec = &affinity["spec"];
+        spec["node"] == node && spec["state"] == "confirmed" && spec["deleted"] != "true" && spec["deleted"] != true
+    });
+    if let Some(own) = own {
+        return cidr(&own["spec"]["cidr"]);
+    }
+    let blocks = kube.calico_list("ipamblocks")?;
+    let taken: BTreeSet<Ipv4Net> =
+        affinities.iter().chain(&blocks).filter_map(|taken| taken["spec"]["cidr"].as_str()?.parse().ok()).collect();
+    let block = free_block(&kube.calico_list("ippools")?, &taken)?;
+    claim(kube, node, &block)?;
+    Ok(block)
+}
+
+/// The first block of a pool for all nodes that nobody has.
+fn free_block(pools: &[Value], taken: &BTreeSet<Ipv4Net>) -> Result<Ipv4Net> {
+    let mut usable = 0;
+    for pool in pools {
+        let spec = &pool["spec"];
+        let selector = spec["nodeSelector"].as_str().unwrap_or_default();
+        let Ok(net) = cidr(&spec["cidr"]) else { continue };
+        if spec["disabled"] == true || !matches!(selector, "" | "all()") {
+            continue;
+        }
+        usable += 1;
+        let size = spec["blockSize"].as_u64().filter(|size| *size > 0).unwrap_or(26);
+        let size = u8::try_from(size).context("a pool's blockSize is no prefix length")?;
+        let free = net
+            .subnets(size)
+            .with_context(|| format!("pool {net} has no blocks of /{size}"))?
+            .find(|block| !taken.iter().any(|other| other.contains(block) || block.contains(other)));
+        if let Some(block) = free {
+            return Ok(block);
+        }
+    }
+    if usable == 0 {
+        bail!("no configured Calico pools for this node");
+    }
+    bail!("no free IPAM block in any Calico pool")
+}
+
+fn claim(kube: &Kube, node: &str, block: &Ipv4Net) -> Result<()> {
+    let name = block.to_string().replace(['.', '/'], "-");
+    let affinity = json!({ "cidr": block, "node": node, "state": "confirmed", "deleted": "false", "type": "host" });
+    kube.calico_create("blockaffinities", "BlockAffinity", &format!("{node}-{name}"), &affinity)
+        .context("claim a block's affinity")?;
+    let size = 1_usize << (32 - block.prefix_len());
+    let reserved = |at: usize| at < 3 || at == size - 1;
+    let allocations: Vec<Value> = (0..size).map(|at| if reserved(at) { json!(0) } else { Value::Null }).collect();
+    let unallocated: Vec<usize> = (0..size).filter(|at| !reserved(*at)).collect();
+    let spec = json!({
+        "cidr": block,
+        "affinity": format!("host:{node}"),
+        "strictAffinity": true,
+        "allocations": allocations,
+        "unallocated": unallocated,
+        "attributes": [{ "handle_id": RESERVED, "secondary": { "note": "windows host rsvd" } }],
+        "deleted": false,
+    });
+    kube.calico_create("ipamblocks", "IPAMBlock", &name, &spec).context("create a block")
+}
+
+fn cidr(value: &Value) -> Result<Ipv4Net> {
+    let text = value.as_str().context("a CIDR is missing")?;
+    text.parse().with_context(|| format!("{text} is no IPv4 CIDR"))
+}

@@ -1,0 +1,127 @@
+//! What node startup asks and tells the Kubernetes API.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Options, path};
+use crate::fault::Fault;
+
+/// The API group of crd.projectcalico.org, and the native one of v3.32 and later.
+const GROUPS: [(&str, &str); 2] = [("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3")];
+
+/// A client with the group of Calico's resources.
+pub struct Kube {
+    cluster: Cluster,
+    group: (&'static str, &'static str),
+}
+
+impl Kube {
+    /// `group` is what `CALICO_API_GROUP` says; without it the v3 group is taken where it is
+    /// served and the v1 one is not.
+    pub fn connect(kubeconfig: &str, folder: &Path, dial: Option<SocketAddr>, group: Option<&str>) -> Result<Self> {
+        // The real one gives up after 2 s and is run again by who started it.
+        let options = Options { timeout: Duration::from_secs(2), retries: 0 };
+        let cluster = Cluster::connect(kubeconfig, folder, None, dial, &options)?;
+        let served = |(group, version): (&str, &str)| -> Result<bool> {
+            match cluster.get::<Value>(&path(["apis", group, version])) {
+                Ok(found) => Ok(found.is_some()),
+                Err(e) if e.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ApiNotServed") => Ok(false),
+                Err(e) => Err(e),
+            }
+        };
+        let [v1, v3] = GROUPS;
+        let group = match group {
+            Some(name) => GROUPS
+                .into_iter()
+                .find(|(group, version)| format!("{group}/{version}") == name)
+                .with_context(|| format!("CALICO_API_GROUP {name} is not known"))?,
+            None if !served(v1)? && served(v3)? => v3,
+            None => v1,
+        };
+        Ok(Self { cluster, group })
+    }
+
+    fn node_path(name: &str) -> String {
+        path(["api", "v1", "nodes", name])
+    }
+
+    /// The Node object, without which nothing goes on.
+    pub fn node(&self, name: &str) -> Result<Value> {
+        self.cluster
+            .get(&Self::node_path(name))?
+            .ok_or_else(|| anyhow!("Failed to read Node {name} from datastore: resource does not exist"))
+    }
+
+    pub fn pod_cidr(&self, name: &str) -> Result<Ipv4Net> {
+        let node = self.node(name)?;
+        let cidr = node["spec"]["podCIDR"].as_str().with_context(|| format!("Node {name} has no podCIDR"))?;
+        cidr.parse().with_context(|| format!("podCIDR {cidr} of Node {name} is no IPv4 CIDR"))
+    }
+
+    /// Tells what only this node knows, in Calico's annotations.
+    pub fn annotate(&self, name: &str, values: &[(&str, String)]) -> Result<()> {
+        let annotations: Value =
+            values.iter().map(|(key, value)| (format!("projectcalico.org/{key}"), json!(value))).collect();
+        self.patch_status(name, &json!({ "metadata": { "annotations": annotations } }))
+    }
+
+    /// Takes the condition off with which a cloud's controller keeps pods away.
+    pub fn set_network_available(&self, name: &str) -> Result<()> {
+        let node = self.node(name)?;
+        let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ours = |condition: &Value| condition["type"] == "NetworkUnavailable";
+        if conditions.iter().any(|c| is_ours(c) && c["status"] == "False" && c["reason"] == "CalicoIsUp") {
+            return Ok(());
+        }
+        conditions.retain(|condition| !is_ours(condition));
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        conditions.push(json!({
+            "type": "NetworkUnavailable",
+            "status": "False",
+            "reason": "CalicoIsUp",
+            "message": "Calico is running on this node",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }));
+        // The whole list goes, so it must be the one that was read.
+        let version = &node["metadata"]["resourceVersion"];
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": conditions } });
+        self.patch_status(name, &patch)
+    }
+
+    fn patch_status(&self, name: &str, patch: &Value) -> Result<()> {
+        let status = path(["api", "v1", "nodes", name, "status"]);
+        self.cluster.merge_patch::<_, Value>(&status, patch).map(drop).context("Failed to write Node")
+    }
+
+    /// A kind of Calico's that has another name in the other group.
+    pub fn plural(&self, v1: &'static str, v3: &'static str) -> &'static str {
+        if self.group.1 == "v1" { v1 } else { v3 }
+    }
+
+    pub fn calico(&self, plural: &str, name: &str) -> Result<Option<Value>> {
+        let (group, version) = self.group;
+        self.cluster.get(&path(["apis", group, version, plural, name]))
+    }
+
+    pub fn calico_list(&self, plural: &str) -> Result<Vec<Value>> {
+        let (group, version) = self.group;
+        self.cluster.list(&path(["apis", group, version, plural]))
+    }
+
+    pub fn calico_create(&self, plural: &str, kind: &str, name: &str, spec: &Value) -> Result<()> {
+        let (group, version) = self.group;
+        let body = json!({
+            "apiVersion": format!("{group}/{version}"),
+            "kind": kind,
+            "metadata": { "name": name },
+            "spec": spec,
+        });
+        self.cluster.post::<_, Value>(&path(["apis", group, version, plural]), &body).map(drop)
+    }
+}

@@ -1,0 +1,149 @@
+//! What a kube-apiserver adds to an object, or refuses of it, beside its schema: defaults, namespaces
+//! that must exist, taints, and what a kubelet may do to its own node alone.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Cause};
+use super::objects::Call;
+use super::resources::core;
+use super::store::{Key, text};
+use super::tokens::base64_of;
+
+/// Fills and checks an object that is to be made.
+pub fn create(call: &Call<'_>, object: &mut Value) -> Result<(), Answer> {
+    let namespace = &call.request.target.namespace;
+    if call.resource.namespaced {
+        let namespaces = core("namespaces");
+        if call.store.get(&Key::new(namespaces, "", namespace)).is_none() {
+            return Err(Answer::not_found(namespaces, namespace));
+        }
+    }
+    match (call.resource.group, call.resource.plural) {
+        ("", "secrets") => secret(object),
+        ("", "pods") => pod(call, object),
+        ("", "namespaces") => {
+            let name = object["metadata"]["name"].clone();
+            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+            object["spec"] = json!({"finalizers": ["kubernetes"]});
+            object["status"] = json!({"phase": "Active"});
+            Ok(())
+        }
+        ("", "nodes") => taints(object),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a change.
+pub fn update(call: &Call<'_>, current: &Value, object: &mut Value) -> Result<(), Answer> {
+    if (call.resource.group, call.resource.plural) != ("", "nodes") {
+        return Ok(());
+    }
+    let name = &call.request.target.name;
+    if let Some(own) = call.user.node() {
+        if own != name {
+            let why = format!("node \"{own}\" is not allowed to modify node \"{name}\"");
+            return Err(Answer::forbidden(call.resource, name, &why));
+        }
+        if object["spec"]["taints"] != current["spec"]["taints"] {
+            let why = format!("node \"{own}\" is not allowed to modify taints");
+            return Err(Answer::forbidden(call.resource, name, &why));
+        }
+    }
+    taints(object)
+}
+
+fn taints(node: &Value) -> Result<(), Answer> {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let mut causes = Vec::new();
+    for (index, taint) in node["spec"]["taints"].as_array().into_iter().flatten().enumerate() {
+        let effect = text(taint, "/effect").unwrap_or_default();
+        if !EFFECTS.contains(&effect) {
+            let cause = Cause::new(
+                "FieldValueNotSupported",
+                format!("metadata.taints[{index}].effect"),
+                format!(
+                    "Unsupported value: \"{effect}\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \
+                     \"NoExecute\""
+                ),
+            );
+            // The real one checks a node's taints twice on a patch, and tells so.
+            causes.extend([cause.clone(), cause]);
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Answer::invalid("Node", "", text(node, "/metadata/name").unwrap_or_default(), &causes))
+}
+
+/// A token secret must name its service account; whether that exists is the controller's matter.
+fn secret(secret: &mut Value) -> Result<(), Answer> {
+    if secret.get("type").is_none() {
+        secret["type"] = "Opaque".into();
+    }
+    if let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|s| s.remove("stringData")) {
+        for (name, value) in plain {
+            secret["data"][name] = base64_of(value.as_str().unwrap_or_default()).into();
+        }
+    }
+    let account = "kubernetes.io/service-account.name";
+    if secret["type"] == "kubernetes.io/service-account-token" && secret["metadata"]["annotations"][account].is_null() {
+        let cause = Cause::required(format!("metadata.annotations[{account}]"));
+        let name = text(secret, "/metadata/name").unwrap_or_default();
+        return Err(Answer::invalid("Secret", "", name, &[cause]));
+    }
+    Ok(())
+}
+
+fn pod(call: &Call<'_>, pod: &mut Value) -> Result<(), Answer> {
+    let namespace = &call.request.target.namespace;
+    let mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some();
+    let account = text(pod, "/spec/serviceAccountName").unwrap_or("default").to_owned();
+    let name = text(pod, "/metadata/name").unwrap_or_default();
+    if !mirror {
+        if call.store.get(&Key::new(core("serviceaccounts"), namespace, &account)).is_none() {
+            let why = format!(
+                "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+            );
+            return Err(Answer::forbidden(call.resource, name, &why));
+        }
+        pod["spec"]["serviceAccountName"] = account.clone().into();
+        pod["spec"]["serviceAccount"] = account.into();
+    }
+    pod_defaults(pod);
+    Ok(())
+}
+
+/// The defaults of a pod that a drain or a reader may look at.
+pub fn pod_defaults(pod: &mut Value) {
+    let spec = &mut pod["spec"];
+    for (field, value) in [
+        ("restartPolicy", json!("Always")),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("schedulerName", json!("default-scheduler")),
+        ("securityContext", json!({})),
+        ("enableServiceLinks", json!(true)),
+        ("priority", json!(0)),
+        ("preemptionPolicy", json!("PreemptLowerPriority")),
+    ] {
+        if spec[field].is_null() {
+            spec[field] = value;
+        }
+    }
+    for container in spec["containers"].as_array_mut().into_iter().flatten() {
+        for (field, value) in [
+            ("resources", json!({})),
+            ("terminationMessagePath", json!("/dev/termination-log")),
+            ("terminationMessagePolicy", json!("File")),
+            ("imagePullPolicy", json!("IfNotPresent")),
+        ] {
+            if container[field].is_null() {
+                container[field] = value;
+            }
+        }
+    }
+    if pod["status"].is_null() {
+        pod["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
+    }
+}

@@ -1,0 +1,174 @@
+//! From a request to its answer: who asks, may they, what is it about, who answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Error;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Content, Outcome};
+use super::auth::{self, Certificate, User};
+use super::discovery;
+use super::eviction;
+use super::faults::{Action, Faults};
+use super::objects::Call;
+use super::pki::Pki;
+use super::request::Request;
+use super::resources::{Resource, core, find};
+use super::reviews;
+use super::store::{Key, Store, text};
+use super::table::Shape;
+use super::tokens::TokenKey;
+use super::watch;
+
+/// A running cluster.
+pub struct Api {
+    store: Mutex<Store>,
+    pub pki: Pki,
+    pub keys: TokenKey,
+    pub faults: Faults,
+    /// Why a controller could not save; the next request is told.
+    trouble: Mutex<Option<Error>>,
+}
+
+impl Api {
+    pub fn new(store: Store, pki: Pki, keys: TokenKey, faults: Faults) -> Self {
+        Self { store: Mutex::new(store), pki, keys, faults, trouble: Mutex::new(None) }
+    }
+
+    /// The state, for as long as the guard lives. A panic elsewhere does not take it away.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn fail(&self, error: Error) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// Answers one request. `met` is the fault it meets, if one that answers in the place of a handler.
+    pub fn handle(self: &Arc<Self>, request: &Request, certificate: &Certificate, met: Option<Action>) -> Answer {
+        if let Some(error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return internal_error(&format!("{error:#}"));
+        }
+        let mut store = self.store();
+        let user = match auth::authenticate(request, certificate, &self.keys, &mut store) {
+            Ok(user) => user,
+            Err(refusal) => return refusal,
+        };
+        if let Some(answer) = met.and_then(|action| self.instead(action, request, &user, &store)) {
+            return answer;
+        }
+        let before = request.dry_run().then(|| store.snapshot());
+        let mut answer = match self.route(request, user, &mut store) {
+            Ok(answer) | Err(answer) => answer,
+        };
+        if let Some(before) = before {
+            store.restore(before);
+            if let Content::Json(object) = &mut answer.body {
+                unversioned(object, &store, request, find_target(&store, request));
+            }
+        }
+        match store.save() {
+            Ok(()) => answer,
+            Err(error) => internal_error(&format!("{error:#}")),
+        }
+    }
+
+    fn route(self: &Arc<Self>, request: &Request, user: User, store: &mut Store) -> Outcome {
+        let user = auth::authorize(user, request, store)?;
+        let target = &request.target;
+        if target.resource.is_empty() {
+            return discovery::answer(request, store.layout);
+        }
+        if let Some(outcome) = reviews::review(request, &user, store) {
+            return outcome;
+        }
+        let Some(resource) = find_target(store, request) else {
+            return Err(aggregated_or_unserved(store, request));
+        };
+        // Cluster-scoped kinds have no namespaced path, and single objects no path without a namespace.
+        let in_namespace = !target.namespace.is_empty();
+        let namespace_itself = resource.plural == "namespaces" && resource.group.is_empty();
+        let everywhere = matches!(target.verb, "list" | "watch") && target.name.is_empty();
+        if !namespace_itself && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
+            return Err(Answer::no_such_path());
+        }
+        let shape = Shape::of(request.header("accept"))?;
+        let mut call = Call { request, resource, user: &user, store, shape };
+        match (resource.plural, target.subresource.as_str(), target.verb) {
+            (_, "", "watch") => watch::watch(self, request, resource, shape, call.store),
+            (_, "", _) => call.answer(),
+            (_, "status", "get" | "update" | "patch") if resource.status => call.answer(),
+            ("pods", "eviction", "create") => eviction::evict(&mut call),
+            ("pods", "log", "get") => Err(no_kubelet_log(&call.current()?, request)),
+            ("serviceaccounts", "token", "create") => reviews::token_request(&call, &self.keys),
+            (_, "status", _) if resource.status => Err(Answer::method_not_allowed()),
+            ("pods", "eviction" | "log", _) | ("serviceaccounts", "token", _) => Err(Answer::method_not_allowed()),
+            _ => Err(Answer::no_such_path()),
+        }
+    }
+
+    /// The answer of a fault; nothing for those that act on the connection.
+    fn instead(&self, action: Action, request: &Request, user: &User, store: &Store) -> Option<Answer> {
+        Some(match action {
+            Action::Unauthorized => Answer::unauthorized(),
+            Action::Forbidden => auth::forbidden(user, request.target.verb, &request.target, &request.path),
+            Action::NotFound => match find_target(store, request) {
+                Some(resource) => Answer::not_found(resource, &request.target.name),
+                None => Answer::no_such_path(),
+            },
+            Action::NotFoundText => Answer::no_such_path(),
+            Action::TooManyRequests => Answer::overloaded(),
+            Action::InternalError => internal_error("etcdserver: request timed out"),
+            Action::Unavailable => Answer::text(503, "service unavailable\n"),
+            Action::GatewayTimeout => {
+                let message = "Timeout: request did not complete within the allotted timeout";
+                Answer::refusal(504, "Timeout", message, Some(json!({})))
+            }
+            Action::Reset | Action::Cut | Action::Slow | Action::Unfilled => return None,
+        })
+    }
+}
+
+fn find_target(store: &Store, request: &Request) -> Option<&'static Resource> {
+    let target = &request.target;
+    find(store.layout, &target.group, &target.version, &target.resource)
+}
+
+fn internal_error(why: &str) -> Answer {
+    let details = json!({"causes": [{"message": why}]});
+    Answer::refusal(500, "InternalError", format!("Internal error occurred: {why}"), Some(details))
+}
+
+/// A group that an APIService gives to another server, which never runs here, is 503; any other is 404.
+fn aggregated_or_unserved(store: &Store, request: &Request) -> Answer {
+    let name = format!("{}.{}", request.target.version, request.target.group);
+    match store.get(&Key::new(core("apiservices"), "", &name)) {
+        Some(service) if service["spec"]["service"].is_object() => Answer::text(503, "service unavailable\n"),
+        _ => Answer::no_such_path(),
+    }
+}
+
+/// Logs come from the kubelet, and there is none to ask.
+fn no_kubelet_log(pod: &Value, request: &Request) -> Answer {
+    let node = text(pod, "/spec/nodeName").unwrap_or_default();
+    let container = request.param("container").or(text(pod, "/spec/containers/0/name")).unwrap_or_default();
+    let (namespace, name) = (&request.target.namespace, &request.target.name);
+    let message = format!(
+        "Get \"https://{node}:10250/containerLogs/{namespace}/{name}/{container}\": dial tcp: lookup {node} on \
+         10.255.255.53:53: no such host"
+    );
+    Answer::refusal(500, "", message, None)
+}
+
+/// The answer to a dry run carries the version that still stands, or none for an object that is not made.
+fn unversioned(object: &mut Value, store: &Store, request: &Request, resource: Option<&'static Resource>) {
+    let Some(resource) = resource else { return };
+    let stands = store.get(&Key::new(resource, &request.target.namespace, &request.target.name));
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match stands.map(|o| o["metadata"]["resourceVersion"].clone()) {
+        Some(version) if metadata.contains_key("resourceVersion") => {
+            metadata.insert("resourceVersion".into(), version);
+        }
+        _ => drop(metadata.remove("resourceVersion")),
+    }
+}

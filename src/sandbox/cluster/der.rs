@@ -1,0 +1,50 @@
+//! The subject of an X.509 certificate: Kubernetes takes a client's user name from CN and its
+//! groups from O. The certificate's signature has been checked before this reads it.
+
+/// User (CN) and groups (each O) of a DER certificate; nothing when it has no CN or is malformed.
+pub fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut rest, _) = element(certificate)?;
+    // version [0], serialNumber, signature, issuer, validity, then subject.
+    let mut skip = 5;
+    while skip > 0 {
+        let (_, _, after) = element(rest)?;
+        rest = after;
+        skip -= 1;
+    }
+    let (_, mut names, _) = element(rest)?;
+    let (mut user, mut groups) = (None, Vec::new());
+    while !names.is_empty() {
+        let (_, mut set, after) = element(names)?;
+        names = after;
+        while !set.is_empty() {
+            let (_, attribute, next) = element(set)?;
+            set = next;
+            let (_, oid, value) = element(attribute)?;
+            let (_, text, _) = element(value)?;
+            let text = String::from_utf8(text.to_vec()).ok()?;
+            match oid {
+                [0x55, 0x04, 0x03] => user = Some(text),
+                [0x55, 0x04, 0x0a] => groups.push(text),
+                _ => {}
+            }
+        }
+    }
+    Some((user?, groups))
+}
+
+/// Tag, contents, and what follows, of the first element.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = if first < 0x80 {
+        (usize::from(first), rest)
+    } else {
+        let count = usize::from(first & 0x7f);
+        if count > 4 || rest.len() < count {
+            return None;
+        }
+        (rest[..count].iter().fold(0, |n, b| n << 8 | usize::from(*b)), &rest[count..])
+    };
+    (rest.len() >= length).then(|| (tag, &rest[..length], &rest[length..]))
+}

@@ -1,0 +1,215 @@
+//! Faults on demand: an API that is down, slow, overloaded, wrongly answering or cut off, so that a
+//! user can rehearse, and a test can prove, what happens then.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, bail, ensure};
+
+/// One fault, as `METHOD /path/glob*[#N]=ACTION` or one word for the whole server.
+///
+/// `METHOD` may be `*`. A `*` in the path stands for anything, slashes too; a glob with a `?` is held
+/// against path and query. `#N` means the N-th request of this process that matches, and no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiFault {
+    Request { method: String, path: String, nth: Option<usize>, action: Action },
+    Server(ServerFault),
+}
+
+/// What a matching request meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Unauthorized,
+    Forbidden,
+    /// A `Status` that says the object is not there.
+    NotFound,
+    /// `404 page not found`: as if nobody served that group.
+    NotFoundText,
+    /// Overload, in plain text with `Retry-After`; not a disruption budget.
+    TooManyRequests,
+    InternalError,
+    Unavailable,
+    GatewayTimeout,
+    /// The connection ends before the answer.
+    Reset,
+    /// The connection ends in the middle of the answer's body.
+    Cut,
+    /// The answer takes 60 seconds.
+    Slow,
+    /// Token secrets of this collection are never filled.
+    Unfilled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerFault {
+    /// The CA and the server's certificate ended yesterday.
+    ExpiredCa,
+    /// The port answers plain HTTP.
+    PlainHttp,
+    /// The server knows no TLS newer than 1.1.
+    OldTls,
+    /// Nothing listens.
+    Down,
+    /// The controller manager does not run: nothing is filled, tainted or counted.
+    NoControllers,
+    /// No kubelet ends the pods that are to end.
+    NoKubelet,
+}
+
+const ACTIONS: [(&str, Action); 12] = [
+    ("401", Action::Unauthorized),
+    ("403", Action::Forbidden),
+    ("404", Action::NotFound),
+    ("404-text", Action::NotFoundText),
+    ("429", Action::TooManyRequests),
+    ("500", Action::InternalError),
+    ("503", Action::Unavailable),
+    ("504", Action::GatewayTimeout),
+    ("reset", Action::Reset),
+    ("cut", Action::Cut),
+    ("slow", Action::Slow),
+    ("unfilled", Action::Unfilled),
+];
+
+const SERVER: [(&str, ServerFault); 6] = [
+    ("expired-ca", ServerFault::ExpiredCa),
+    ("plain-http", ServerFault::PlainHttp),
+    ("old-tls", ServerFault::OldTls),
+    ("down", ServerFault::Down),
+    ("no-controllers", ServerFault::NoControllers),
+    ("no-kubelet", ServerFault::NoKubelet),
+];
+
+impl FromStr for ApiFault {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        if let Some((_, fault)) = SERVER.iter().find(|(word, _)| *word == text) {
+            return Ok(Self::Server(*fault));
+        }
+        if text == "unfilled" {
+            return "* /api/v1/namespaces/*/secrets=unfilled".parse();
+        }
+        let (request, action) = text.rsplit_once('=').with_context(|| {
+            let words: Vec<&str> = SERVER.iter().map(|(word, _)| *word).chain(["unfilled"]).collect();
+            format!("read API fault '{text}': expected METHOD /path[#N]=ACTION or one of {}", words.join(", "))
+        })?;
+        let Some((_, action)) = ACTIONS.iter().find(|(word, _)| *word == action) else {
+            let words: Vec<&str> = ACTIONS.iter().map(|(word, _)| *word).collect();
+            bail!("read API fault '{text}': unknown action '{action}', expected one of {}", words.join(", "));
+        };
+        let (method, path) =
+            request.split_once(' ').with_context(|| format!("read API fault '{text}': expected METHOD /path"))?;
+        let (path, nth) = match path.rsplit_once('#') {
+            Some((path, nth)) => {
+                let nth: usize = nth.parse().with_context(|| format!("read API fault '{text}': #{nth}"))?;
+                ensure!(nth > 0, "read API fault '{text}': the first matching request is #1");
+                (path, Some(nth))
+            }
+            None => (path, None),
+        };
+        ensure!(path.starts_with(['/', '*']), "read API fault '{text}': the path starts with /");
+        Ok(Self::Request { method: method.to_uppercase(), path: path.into(), nth, action: *action })
+    }
+}
+
+impl fmt::Display for ApiFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(fault) => {
+                let word = SERVER.iter().find(|(_, s)| s == fault).map_or("", |(word, _)| word);
+                f.write_str(word)
+            }
+            Self::Request { method, path, nth, action } => {
+                let word = ACTIONS.iter().find(|(_, a)| a == action).map_or("", |(word, _)| word);
+                match nth {
+                    Some(nth) => write!(f, "{method} {path}#{nth}={word}"),
+                    None => write!(f, "{method} {path}={word}"),
+                }
+            }
+        }
+    }
+}
+
+/// The faults of a running server, each with how often it matched.
+#[derive(Debug, Default)]
+pub struct Faults(Vec<(ApiFault, AtomicUsize)>);
+
+impl Faults {
+    pub fn new(faults: &[ApiFault]) -> Self {
+        Self(faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect())
+    }
+
+    /// What this request meets; every fault that matches counts it.
+    pub fn meet(&self, method: &str, path: &str, query: &str) -> Option<Action> {
+        let mut met = None;
+        for (fault, count) in &self.0 {
+            let ApiFault::Request { method: wanted, path: glob, nth, action } = fault else { continue };
+            let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
+            if *action == Action::Unfilled || !(wanted == "*" || wanted == method) || !glob_matches(glob, &whole) {
+                continue;
+            }
+            let matched = count.fetch_add(1, Ordering::Relaxed) + 1;
+            if nth.is_none_or(|n| n == matched) && met.is_none() {
+                met = Some(*action);
+            }
+        }
+        met
+    }
+
+    /// Do token secrets of this collection stay empty?
+    pub fn unfilled(&self, collection: &str) -> bool {
+        self.0.iter().any(|(fault, _)| {
+            matches!(fault, ApiFault::Request { path, action: Action::Unfilled, .. } if glob_matches(path, collection))
+        })
+    }
+
+    pub fn server(&self, wanted: ServerFault) -> bool {
+        self.0.iter().any(|(fault, _)| *fault == ApiFault::Server(wanted))
+    }
+
+    pub fn no_controllers(&self) -> bool {
+        self.server(ServerFault::NoControllers)
+    }
+
+    pub fn no_kubelet(&self) -> bool {
+        self.server(ServerFault::NoKubelet)
+    }
+}
+
+fn glob_matches(glob: &str, text: &str) -> bool {
+    let Some((head, tail)) = glob.split_once('*') else { return glob == text };
+    let Some(rest) = text.strip_prefix(head) else { return false };
+    (0..=rest.len()).filter(|i| rest.is_char_boundary(*i)).any(|i| glob_matches(tail, &rest[i..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> ApiFault {
+        text.parse().expect("it is a fault")
+    }
+
+    #[test]
+    fn faults_read_back_as_they_were_written() {
+        for text in
+            ["GET /api/v1/nodes/*=503", "* /apis/*#2=reset", "POST /api/v1/namespaces/*/secrets=unfilled", "down"]
+        {
+            assert_eq!(fault(text).to_string(), text);
+        }
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, unfilled");
+    }
+
+    #[test]
+    fn only_the_nth_matching_request_meets_a_numbered_fault() {
+        let faults = Faults::new(&[fault("GET /api/v1/nodes/*#2=500"), fault("PATCH *=403")]);
+        let get = |path| faults.meet("GET", path, "");
+        assert_eq!(get("/api/v1/nodes/a"), None);
+        assert_eq!(get("/api/v1/pods"), None);
+        assert_eq!(get("/api/v1/nodes/b"), Some(Action::InternalError));
+        assert_eq!(get("/api/v1/nodes/b"), None);
+        assert_eq!(faults.meet("PATCH", "/anything", ""), Some(Action::Forbidden));
+    }
+}

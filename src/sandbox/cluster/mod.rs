@@ -1,0 +1,136 @@
+//! The embedded cluster: a small Kubernetes API over HTTPS on 127.0.0.1 that answers as a real
+//! kube-apiserver 1.36 does, for try-outs (`--sandbox` without a kubeconfig) and for our tests.
+//!
+//! Its state is data, in `cluster.json`; its certificate authority is in `pki/` beside it. Both survive
+//! the process, so that install, status and uninstall meet the same cluster. A few controllers run
+//! (token secrets, cordon taints, disruption budgets) and a stand-in for the kubelets.
+//!
+//! Reading order: [`resources`] (what is served), [`store`], [`request`] → [`api`] → [`objects`],
+//! [`list`], [`watch`], … → [`answer`]; [`server`] carries it, [`seed`] is the first day.
+
+mod admission;
+mod answer;
+mod api;
+mod auth;
+mod controllers;
+mod delete;
+mod der;
+mod discovery;
+mod eviction;
+mod faults;
+mod list;
+mod objects;
+mod patch;
+mod pki;
+mod protobuf;
+mod request;
+mod resources;
+mod reviews;
+mod schema;
+mod seed;
+mod server;
+mod store;
+mod table;
+mod tokens;
+mod watch;
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod recordings;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+pub use faults::{Action, ApiFault, ServerFault};
+pub use resources::Layout;
+pub use seed::Seed;
+
+use answer::Content;
+use api::Api;
+use auth::Certificate;
+use faults::Faults;
+use pki::{Pki, SERVER_NAME, Validity};
+use request::Request;
+use store::Store;
+use tokens::TokenKey;
+
+/// A running cluster; it stops when dropped.
+pub struct EmbeddedCluster {
+    api: Arc<Api>,
+    server: server::Running,
+}
+
+impl EmbeddedCluster {
+    /// Starts the cluster that `dir` keeps; when it keeps none, one is made as `seed` says.
+    pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        let faults = Faults::new(faults);
+        let keys = dir.join("pki");
+        let pki = if faults.server(ServerFault::ExpiredCa) {
+            Pki::open(&keys.join("expired"), Validity::Expired)?
+        } else {
+            Pki::open(&keys, Validity::TenYears)?
+        };
+        let tokens = TokenKey::open(&keys)?;
+        let path = dir.join("cluster.json");
+        let mut store = match Store::load(&path)? {
+            Some(store) => store,
+            None => seed.plant(Store::new(path, seed.layout), &pki.ca_pem),
+        };
+        store.save()?;
+        let api = Arc::new(Api::new(store, pki, tokens, faults));
+        let server = server::start(Arc::clone(&api))?;
+        Ok(Self { api, server })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// The name and port under which the sandbox's clients know the server, in every process the same.
+    /// They dial [`Self::addr`] for it.
+    pub fn stable_url() -> String {
+        format!("https://{SERVER_NAME}:6443")
+    }
+
+    /// An administrator's kubeconfig for clients of the sandbox.
+    pub fn admin_kubeconfig(&self) -> String {
+        self.api.pki.admin_kubeconfig(&Self::stable_url())
+    }
+
+    /// An administrator's kubeconfig for this process' port: for kubectl.
+    pub fn admin_kubeconfig_direct(&self) -> String {
+        self.api.pki.admin_kubeconfig(&format!("https://127.0.0.1:{}", self.addr().port()))
+    }
+
+    /// What the rest of the sandboxed world does to the cluster, without a connection and without
+    /// faults: GET, POST, PUT, DELETE, and PATCH as a merge patch. Gives the object that comes back.
+    pub fn as_admin(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let mut headers = HeaderMap::new();
+        let media = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        headers.insert("content-type", media.parse()?);
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let body = body.map_or_else(Vec::new, |b| b.to_string().into_bytes());
+        let request = Request::new(method, path, query, headers, body);
+        let admin = Certificate::Good("kubernetes-admin".into(), vec!["system:masters".into()]);
+        let answer = self.api.handle(&request, &admin, None);
+        match answer.body {
+            Content::Json(object) if answer.status < 400 => Ok(object),
+            Content::Json(status) => {
+                bail!("{method} {path}: {}", store::text(&status, "/message").unwrap_or("refused"))
+            }
+            Content::Text(text) => bail!("{method} {path}: {} {}", answer.status, text.trim()),
+            Content::Lines(_) => bail!("{method} {path}: a watch needs a connection"),
+        }
+    }
+}

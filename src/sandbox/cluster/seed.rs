@@ -1,0 +1,421 @@
+//! The cluster on its first day: a Linux node where Calico runs, and a Windows node that has joined
+//! but has no network yet.
+
+use serde_json::{Value, json};
+
+use super::admission::pod_defaults;
+use super::controllers::{count_disruptions, publish_root_ca};
+use super::resources::{Layout, Resource, calico, core};
+use super::store::{Key, Store, now, owner_reference};
+
+const POD_CIDR: &str = "192.168.0.0/16";
+const SERVICE_CIDR: &str = "10.96.0.0/12";
+const LINUX: &str = "linux-1";
+const LINUX_ADDRESS: &str = "10.20.0.10";
+const KUBERNETES: &str = "v1.36.2";
+const CALICO: &str = "v3.32.1";
+
+/// What a new cluster looks like. It counts on the first start only; afterwards the state does.
+#[derive(Debug, Clone)]
+pub struct Seed {
+    /// Name of the Windows node, as its kubelet registered it.
+    pub windows_node: String,
+    /// Its InternalIP.
+    pub windows_address: String,
+    /// Its Windows version, as in `10.0.20348.2700`.
+    pub windows_version: String,
+    /// Which API group has Calico's resources.
+    pub layout: Layout,
+}
+
+impl Seed {
+    /// A Windows Server 2022 node in a cluster with `crd.projectcalico.org/v1`.
+    pub fn new(windows_node: &str) -> Self {
+        Self {
+            windows_node: windows_node.into(),
+            windows_address: "10.20.0.21".into(),
+            windows_version: "10.0.20348.2700".into(),
+            layout: Layout::V1,
+        }
+    }
+
+    /// Puts everything into an empty store.
+    pub(super) fn plant(&self, mut store: Store, ca_pem: &str) -> Store {
+        for namespace in ["default", "kube-system", "calico-system", "demo"] {
+            add(
+                &mut store,
+                core("namespaces"),
+                "",
+                namespace,
+                json!({
+                    "metadata": {"labels": {"kubernetes.io/metadata.name": namespace}},
+                    "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+                }),
+            );
+        }
+        publish_root_ca(&mut store, ca_pem);
+        roles(&mut store);
+        for resource in calico(self.layout) {
+            definition(&mut store, resource);
+        }
+        configuration(&mut store);
+        self.nodes(&mut store);
+        self.calico(&mut store);
+        self.workloads(&mut store);
+        count_disruptions(&mut store);
+        store.compact();
+        store
+    }
+
+    fn nodes(&self, store: &mut Store) {
+        let linux_labels = json!({"node-role.kubernetes.io/control-plane": ""});
+        let linux = node(LINUX, "linux", LINUX_ADDRESS, &linux_labels);
+        let annotations = json!({
+            "projectcalico.org/IPv4Address": format!("{LINUX_ADDRESS}/24"),
+            "projectcalico.org/IPv4VXLANTunnelAddr": "192.168.10.0",
+            "projectcalico.org/VXLANTunnelMACAddr": "66:0e:3a:5b:70:01",
+        });
+        let mut linux = with_network(linux, "False", "CalicoIsUp", "Calico is running on this node");
+        for (name, value) in annotations.as_object().into_iter().flatten() {
+            linux["metadata"]["annotations"][name] = value.clone();
+        }
+        add(store, core("nodes"), "", LINUX, linux);
+
+        let build: Vec<&str> = self.windows_version.splitn(4, '.').take(3).collect();
+        let labels = json!({"node.kubernetes.io/windows-build": build.join(".")});
+        let mut windows = node(&self.windows_node, "windows", &self.windows_address, &labels);
+        windows["status"]["nodeInfo"]["kernelVersion"] = self.windows_version.clone().into();
+        let windows = with_network(windows, "True", "NoRouteCreated", "no network plugin has set up this node");
+        add(store, core("nodes"), "", &self.windows_node, windows);
+    }
+
+    /// Calico itself: its DaemonSet, its configuration, and the Linux node's block of addresses.
+    fn calico(&self, store: &mut Store) {
+        let labels = json!({"k8s-app": "calico-node"});
+        let template = json!({
+            "metadata": {"labels": labels},
+            "spec": {
+                "hostNetwork": true, "nodeSelector": {"kubernetes.io/os": "linux"}, "serviceAccountName": "calico-node",
+                "containers": [{"name": "calico-node", "image": format!("docker.io/calico/node:{CALICO}")}],
+            },
+        });
+        let set = add(
+            store,
+            core("daemonsets"),
+            "calico-system",
+            "calico-node",
+            json!({
+                "metadata": {"labels": labels},
+                "spec": {"selector": {"matchLabels": labels}, "template": template},
+                "status": {
+                    "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberAvailable": 1, "numberMisscheduled": 0,
+                    "numberReady": 1, "observedGeneration": 1, "updatedNumberScheduled": 1,
+                },
+            }),
+        );
+        pod(store, &set, &template, ("calico-system", "calico-node-x7k2p"), (LINUX, LINUX_ADDRESS), true);
+
+        let mut put = |plural: &str, name: &str, spec: Value| {
+            let resource = calico(self.layout).iter().find(|r| r.plural == plural);
+            let resource = resource.expect("only called with Calico's own plurals");
+            add(store, resource, "", name, json!({"metadata": {}, "spec": spec}));
+        };
+        put("bgpconfigurations", "default", json!({"nodeToNodeMeshEnabled": false, "logSeverityScreen": "Info"}));
+        put(
+            "clusterinformations",
+            "default",
+            json!({
+                "calicoVersion": CALICO, "clusterGUID": "4f0b8f6a8c1e4c0db2a1c1d0e9f8a7b6",
+                "clusterType": "k8s,kdd,operator,typha,win", "datastoreReady": true, "variant": "Calico",
+            }),
+        );
+        put(
+            "felixconfigurations",
+            "default",
+            json!({
+                "bpfEnabled": false, "floatingIPs": "Disabled", "logSeverityScreen": "Info", "nftablesMode": "Auto",
+                "reportingInterval": "0s", "vxlanEnabled": true, "vxlanPort": 4789, "vxlanVNI": 4096,
+            }),
+        );
+        let ipam = if self.layout == Layout::V1 { "ipamconfigs" } else { "ipamconfigurations" };
+        put(ipam, "default", json!({"autoAllocateBlocks": true, "maxBlocksPerHost": 0, "strictAffinity": true}));
+        put(
+            "ippools",
+            "default-ipv4-ippool",
+            json!({
+                "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic", "blockSize": 26, "cidr": POD_CIDR,
+                "ipipMode": "Never", "natOutgoing": true, "nodeSelector": "all()", "vxlanMode": "Always",
+            }),
+        );
+        let block = "192.168.10.0/26";
+        put(
+            "blockaffinities",
+            "linux-1-192-168-10-0-26",
+            json!({"cidr": block, "deleted": "false", "node": LINUX, "state": "confirmed", "type": "host"}),
+        );
+        put(
+            "ipamblocks",
+            "192-168-10-0-26",
+            json!({
+                "affinity": "host:linux-1", "allocations": vec![Value::Null; 64], "attributes": [], "cidr": block,
+                "deleted": false, "sequenceNumber": 0, "strictAffinity": true,
+                "unallocated": (0..64).collect::<Vec<_>>(),
+            }),
+        );
+    }
+
+    /// A Windows application with a disruption budget, as there is something to drain.
+    fn workloads(&self, store: &mut Store) {
+        let labels = json!({"app": "web"});
+        let template = json!({
+            "metadata": {"labels": labels},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/os": "windows"},
+                "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022"}],
+            },
+        });
+        let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+        let metadata = json!({"labels": labels});
+        let deployment = json!({"metadata": metadata, "spec": spec, "status": {"replicas": 2}});
+        let deployment = add(store, core("deployments"), "demo", "web", deployment);
+        let mut set = json!({"metadata": metadata, "spec": spec, "status": {"replicas": 2}});
+        set["metadata"]["ownerReferences"] = json!([owner_reference(&deployment)]);
+        let set = add(store, core("replicasets"), "demo", "web-5d8f7c9b6d", set);
+        for suffix in ["4xkzq", "9vlmt"] {
+            let name = format!("web-5d8f7c9b6d-{suffix}");
+            pod(store, &set, &template, ("demo", &name), (&self.windows_node, &self.windows_address), false);
+        }
+        add(
+            store,
+            core("poddisruptionbudgets"),
+            "demo",
+            "web",
+            json!({"metadata": {}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}}}),
+        );
+    }
+}
+
+fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
+    store.create(resource, Key::new(resource, namespace, name), object)
+}
+
+fn node(name: &str, os: &str, address: &str, labels: &Value) -> Value {
+    let mut all = json!({
+        "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": os, "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": name, "kubernetes.io/os": os,
+    });
+    for (label, value) in labels.as_object().into_iter().flatten() {
+        all[label] = value.clone();
+    }
+    let image = if os == "windows" { "Windows Server 2022 Datacenter" } else { "Ubuntu 24.04.2 LTS" };
+    let kernel = if os == "windows" { "10.0.20348.2700" } else { "6.8.0-57-generic" };
+    json!({
+        "metadata": {"labels": all, "annotations": {"node.alpha.kubernetes.io/ttl": "0"}},
+        "spec": {},
+        "status": {
+            "capacity": {"cpu": "4", "memory": "8388148Ki", "pods": "110"},
+            "allocatable": {"cpu": "4", "memory": "8285748Ki", "pods": "110"},
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastHeartbeatTime": now(), "lastTransitionTime": now(),
+                "reason": "KubeletReady", "message": "kubelet is posting ready status",
+            }],
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {
+                "machineID": name, "systemUUID": "11111111-2222-3333-4444-555555555555", "bootID": "1",
+                "kernelVersion": kernel, "osImage": image, "containerRuntimeVersion": "containerd://1.7.22",
+                "kubeletVersion": KUBERNETES, "kubeProxyVersion": "", "operatingSystem": os, "architecture": "amd64",
+            },
+        },
+    })
+}
+
+fn with_network(mut node: Value, unavailable: &str, reason: &str, message: &str) -> Value {
+    if let Some(conditions) = node["status"]["conditions"].as_array_mut() {
+        conditions.insert(
+            0,
+            json!({
+                "type": "NetworkUnavailable", "status": unavailable, "lastHeartbeatTime": now(),
+                "lastTransitionTime": now(), "reason": reason, "message": message,
+            }),
+        );
+    }
+    node
+}
+
+/// A running pod of `owner` on a node.
+fn pod(
+    store: &mut Store,
+    owner: &Value,
+    template: &Value,
+    (namespace, name): (&str, &str),
+    (node, address): (&str, &str),
+    host_network: bool,
+) {
+    let mut pod = template.clone();
+    let prefix = name.rsplit_once('-').map_or(name, |(prefix, _)| prefix);
+    pod["metadata"]["generateName"] = format!("{prefix}-").into();
+    pod["metadata"]["ownerReferences"] = json!([owner_reference(owner)]);
+    pod["spec"]["nodeName"] = node.into();
+    if pod["spec"]["serviceAccountName"].is_null() {
+        pod["spec"]["serviceAccountName"] = "default".into();
+    }
+    let ready =
+        |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
+    pod["status"] = json!({
+        "phase": "Running", "conditions": [ready("Ready"), ready("ContainersReady")], "hostIP": address,
+        "startTime": now(), "qosClass": "BestEffort",
+    });
+    if host_network {
+        pod["status"]["podIP"] = address.into();
+    }
+    pod_defaults(&mut pod);
+    add(store, core("pods"), namespace, name, pod);
+}
+
+/// What kubeadm, CoreDNS and the Calico operator leave for an installer to read.
+fn configuration(store: &mut Store) {
+    let cluster = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nclusterName: kubernetes\ncontrolPlaneEndpoint: {LINUX_ADDRESS}:6443\n\
+         kind: ClusterConfiguration\nkubernetesVersion: {KUBERNETES}\nnetworking:\n  dnsDomain: cluster.local\n  \
+         podSubnet: {POD_CIDR}\n  serviceSubnet: {SERVICE_CIDR}\n"
+    );
+    let endpoint = json!({"KUBERNETES_SERVICE_HOST": LINUX_ADDRESS, "KUBERNETES_SERVICE_PORT": "6443"});
+    for (namespace, name, data) in [
+        ("kube-system", "kubeadm-config", json!({"ClusterConfiguration": cluster})),
+        ("calico-system", "kubernetes-services-endpoint", endpoint),
+    ] {
+        add(store, core("configmaps"), namespace, name, json!({"metadata": {}, "data": data}));
+    }
+    for (namespace, name, address, port) in
+        [("default", "kubernetes", "10.96.0.1", 443), ("kube-system", "kube-dns", "10.96.0.10", 53)]
+    {
+        let protocols: &[&str] = if port == 53 { &["UDP", "TCP"] } else { &["TCP"] };
+        let ports: Vec<Value> = protocols
+            .iter()
+            .map(|p| {
+                let name = if port == 53 { format!("dns-{}", p.to_lowercase()) } else { "https".into() };
+                json!({"name": name, "protocol": p, "port": port, "targetPort": if port == 53 { 53 } else { 6443 }})
+            })
+            .collect();
+        let service = json!({
+            "metadata": {"labels": {"kubernetes.io/cluster-service": "true"}},
+            "spec": {
+                "clusterIP": address, "clusterIPs": [address], "type": "ClusterIP", "ports": ports,
+                "selector": if port == 53 { json!({"k8s-app": "kube-dns"}) } else { Value::Null },
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+            },
+            "status": {"loadBalancer": {}},
+        });
+        add(store, core("services"), namespace, name, service);
+    }
+    for (namespace, name) in [
+        ("calico-system", "calico-node"),
+        ("calico-system", "calico-cni-plugin"),
+        ("calico-system", "calico-kube-controllers"),
+        ("kube-system", "coredns"),
+        ("kube-system", "kube-proxy"),
+    ] {
+        add(store, core("serviceaccounts"), namespace, name, json!({"metadata": {}}));
+    }
+}
+
+fn definition(store: &mut Store, resource: &Resource) {
+    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+    let established = json!({
+        "type": "Established", "status": "True", "lastTransitionTime": now(), "reason": "InitialNamesAccepted",
+        "message": "the initial names have been accepted",
+    });
+    let names = json!({
+        "plural": resource.plural, "singular": resource.singular(), "kind": resource.kind,
+        "listKind": format!("{}List", resource.kind),
+    });
+    let object = json!({
+        "metadata": {"annotations": {"controller-gen.kubebuilder.io/version": "v0.18.0"}},
+        "spec": {
+            "group": resource.group, "names": names, "scope": scope,
+            "versions": [{"name": resource.version, "served": true, "storage": true}],
+            "conversion": {"strategy": "None"},
+        },
+        "status": {"conditions": [established], "acceptedNames": names, "storedVersions": [resource.version]},
+    });
+    add(store, core("customresourcedefinitions"), "", &resource.qualified(), object);
+}
+
+/// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
+/// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
+fn roles(store: &mut Store) {
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let urls = |urls: &[&str]| json!({"nonResourceURLs": urls, "verbs": ["get"]});
+    const CALICO_GROUPS: &[&str] = &["crd.projectcalico.org", "projectcalico.org"];
+    const READ: &[&str] = &["get", "list", "watch"];
+    let calico_node = json!([
+        rule(&[""], &["pods", "nodes", "namespaces"], READ),
+        rule(&[""], &["serviceaccounts"], &["list", "watch"]),
+        rule(&[""], &["configmaps"], &["get"]),
+        rule(&[""], &["endpoints", "services"], READ),
+        rule(&[""], &["nodes/status"], &["patch", "update"]),
+        rule(&[""], &["pods/status"], &["patch"]),
+        {
+            "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-cni-plugin"],
+            "verbs": ["create"],
+        },
+        rule(&["discovery.k8s.io"], &["endpointslices"], &["list", "watch"]),
+        rule(&["networking.k8s.io"], &["networkpolicies"], &["list", "watch"]),
+        rule(
+            CALICO_GROUPS,
+            &[
+                "felixconfigurations", "bgppeers", "bgpfilters", "bgpconfigurations", "ippools", "ipreservations",
+                "ipamblocks", "globalnetworkpolicies", "networkpolicies", "globalnetworksets", "networksets",
+                "clusterinformations", "hostendpoints", "blockaffinities", "caliconodestatuses", "tiers",
+                "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies",
+            ],
+            READ,
+        ),
+        rule(
+            CALICO_GROUPS,
+            &["ippools", "felixconfigurations", "clusterinformations", "bgpconfigurations", "bgppeers"],
+            &["create", "update"],
+        ),
+        rule(
+            CALICO_GROUPS,
+            &["blockaffinities", "ipamblocks", "ipamhandles"],
+            &["get", "list", "create", "update", "delete"],
+        ),
+        rule(CALICO_GROUPS, &["ipamconfigs", "ipamconfigurations"], &["get", "create"]),
+        rule(CALICO_GROUPS, &["tiers"], &["create"]),
+        rule(&["apps"], &["daemonsets"], &["get"]),
+    ]);
+    let everything = json!([rule(&["*"], &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    let discovery =
+        ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version"];
+    let reviews = json!([
+        rule(&["authorization.k8s.io"], &["selfsubjectaccessreviews"], &["create"]),
+        rule(&["authentication.k8s.io"], &["selfsubjectreviews"], &["create"]),
+    ]);
+    // The node authorizer, as a role: its "own node only" is an admission rule.
+    let kubelet = json!([
+        rule(&[""], &["nodes", "pods", "services", "configmaps", "secrets"], READ),
+        rule(&[""], &["nodes", "nodes/status"], &["create", "update", "patch"]),
+        rule(&[""], &["pods/status", "events"], &["create", "update", "patch"]),
+    ]);
+    let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
+    let account = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
+    for (name, rules, subjects) in [
+        ("cluster-admin", everything, vec![group("system:masters")]),
+        ("system:discovery", json!([urls(&discovery)]), vec![group("system:authenticated")]),
+        ("system:basic-user", reviews, vec![group("system:authenticated")]),
+        (
+            "system:public-info-viewer",
+            json!([urls(&["/healthz", "/livez", "/readyz", "/version", "/version/"])]),
+            vec![group("system:authenticated"), group("system:unauthenticated")],
+        ),
+        ("system:node", kubelet, vec![group("system:nodes")]),
+        ("calico-node", calico_node, vec![account]),
+    ] {
+        add(store, core("clusterroles"), "", name, json!({"metadata": {}, "rules": rules}));
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+        let binding = json!({"metadata": {}, "roleRef": role, "subjects": subjects});
+        add(store, core("clusterrolebindings"), "", name, binding);
+    }
+}

@@ -1,0 +1,279 @@
+//! The cluster's state: every object under its kind, namespace and name, in one readable JSON file,
+//! with the history that watches and paged lists need.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use rustls::crypto::ring;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::resources::{Layout, Resource};
+
+/// Where an object is. `kind` is the qualified plural, as in `felixconfigurations.crd.projectcalico.org`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key {
+    pub kind: String,
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
+        // A namespace's own path names it as the namespace too.
+        let namespace = if resource.namespaced { namespace } else { "" };
+        Self { kind: resource.qualified(), namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// One change: the object before and after it, either absent.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub version: u64,
+    pub key: Key,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+}
+
+/// How many changes watches can look back on, as etcd's compaction leaves some minutes.
+const HISTORY: usize = 4096;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    layout: Layout,
+    version: u64,
+    objects: Vec<(Key, Value)>,
+}
+
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    pub layout: Layout,
+    version: u64,
+    saved: u64,
+    /// Changes up to here are forgotten.
+    compacted: u64,
+    objects: BTreeMap<Key, Value>,
+    history: VecDeque<Change>,
+    changed: watch::Sender<u64>,
+}
+
+impl Store {
+    /// An empty cluster that will be kept in `path`.
+    pub fn new(path: PathBuf, layout: Layout) -> Self {
+        Self {
+            path,
+            layout,
+            version: 1,
+            saved: 0,
+            compacted: 0,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// The cluster that `path` keeps, if there is one. What happened before is compacted away.
+    pub fn load(path: &Path) -> Result<Option<Self>> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+        };
+        let saved: Saved =
+            serde_json::from_slice(&bytes).with_context(|| format!("read the cluster in {}", path.display()))?;
+        let mut store = Self::new(path.to_owned(), saved.layout);
+        store.version = saved.version;
+        store.saved = saved.version;
+        store.compacted = saved.version;
+        store.objects = saved.objects.into_iter().collect();
+        Ok(Some(store))
+    }
+
+    /// Forgets the history, so that everything so far is "too old" to watch from.
+    pub fn compact(&mut self) {
+        self.compacted = self.version;
+        self.history.clear();
+    }
+
+    /// Writes the file if anything changed, whole and by rename, and wakes the watchers.
+    pub fn save(&mut self) -> Result<()> {
+        if self.saved == self.version {
+            return Ok(());
+        }
+        let saved = Saved {
+            layout: self.layout,
+            version: self.version,
+            objects: self.objects.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        };
+        let fresh = self.path.with_extension("json.new");
+        fs::write(&fresh, serde_json::to_vec_pretty(&saved)?).with_context(|| format!("write {}", fresh.display()))?;
+        fs::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
+        self.saved = self.version;
+        self.changed.send_replace(self.version);
+        Ok(())
+    }
+
+    /// Tells of every saved change.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Value> {
+        self.objects.get(key)
+    }
+
+    /// The objects of a kind, of one namespace or of all, by namespace and name.
+    pub fn list<'a>(
+        &'a self,
+        kind: &'a Resource,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Value)> {
+        let kind = kind.qualified();
+        let from = Key { kind: kind.clone(), namespace: namespace.unwrap_or_default().into(), name: String::new() };
+        self.objects
+            .range(from..)
+            .take_while(move |(k, _)| k.kind == kind)
+            .filter(move |(k, _)| namespace.is_none_or(|n| n == k.namespace))
+    }
+
+    /// The objects of a kind as they were at `version`; nothing when that is compacted away.
+    pub fn list_at(&self, kind: &Resource, namespace: Option<&str>, version: u64) -> Option<Vec<(Key, Value)>> {
+        if version < self.compacted {
+            return None;
+        }
+        let mut then: BTreeMap<Key, Value> = self.list(kind, namespace).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let kind = kind.qualified();
+        for change in self.history.iter().rev().take_while(|c| c.version > version) {
+            if change.key.kind != kind || namespace.is_some_and(|n| n != change.key.namespace) {
+                continue;
+            }
+            match &change.before {
+                Some(before) => drop(then.insert(change.key.clone(), before.clone())),
+                None => drop(then.remove(&change.key)),
+            }
+        }
+        Some(then.into_iter().collect())
+    }
+
+    /// What happened after `version`, oldest first.
+    pub fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
+        self.history.iter().skip_while(move |c| c.version <= version)
+    }
+
+    /// Adds an object: uid, creationTimestamp, resourceVersion and generation are the store's to give.
+    pub fn create(&mut self, resource: &Resource, key: Key, mut object: Value) -> Value {
+        object["apiVersion"] = resource.api_version().into();
+        object["kind"] = resource.kind.into();
+        let meta = &mut object["metadata"];
+        meta["name"] = key.name.clone().into();
+        if !key.namespace.is_empty() {
+            meta["namespace"] = key.namespace.clone().into();
+        }
+        meta["uid"] = uid().into();
+        meta["creationTimestamp"] = now().into();
+        if resource.generation {
+            meta["generation"] = 1.into();
+        }
+        self.put(key, Some(object)).expect("put an object, so there is one")
+    }
+
+    /// Replaces an object; its resourceVersion grows.
+    pub fn update(&mut self, key: Key, object: Value) -> Value {
+        self.put(key, Some(object)).expect("put an object, so there is one")
+    }
+
+    /// Takes an object away and gives its last state, which carries the version of the deletion.
+    pub fn remove(&mut self, key: &Key) -> Option<Value> {
+        let mut last = self.objects.get(key)?.clone();
+        self.put(key.clone(), None);
+        last["metadata"]["resourceVersion"] = self.version.to_string().into();
+        Some(last)
+    }
+
+    /// The state before a dry run.
+    pub fn snapshot(&self) -> (u64, BTreeMap<Key, Value>) {
+        (self.version, self.objects.clone())
+    }
+
+    /// Back to a snapshot, as if nothing had been.
+    pub fn restore(&mut self, (version, objects): (u64, BTreeMap<Key, Value>)) {
+        self.version = version;
+        self.objects = objects;
+        self.history.retain(|c| c.version <= version);
+    }
+
+    fn put(&mut self, key: Key, mut object: Option<Value>) -> Option<Value> {
+        self.version += 1;
+        if let Some(object) = &mut object {
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        }
+        let before = match object.clone() {
+            Some(object) => self.objects.insert(key.clone(), object),
+            None => self.objects.remove(&key),
+        };
+        self.history.push_back(Change { version: self.version, key, before, after: object.clone() });
+        if self.history.len() > HISTORY
+            && let Some(forgotten) = self.history.pop_front()
+        {
+            self.compacted = forgotten.version;
+        }
+        object
+    }
+}
+
+/// Now, as Kubernetes writes times: RFC 3339 in UTC, whole seconds.
+pub fn now() -> String {
+    at(Timestamp::now())
+}
+
+pub fn at(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A random (version 4) UUID.
+pub fn uid() -> String {
+    let mut bytes = random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Five letters and digits, as the API appends to `generateName`; no vowels, so no words.
+pub fn suffix() -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    random()[..5].iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect()
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    ring::default_provider().secure_random.fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+/// A string inside a document, or nothing: `text(pod, "/spec/nodeName")`.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+    object.pointer(pointer).and_then(Value::as_str)
+}
+
+/// The metadata to refer to an owner.
+pub fn owner_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    })
+}
