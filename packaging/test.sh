@@ -12,4 +12,4 @@ if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-m
 else
     echo "neither apt nor Wine and mingw: the Windows executable is not tested" >&2
 fi
-cargo test --locked "$@"
+cargo test --locked --no-fail-fast "$@"

@@ -9,8 +9,8 @@ use calicoctl_win::report::document::{NodeStatus, PlanDocument, PreflightReport,
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
 
-use crate::layering::{is_test, without_tests};
-use crate::{project, read, sources};
+use crate::layering::product;
+use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
 const EVENT_TYPES: [&str; 12] = [
@@ -41,8 +41,8 @@ fn every_id_that_the_program_prints_can_be_explained() {
     let mut ids: BTreeSet<String> = BTreeSet::new();
     ids.extend(Exit::ALL.iter().map(|exit| exit.name().to_owned()));
     ids.extend(EVENT_TYPES.map(str::to_owned));
-    for (_, text) in sources("src").into_iter().filter(|(path, _)| !is_test(path)) {
-        ids.extend(printed_ids(without_tests(&text)));
+    for (_, text) in product() {
+        ids.extend(printed_ids(&text));
     }
     let missing: Vec<&String> = ids.iter().filter(|id| explain(id).is_none()).collect();
     assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
@@ -88,11 +88,9 @@ fn ids_are_found_where_they_are_written() {
 fn the_types_of_events_are_those_that_the_program_prints() {
     let written = Regex::new(r#""type": "(\w+)""#).expect("it is one");
     let mut printed = BTreeSet::new();
-    for (_, text) in sources("src/report") {
-        printed.extend(written.captures_iter(without_tests(&text)).map(|found| found[1].to_owned()));
+    for (_, text) in product().into_iter().filter(|(path, _)| path.starts_with("src/report/")) {
+        printed.extend(written.captures_iter(&text).map(|found| found[1].to_owned()));
     }
-    // Its line is built from the document of that kind.
-    printed.insert("result".into());
     assert_eq!(printed, EVENT_TYPES.map(str::to_owned).into());
 }
 

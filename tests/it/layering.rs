@@ -4,9 +4,19 @@
 //! Reads the sources as text, without their tests. What a macro of another crate expands to is not
 //! seen; that is fine, since the compiler and a reader see it.
 
+use std::sync::LazyLock;
+
 use regex::Regex;
 
 use crate::{project, read, sources};
+
+/// A regular expression that is compiled once.
+macro_rules! pattern {
+    ($text:expr) => {{
+        static PATTERN: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).expect("it is one"));
+        &*PATTERN
+    }};
+}
 
 /// Rooms that decide and never touch: no file system, environment, process, clock, network, Windows.
 const PURE: [&str; 8] = ["fault", "values", "facts", "config", "settings", "calico", "preflight", "plan"];
@@ -88,10 +98,9 @@ const UNSAFE_ROOMS: [&str; 2] = ["src/node/windows", "src/agent/os"];
 
 #[test]
 fn the_rooms_keep_to_the_arrows_and_the_pure_ones_stay_pure() {
-    let files = sources("src");
+    let files = product();
     assert!(files.len() > 15, "the sources are not where they were");
-    let faults: Vec<String> =
-        files.iter().filter(|(path, _)| !is_test(path)).flat_map(|(path, text)| check(path, text)).collect();
+    let faults: Vec<String> = files.iter().flat_map(|(path, text)| check(path, text)).collect();
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
@@ -128,12 +137,10 @@ fn check(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let (code, with_strings) = without_comments(without_tests(text));
 
-    if !UNSAFE_ROOMS.iter().any(|room| path.starts_with(room))
-        && Regex::new(r"\bunsafe\b").expect("it is one").is_match(&code)
-    {
+    if !UNSAFE_ROOMS.iter().any(|room| path.starts_with(room)) && pattern!(r"\bunsafe\b").is_match(&code) {
         wrong.push(format!("{path}: `unsafe` belongs under {}", UNSAFE_ROOMS.join(" or ")));
     }
-    for shell in Regex::new(SHELLS).expect("it is one").find_iter(&with_strings) {
+    for shell in pattern!(SHELLS).find_iter(&with_strings) {
         wrong.push(format!("{path}: no shell-outs: {}", shell.as_str()));
     }
 
@@ -160,7 +167,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
         }
     }
     if PURE.contains(room) {
-        for word in Regex::new(IMPURE_WORDS).expect("it is one").find_iter(&code) {
+        for word in pattern!(IMPURE_WORDS).find_iter(&code) {
             wrong.push(format!("{path}: `{room}` is pure and may not use `{}`", word.as_str()));
         }
     }
@@ -169,31 +176,45 @@ fn check(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Whether a file of `src` only holds tests.
-pub fn is_test(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/")
-}
-
 /// Whether a path is another or lies below it; a glob or `self` counts as the path it stands on.
 fn is_below(path: &str, top: &str) -> bool {
     path == top || path.strip_prefix(top).is_some_and(|rest| rest.starts_with("::"))
 }
 
+/// What is compiled into the program: the sources without the files of `#[cfg(test)] mod …;`, and
+/// each up to its own tests.
+pub fn product() -> Vec<(String, String)> {
+    let mut files = sources("src");
+    let mut tests = Vec::new();
+    for (path, text) in &files {
+        let folder = path.strip_suffix(".rs").unwrap_or(path);
+        let folder = ["/mod", "/lib", "/main"].iter().find_map(|end| folder.strip_suffix(end)).unwrap_or(folder);
+        for module in
+            pattern!(r"#\[cfg\(test\)\]\n(?:#\[.*\]\n)*(?:pub(?:\([\w ]+\))? )?mod (\w+);").captures_iter(text)
+        {
+            tests.push(format!("{folder}/{}", &module[1]));
+        }
+    }
+    files.retain(|(path, _)| {
+        !tests.iter().any(|test| path.strip_prefix(test).is_some_and(|rest| rest.starts_with(['.', '/'])))
+    });
+    files.into_iter().map(|(path, text)| (path, without_tests(&text).to_owned())).collect()
+}
+
 /// A file up to its `#[cfg(test)] mod …`, which stands last by custom.
-pub fn without_tests(text: &str) -> &str {
-    let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\n(#\[.*\]\n)*(pub(\(crate\))? )?mod ").expect("it is one");
+fn without_tests(text: &str) -> &str {
+    let tests = pattern!(r"(?m)^#\[cfg\(test\)\]\n(#\[.*\]\n)*mod \w+ \{");
     tests.find(text).map_or(text, |found| &text[..found.start()])
 }
 
 /// The text without comments: once with what stands in string literals taken out, once with it.
 fn without_comments(text: &str) -> (String, String) {
     // In turn: comments, raw strings, strings, characters. A lifetime has no closing quote.
-    let token = Regex::new(concat!(
+    let token = pattern!(concat!(
         r"(?s)(?P<comment>//[^\n]*|/\*.*?\*/)",
         r##"|(?P<string>b?r#".*?"#|b?r"[^"]*"|b?"(?:\\.|[^"\\])*")"##,
         r"|(?P<char>b?'(?:\\[^']*'|[^'\\]'))",
-    ))
-    .expect("it is one");
+    ));
     let code = token.replace_all(text, |found: &regex::Captures| match found.name("comment") {
         Some(_) => String::new(),
         None => "\"\"".into(),
@@ -208,12 +229,12 @@ fn without_comments(text: &str) -> (String, String) {
 /// Every path that code names, `use` trees spelled out, those of this crate from `crate::` on.
 fn paths(code: &str, module: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    let uses = Regex::new(r"(?s)\buse\s+([^;]+);").expect("it is one");
+    let uses = pattern!(r"(?s)\buse\s+([^;]+);");
     for tree in uses.captures_iter(code) {
         let tree: String = tree[1].split_whitespace().collect::<Vec<_>>().join(" ");
         spell_out(&tree, "", &mut found);
     }
-    let inline = Regex::new(r"\b[A-Za-z_]\w*(?:::[A-Za-z_]\w*)+").expect("it is one");
+    let inline = pattern!(r"\b[A-Za-z_]\w*(?:::[A-Za-z_]\w*)+");
     found.extend(inline.find_iter(&uses.replace_all(code, "")).map(|path| path.as_str().to_owned()));
     found.into_iter().map(|path| absolute(&path, module)).collect()
 }

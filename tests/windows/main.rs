@@ -11,6 +11,14 @@ const CONFIG: &str = include_str!("../fixtures/config/vxlan.yaml");
 const FACTS: &str = include_str!("../fixtures/facts/server-2022.json");
 
 #[test]
+fn it_starts() {
+    let Some(machine) = Machine::new() else { return };
+    let started = machine.run(&["--version"]);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    assert_eq!(machine.code_seen_by_cmd(&["--version"]), 0);
+}
+
+#[test]
 #[ignore = "src/cli is not wired yet"]
 fn it_says_what_it_is() {
     let Some(machine) = Machine::new() else { return };
