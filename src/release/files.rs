@@ -4,8 +4,10 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Error, Result};
+use backon::{BlockingRetryable, ExponentialBuilder};
 
 use crate::fault::{Exit, Fault};
 
@@ -128,7 +130,12 @@ impl Staging {
             }
             _ => {}
         }
-        std::fs::rename(&self.path, &self.dest)
+        // On Windows a folder cannot be renamed while a virus scanner looks into a file of it.
+        let rename = || std::fs::rename(&self.path, &self.dest);
+        rename
+            .retry(ExponentialBuilder::default().with_min_delay(Duration::from_millis(50)).with_max_times(7))
+            .when(|error| cfg!(windows) && error.kind() == io::ErrorKind::PermissionDenied)
+            .call()
             .map_err(|error| explain(error, &format!("move the finished folder to {}", self.dest.display())))?;
         self.published = true;
         Ok(())
@@ -150,5 +157,55 @@ fn remove_tree(path: &Path) -> Result<()> {
             Err(explain(error, &format!("clear {}, which an interrupted run left", path.display())))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::release::fixtures::{fault_id, names};
+
+    /// Linux has a device that is always full, so the error is the real one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_said_to_be_full() {
+        let path = Path::new("/dev/full");
+        let mut file = File::options().write(true).open(path).unwrap();
+        let error = file.write_all(b"x").doing("write", path).unwrap_err();
+        assert_eq!(fault_id(&error), "DiskFull");
+        assert_eq!(
+            format!("{error:#}"),
+            "cannot write /dev/full: the disk is full: No space left on device (os error 28)"
+        );
+    }
+
+    #[test]
+    fn staging_leaves_nothing_unless_published() {
+        let folder = tempfile::tempdir().unwrap();
+        let dest = folder.path().join("deep/tree");
+        let staging = Staging::beside(&dest).unwrap();
+        std::fs::write(staging.path().join("a"), b"a").unwrap();
+        drop(staging);
+        assert!(names(&folder.path().join("deep")).is_empty());
+
+        let staging = Staging::beside(&dest).unwrap();
+        std::fs::write(staging.path().join("a"), b"a").unwrap();
+        staging.publish().unwrap();
+        assert_eq!(names(&folder.path().join("deep")), ["tree"]);
+        assert_eq!(names(&dest), ["a"]);
+    }
+
+    #[test]
+    fn reading_past_the_end_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, b"abc").unwrap();
+        let file = open_shared(&path).unwrap();
+        let mut two = [0; 2];
+        read_exact_at(&file, &mut two, 1).unwrap();
+        assert_eq!(&two, b"bc");
+        assert_eq!(read_exact_at(&file, &mut two, 2).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -1,7 +1,7 @@
 //! The Calico release: finding it, fetching it, checking it, and laying it out in a folder.
 //!
 //! - [`locate`] turns a [`crate::settings::Source`] into a local file or folder, with [`download`]
-//!   and [`cache`] behind it.
+//!   (resumed, cached) and [`transport`] (proxy, CA, retries) behind it.
 //! - [`archive`] opens a zip: digest first, then its table of contents, all of it checked by
 //!   [`check`] before a byte is written.
 //! - [`extract`] inflates a checked archive; [`stage`] also writes the manifest that makes the

@@ -17,6 +17,7 @@ use super::files::{PathContext, Staging};
 use super::inflate::BUFFER;
 use super::{invalid, phase};
 use crate::calico::version::CalicoVersion;
+use crate::fault::Fault;
 use crate::plan::item::{Manifest, ManifestFile};
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
@@ -24,9 +25,8 @@ use crate::values::Sha256;
 /// We render this one; the release's own only holds defaults.
 const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];
 
-/// Tells whether a release of this version has the files it must have; if not, or if the version
-/// is not known, says what is wrong.
-pub type LayoutCheck<'a> = &'a dyn Fn(&CalicoVersion, &[&str]) -> Result<(), String>;
+/// Given the paths below the top folder, refuses a release that lacks what its version must have.
+pub type LayoutCheck<'a> = &'a dyn Fn(&CalicoVersion, &[&str]) -> Result<()>;
 
 /// What a release must be.
 pub struct StageOptions<'a> {
@@ -43,7 +43,7 @@ pub struct StageOptions<'a> {
 /// changed since. All data are on the disk when this returns.
 ///
 /// # Errors
-/// As [`super::extract::extract`]; also `ReleaseLayout` from the layout check. `dest` is as it was.
+/// As [`super::extract::extract`]; also what the layout check fails with, with the release's path. `dest` is as it was.
 pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Sink) -> Result<Manifest> {
     if release.is_dir() {
         return stage_folder(release, dest, options, events);
@@ -62,10 +62,10 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
 }
 
 fn check_layout(paths: &[&str], release: &Path, options: &StageOptions<'_>) -> Result<()> {
-    (options.layout)(options.version, paths).map_err(|why| {
-        invalid("ReleaseLayout", format!("{}: not a release {}: {why}", release.display(), options.version))
-            .hint("check that the version and the archive belong together")
-            .into()
+    (options.layout)(options.version, paths).map_err(|error| match error.downcast::<Fault>() {
+        // The check does not know which archive it is about.
+        Ok(fault) => Fault { what: format!("{}: {}", release.display(), fault.what), ..fault }.into(),
+        Err(error) => error.context(format!("check the layout of {}", release.display())),
     })
 }
 
@@ -214,7 +214,7 @@ mod tests {
         stage(release, dest, &StageOptions { version: &version(), sha256: None, layout }, &mut quiet)
     }
 
-    fn any(_: &CalicoVersion, _: &[&str]) -> Result<(), String> {
+    fn any(_: &CalicoVersion, _: &[&str]) -> Result<()> {
         Ok(())
     }
 
@@ -280,11 +280,14 @@ mod tests {
     fn a_layout_that_does_not_fit_the_version_is_refused() {
         let bench = Bench::with(&SyntheticRelease::build(&CalicoVersion::new(3, 33, 0)));
         let layout = |version: &CalicoVersion, paths: &[&str]| {
-            if paths.contains(&"calico-node.exe") { Ok(()) } else { Err(format!("{version} has calico-node.exe")) }
+            if paths.contains(&"calico-node.exe") {
+                return Ok(());
+            }
+            Err(invalid("ReleaseLayout", format!("no Calico {version}: it lacks calico-node.exe")).into())
         };
         let error = run(&bench.archive, &bench.dest, &layout).unwrap_err();
         assert_eq!(fault_id(&error), "ReleaseLayout");
-        assert!(error.to_string().contains("v3.32.1 has calico-node.exe"), "{error}");
+        assert!(error.to_string().ends_with("v3.32.1.zip: no Calico v3.32.1: it lacks calico-node.exe"), "{error}");
         assert!(bench.is_untouched());
         assert_eq!(names(bench.folder.path()).len(), 1);
     }

@@ -271,3 +271,91 @@ pub fn shown(url: &Url) -> String {
     url.set_fragment(None);
     url.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::thread::JoinHandle;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+    use super::*;
+    use crate::release::fixtures::{fault_id, quiet};
+
+    /// Answers one HTTPS request on 127.0.0.1, with a certificate of a CA that only the returned
+    /// PEM knows.
+    fn https(answer: &'static str) -> (Url, String, JoinHandle<()>) {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}/x", listener.local_addr().unwrap()).parse().unwrap();
+        let server = std::thread::spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), socket);
+            // A client that does not trust us hangs up here.
+            if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                stream.write_all(answer.as_bytes()).unwrap();
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            }
+        });
+        (url, made.cert.pem(), server)
+    }
+
+    fn transport(ca_file: Option<PathBuf>) -> Transport {
+        Transport { no_proxy: Some("*".into()), retries: 0, ca_file, ..Transport::default() }
+    }
+
+    #[test]
+    fn a_private_ca_is_trusted_when_it_is_named_and_only_then() {
+        const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.pem");
+
+        let (url, pem, server) = https(ANSWER);
+        std::fs::write(&ca_file, pem).unwrap();
+        let text = Http::new(&transport(Some(ca_file))).unwrap().text(&url, &mut quiet).unwrap();
+        assert_eq!(text.as_deref(), Some("ok"));
+        server.join().unwrap();
+
+        let (url, _, server) = https(ANSWER);
+        let error = Http::new(&transport(None)).unwrap().text(&url, &mut quiet).unwrap_err();
+        let fault = error.downcast_ref::<Fault>().unwrap();
+        assert_eq!(fault.id, "ReleaseUnavailable");
+        assert!(fault.hint.as_ref().unwrap().contains("--ca-file"), "{error:#}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn nothing_leads_from_https_to_http() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.pem");
+        let (url, pem, server) = https(
+            "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        );
+        std::fs::write(&ca_file, pem).unwrap();
+        let error = Http::new(&transport(Some(ca_file))).unwrap().text(&url, &mut quiet).unwrap_err();
+        assert!(error.to_string().contains("redirected from https to http"), "{error:#}");
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_without_their_secrets() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.pem");
+        std::fs::write(&ca_file, "not a certificate").unwrap();
+        let error = Http::new(&transport(Some(ca_file))).err().unwrap();
+        assert_eq!(fault_id(&error), "CaFileInvalid");
+
+        let proxy = Some("http://me:hunter2@:bad:port".to_owned());
+        let error = Http::new(&Transport { proxy, ..Transport::default() }).err().unwrap();
+        assert_eq!(fault_id(&error), "ProxyInvalid");
+        assert!(!format!("{error:#}").contains("hunter2"));
+    }
+}
