@@ -546,3 +546,20 @@ fn node_yaml_can_list_faults_of_its_own() {
     let faults = SandboxFaults::parse(&node.listed_faults()).unwrap();
     assert_eq!((faults.node.len(), faults.api), (1, vec!["*=503".to_owned()]));
 }
+
+#[test]
+fn the_users_page_is_right() {
+    let page = include_str!("../../../docs/sandbox.md");
+    let block = |language: &str| {
+        let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+        rest.split_once("```").unwrap().0
+    };
+    let (dir, node) = node();
+    drop(node);
+    fs::write(dir.path().join("node.yaml"), block("yaml")).unwrap();
+    let node = SandboxNode::open(dir.path()).unwrap();
+    assert_eq!(node.facts().unwrap().os.build, 17763);
+    assert_eq!(SandboxFaults::parse(&node.listed_faults()).unwrap().node.len(), 1);
+    let examples: Vec<&str> = block("faults").lines().collect();
+    assert_eq!(SandboxFaults::parse(&examples.join(";")).unwrap().node.len(), examples.len());
+}
