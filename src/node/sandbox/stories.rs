@@ -288,7 +288,12 @@ fn a_release_that_was_changed_is_found_and_kept() {
     node.put(&id, Some(&state)).unwrap();
     assert_eq!(node.get(&id).unwrap(), Some(state));
     node.put(&id, Some(&drifted)).unwrap();
-    assert_eq!(fs::read_to_string(exe).unwrap(), "evilly-node v3.32.1");
+    assert_eq!(fs::read_to_string(&exe).unwrap(), "evilly-node v3.32.1");
+
+    // A release that the store does not have is missed before anything moves.
+    let other = State::Tree(Tree::Release(Sha256::of(b"v3.99")));
+    assert!(node.put(&id, Some(&other)).is_err());
+    assert_eq!(node.get(&id).unwrap(), Some(drifted));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::calico::agent_config::AgentConfig;
 use crate::cluster::{Cluster, Options};
-use crate::plan::item::{RegValue, Service, StartType};
+use crate::plan::item::{Access, RegValue, Service, StartType};
 use crate::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use crate::settings::{Backend, Credentials};
 
@@ -254,7 +254,7 @@ fn our_services_start_as_on_windows() {
     let Story { node, dir: _dir, cluster: _cluster, .. } = story;
     let mut node = node.with_start_hook(hook);
     let text = serde_json::to_vec(&config).unwrap();
-    node.save(&WinPath::known(AgentConfig::PATH), &text, crate::plan::item::Access::Administrators).unwrap();
+    node.save(&WinPath::known(AgentConfig::PATH), &text, Access::Administrators).unwrap();
     for (name, word, depends_on) in [("CalicoNode", "node", None), ("CalicoFelix", "felix", Some("CalicoNode"))] {
         let service = Service {
             display_name: name.into(),
@@ -268,7 +268,7 @@ fn our_services_start_as_on_windows() {
         node.put(&Id::Service(name.into()), Some(&State::Service(Box::new(service)))).unwrap();
         node.put(&Id::Running(name.into()), Some(&State::Running)).unwrap();
     }
-    let mark = node.get(&crate::agent::startup::boot_id()).unwrap();
+    let mark = node.get(&agent::startup::boot_id()).unwrap();
     assert_eq!(mark, Some(State::RegValue(RegValue::String("boot-1".into()))));
     let log = fs::read_to_string(node.disk(&config.log_dir.join("calico-node.log"))).unwrap();
     assert!(log.lines().last().unwrap().ends_with("Calico node started successfully"), "{log}");
