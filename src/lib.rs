@@ -34,4 +34,4 @@ pub mod report;
 
 pub mod sandbox;
 
-pub mod cli;
+// pub mod cli;

@@ -1,4 +1,13 @@
 //! Everything decided. [`Settings`] has no value that is still open; each knows where it came from.
+//!
+//! [`resolve`] makes them from the config and what was measured. Every default is there, and only
+//! there; [`connection`] decides the few that are needed before the cluster can be asked.
+
+mod backend;
+mod connection;
+mod network;
+mod resolve;
+mod resolver;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,7 +16,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use connection::{Connection, connection};
+pub use resolve::{resolve, to_config_document};
+
 use crate::calico::version::CalicoVersion;
+use crate::config::Origin;
+use crate::config::spec::{Mode, OnBlocked, RebootPolicy};
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
 
@@ -194,4 +208,84 @@ pub struct Platform {
     pub metadata_route: bool,
     /// Open TCP 10250, which `kubectl exec` and `logs` need.
     pub firewall_kubectl_exec: bool,
+}
+
+/// What [`resolve`] gives: the node's settings, what the run itself needs, and where each value
+/// came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    pub settings: Settings,
+    pub run: RunSettings,
+    /// One for every field of the config document, by path.
+    pub origins: Vec<FieldOrigin>,
+    pub warnings: Vec<Warning>,
+}
+
+/// How this program goes about it, as against what the node becomes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSettings {
+    /// Label of the configuration, for logs and receipts.
+    pub name: Option<String>,
+    pub connection: Connection,
+    /// With [`Credentials::Secret`]: whether the token secret may be created where there is none.
+    pub create_token_secret: bool,
+    /// Secret to fetch etcd's certificates from, into the files that [`EtcdTls`] names.
+    pub etcd_tls_secret: Option<SecretRef>,
+    pub maintenance: Maintenance,
+    pub reboot: Reboot,
+    /// Ids of preflight checks whose failure does not stop the run.
+    pub preflight_ignore: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maintenance {
+    pub drain: Drain,
+    /// None decides by whether this program cordoned the node.
+    pub uncordon: Option<bool>,
+    pub mode: Mode,
+    pub confirm_timeout: Duration,
+}
+
+/// As `kubectl drain`'s flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    /// None decides by whether the change interrupts pods.
+    pub enabled: Option<bool>,
+    pub timeout: Duration,
+    /// Seconds; none leaves it to each pod.
+    pub grace_period_seconds: Option<u32>,
+    pub ignore_daemon_sets: bool,
+    pub delete_empty_dir_data: bool,
+    pub force: bool,
+    pub disable_eviction: bool,
+    pub on_blocked: OnBlocked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reboot {
+    pub policy: RebootPolicy,
+    pub resume_on_boot: bool,
+}
+
+/// A field's value, as it would stand in the config document, and who decided it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldOrigin {
+    /// As `spec.calico.version`.
+    pub path: String,
+    /// Null where the field has no value, such as a proxy that is not there.
+    pub value: serde_json::Value,
+    pub from: Origin,
+}
+
+/// Something to know that stops nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    pub id: &'static str,
+    pub message: String,
 }

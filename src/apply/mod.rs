@@ -1,1 +1,10 @@
-//! To be written.
+//! Carrying a plan out: the journal before the first touch, compare-and-set at each step, the
+//! receipt at the end, and the way forward or back after a crash.
+
+pub mod converge;
+#[cfg(test)]
+mod crash_matrix;
+pub mod journal;
+pub mod lock;
+pub mod receipt;
+pub mod store;

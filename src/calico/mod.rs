@@ -1,4 +1,17 @@
 //! What we know of Calico for Windows, by version. Pure.
 
 pub mod agent_config;
+pub mod cni;
+pub mod components;
+pub mod config_ps1;
+pub mod kubeconfig;
+pub mod layout;
+pub mod paths;
+pub mod services;
+pub mod static_rules;
 pub mod version;
+
+#[cfg(test)]
+mod rendered;
+#[cfg(test)]
+pub(crate) mod samples;

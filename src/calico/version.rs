@@ -21,6 +21,11 @@ impl CalicoVersion {
     pub fn is_line(&self, major: u64, minor: u64) -> bool {
         (self.0.major, self.0.minor) == (major, minor)
     }
+
+    /// Whether it has what came with `major.minor.patch`. A pre-release has what its release has.
+    pub fn reaches(&self, major: u64, minor: u64, patch: u64) -> bool {
+        (self.0.major, self.0.minor, self.0.patch) >= (major, minor, patch)
+    }
 }
 
 impl FromStr for CalicoVersion {

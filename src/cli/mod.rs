@@ -1,1 +1,151 @@
-//! To be written.
+//! The command line: what can be typed, and which verb runs. Decides nothing itself.
+
+mod app;
+mod args;
+mod config;
+mod install;
+mod offline;
+mod plan;
+mod preflight;
+mod prepare;
+mod release;
+mod resume;
+mod service;
+mod status;
+mod uninstall;
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::fault::{Exit, Fault};
+use crate::report::document::{RunResult, exit_of};
+use crate::report::reporter::{Format, Reporter, Style};
+use app::App;
+use args::{Cli, ExitCodes, Verb};
+
+/// Runs a command line and gives the process exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let begun = Instant::now();
+    let cli = match Cli::command().try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &args),
+    };
+    let (style, codes) = (cli.global.style(), cli.global.exit_codes);
+    let mut app = App::new(cli.global, Reporter::new(style, &app::run_id()), args);
+    let ending = match dispatch(cli.verb, &mut app) {
+        Ok(ending) => ending,
+        Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
+    };
+    let exit = app.close(ending, begun.elapsed());
+    codes.code(exit)
+}
+
+/// How a verb ends.
+pub(crate) enum Ending {
+    /// By the document `RunResult`: verbs that change something, and every failure.
+    Result(Box<RunResult>),
+    /// By the document that it showed, and this line after it.
+    Shown(Box<RunResult>),
+    /// By what it printed, and nothing else: completions, schemas, pages of `explain`.
+    Quiet,
+}
+
+impl Ending {
+    pub(crate) fn result(result: RunResult) -> Result<Self> {
+        Ok(Self::Result(Box::new(result)))
+    }
+
+    pub(crate) fn shown(exit: Exit, msg: impl Into<String>) -> Result<Self> {
+        Ok(Self::Shown(Box::new(RunResult::new(exit, false, msg))))
+    }
+}
+
+fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
+    match verb {
+        Verb::Preflight(args) => preflight::run(&args, app),
+        Verb::Plan(args) => plan::run(&args, app),
+        Verb::Install(args) => install::run(&args, app),
+        Verb::Resume(args) => resume::run(&args, app),
+        Verb::Uninstall(args) => uninstall::run(&args, app),
+        Verb::Status(args) => status::run(&args, app),
+        Verb::Service(verb) => service::run(&verb, app),
+        Verb::Config(verb) => config::run(&verb, app),
+        Verb::Release(verb) => release::run(&verb, app),
+        Verb::Explain(args) => offline::explain(&args, app),
+        Verb::Completion(args) => offline::completion(&args, app),
+        Verb::Version => offline::version(app),
+    }
+}
+
+/// Help and version are clap's; a wrong command line ends like every failure, in the shape asked for.
+fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
+    use clap::error::ErrorKind;
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if asked {
+        let _session_may_be_gone = error.print();
+        return Exit::Ok.code();
+    }
+    let style = Style { format: format_asked_for(args), ..Style::default() };
+    let rendered = error.render().to_string();
+    let mut lines = rendered.lines().map(str::trim).filter(|line| !line.is_empty());
+    let what = lines.next().unwrap_or("the command line is not right").trim_start_matches("error: ").to_owned();
+    let rest: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
+    let fault = Fault::new(Exit::Usage, "Usage", what).hint(if rest.is_empty() {
+        "see: calicoctl-win --help".into()
+    } else {
+        rest.join("; ")
+    });
+    let result = RunResult::failed(&fault.into());
+    Reporter::new(style, &app::run_id()).finish(&result);
+    exit_of_result(&result)
+}
+
+fn exit_of_result(result: &RunResult) -> i32 {
+    result.exit_code
+}
+
+/// The output format of a command line that could not be parsed.
+fn format_asked_for(args: &[OsString]) -> Format {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let value = |index: usize, word: &str| match word {
+        "-o" | "--output" => words.get(index + 1).cloned(),
+        _ => word
+            .strip_prefix("--output=")
+            .or_else(|| word.strip_prefix("-o=").or_else(|| word.strip_prefix("-o")))
+            .map(str::to_owned),
+    };
+    let given = words.iter().enumerate().find_map(|(index, word)| value(index, word));
+    match given.or_else(|| std::env::var("CALICO_WIN_OUTPUT").ok()).as_deref() {
+        Some("json") => Format::Json,
+        Some("ndjson") => Format::Ndjson,
+        Some("yaml") => Format::Yaml,
+        _ => Format::Text,
+    }
+}
+
+impl ExitCodes {
+    /// The number for the process, in the way the caller can use it.
+    fn code(self, exit: Exit) -> i32 {
+        match (self, exit) {
+            (Self::Simple | Self::CloudbaseInit, Exit::RebootStarted) | (Self::Simple, Exit::RebootRequired) => 0,
+            // cloudbase-init: 1003 reboots and runs us again, 1002 runs us again at the next boot.
+            (Self::CloudbaseInit, Exit::RebootRequired) => 1003,
+            (Self::CloudbaseInit, Exit::ClusterUnreachable | Exit::Busy) => 1002,
+            _ => exit.code(),
+        }
+    }
+}
+
+/// The exit class that a result stands for.
+pub(crate) fn class(result: &RunResult) -> Exit {
+    Exit::ALL.into_iter().find(|exit| exit.code() == result.exit_code).unwrap_or(Exit::Failed)
+}
+
+/// The fault's class without going through a result.
+pub(crate) fn class_of(error: &anyhow::Error) -> Exit {
+    exit_of(error)
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use http::{HeaderMap, Method, Request, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use reqwest::Url;
 use serde::de::DeserializeOwned;
@@ -26,6 +26,9 @@ const PARALLEL: usize = 3;
 
 /// Objects a page, as kubectl asks for.
 const PAGE: &str = "500";
+
+/// The longest answer that is read. A page of 500 large pods has some 10 MB.
+const MOST_BYTES: usize = 64 << 20;
 
 /// A path of the API from its parts, each percent-encoded: `path(["api", "v1", "nodes", name])`.
 pub fn path<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
@@ -72,7 +75,7 @@ impl Call {
 
     /// As `GET /version`: what errors and the log call it.
     pub fn name(&self) -> String {
-        format!("{} {}", self.method, self.path)
+        format!("{} {}", self.method, self.path.split('?').next().unwrap_or_default())
     }
 
     /// Whether doing it twice is the same as doing it once, so that it may be sent again when
@@ -225,7 +228,7 @@ impl Api {
                     self.tell(Event::Log { message });
                     sleep(pause).await;
                 }
-                None => return Err(Failure::of(&self.server, call, trouble)),
+                None => return Err(Failure::of(&self.server, call, trouble, &self.options)),
             }
         }
     }
@@ -242,7 +245,7 @@ impl Api {
         let body = call.body.clone().map_or_else(Body::empty, Body::from);
         let response = self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await?;
         let (head, body) = response.into_parts();
-        let body = body.collect().await?.to_bytes().to_vec();
+        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret};
 use serde_json::{Value, json};
 
 use super::api::{Api, path, query};
-use super::kubeconfig::Access;
+use super::kubeconfig::{Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
@@ -36,6 +36,7 @@ const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct NodeCredentials {
     /// URL of the API server.
     pub server: String,
+    /// PEM; empty when the system's own roots vouch for the server.
     pub ca_pem: String,
     pub token: Secret,
     /// None for a token that lives as long as its secret.
@@ -70,6 +71,20 @@ impl Cluster {
         wait: Duration,
         events: Sink<'_>,
     ) -> Result<Issued> {
+        let issued = self.issue(namespace, mode, create, wait, events);
+        // A server that grants less time than was asked for says so in a warning.
+        self.take_events().into_iter().for_each(events);
+        issued
+    }
+
+    fn issue(
+        &self,
+        namespace: &str,
+        mode: Credentials,
+        create: bool,
+        wait: Duration,
+        events: Sink<'_>,
+    ) -> Result<Issued> {
         match mode {
             Credentials::TokenRequest => {
                 let (token, expires) = self.request_token(namespace)?;
@@ -95,7 +110,7 @@ impl Cluster {
     /// the least that calico-node needs.
     pub fn check(&self, credentials: &NodeCredentials) -> Result<()> {
         let access = Access::with_token(&credentials.server, &credentials.ca_pem, credentials.token.reveal())?;
-        let api = Arc::new(Api::new(access, self.dial, &self.options, self.runtime.handle())?);
+        let api = Arc::new(Api::new(access, self.dial, &self.options, self.runtime.get().handle())?);
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -150,16 +165,20 @@ impl Cluster {
         Ok((Secret::new(token), status.expiration_timestamp.map(|time| time.0)))
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         &self,
         namespace: &str,
         ca_of_secret: Option<String>,
         token: Secret,
         expires: Option<Timestamp>,
     ) -> Result<NodeCredentials> {
-        let ca_pem = match ca_of_secret.or_else(|| self.ca_pem.clone()) {
-            Some(pem) => pem,
-            None => self.root_ca(namespace)?,
+        let ca_pem = match (&self.trust, ca_of_secret) {
+            // The API server was just reached with the system's roots, as at a public address, so the
+            // cluster's own CA is not the one to trust there.
+            (Trust::System, _) => String::new(),
+            (_, Some(pem)) => pem,
+            (Trust::Ca(pem), None) => pem.clone(),
+            (Trust::Nobody, None) => self.root_ca(namespace)?,
         };
         Ok(NodeCredentials { server: self.server().to_owned(), ca_pem, token, expires })
     }

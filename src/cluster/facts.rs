@@ -49,8 +49,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         ask::<ConfigMap>(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "kubeadm-config"]));
     let dns = ask::<Service>(api, path(["api", "v1", "namespaces", "kube-system", "services", "kube-dns"]));
 
-    let version = done(version).await?.context("find /version on the API server")?;
-    let (old_group, new_group) = (done(old_group).await?, done(new_group).await?);
+    let version = version.answer().await?.context("find /version on the API server")?;
+    let (old_group, new_group) = (old_group.answer().await?, new_group.answer().await?);
     // Calico's own rule: v3 only where v1 is not.
     let api_group = if new_group && !old_group { ApiGroup::V3 } else { ApiGroup::V1 };
     let calico = match old_group || new_group {
@@ -65,9 +65,10 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         Some(namespace) => namespace.to_owned(),
         None => find_namespace(candidates).await?,
     };
-    let node = done(node).await?.map(node::read);
-    let service_cidrs = tolerated(api, done(kubeadm).await, "the service CIDR")?.and_then(|m| service_cidrs(api, &m));
-    let dns_service = tolerated(api, done(dns).await, "the cluster's DNS address")?;
+    let node = node.answer().await?.map(node::read);
+    let service_cidrs =
+        tolerated(api, kubeadm.answer().await, "the service CIDR")?.and_then(|m| service_cidrs(api, &m));
+    let dns_service = tolerated(api, dns.answer().await, "the cluster's DNS address")?;
 
     let mut facts = ClusterFacts {
         server: api.server.clone(),
@@ -91,9 +92,9 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
 /// Where calico-node may live: as the operator installs it, and as the manifest does.
 pub(super) const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
 
-async fn find_namespace(candidates: Vec<(&str, Answered<ServiceAccount>)>) -> Result<String> {
+async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<String> {
     for (namespace, account) in candidates {
-        match done(account).await {
+        match account.answer().await {
             Ok(Some(_)) => return Ok(namespace.to_owned()),
             Ok(None) => {}
             // "May not look" says nothing about what is there, so the next one must not be taken.
@@ -111,10 +112,10 @@ async fn find_namespace(candidates: Vec<(&str, Answered<ServiceAccount>)>) -> Re
 
 /// Calico's own resources, asked for.
 struct Resources {
-    felix: Answered<Object<FelixFacts>>,
-    pools: JoinHandle<Result<Vec<Object<Pool>>, Failure>>,
-    ipam: Answered<Object<IpamConfig>>,
-    information: Answered<Object<Information>>,
+    felix: Question<Option<Object<Felix>>>,
+    pools: Question<Vec<Object<Pool>>>,
+    ipam: Question<Option<Object<IpamConfig>>>,
+    information: Question<Option<Object<Information>>>,
 }
 
 impl Resources {
@@ -124,46 +125,65 @@ impl Resources {
             ApiGroup::V3 => ("projectcalico.org", "v3", "ipamconfigurations"),
         };
         let default = |plural| path(["apis", name, version, plural, "default"]);
-        let pools = path(["apis", name, version, "ippools"]);
-        let api_of_pools = Arc::clone(api);
         Self {
             felix: ask(api, default("felixconfigurations")),
-            pools: tokio::spawn(async move { api_of_pools.list(&pools).await }),
+            pools: ask_all(api, path(["apis", name, version, "ippools"])),
             ipam: ask(api, default(ipam)),
             information: ask(api, default("clusterinformations")),
         }
     }
 
     async fn fill(self, facts: &mut ClusterFacts) -> Result<()> {
-        facts.felix = done(self.felix).await?.map(|f| f.spec).unwrap_or_default();
-        facts.pools = done(self.pools).await?.into_iter().map(pool).collect();
-        facts.strict_affinity = done(self.ipam).await?.map(|c| c.spec.strict_affinity);
-        facts.calico_version = done(self.information).await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
+        if let Some(Object { spec, .. }) = self.felix.answer().await? {
+            facts.felix = FelixFacts {
+                vxlan_enabled: spec.vxlan_enabled,
+                vxlan_vni: spec.vxlan_vni,
+                ipip_enabled: spec.ipip_enabled,
+            };
+        }
+        facts.pools = self.pools.answer().await?.into_iter().map(pool).collect();
+        facts.strict_affinity = self.ipam.answer().await?.map(|c| c.spec.strict_affinity);
+        facts.calico_version =
+            self.information.answer().await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
         Ok(())
     }
 }
 
-type Answered<T> = JoinHandle<Result<Option<T>, Failure>>;
+/// A question on its way. Nobody waits for it any more when it is dropped.
+struct Question<T>(JoinHandle<Result<T, Failure>>);
 
-fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Answered<T> {
+impl<T> Question<T> {
+    async fn answer(mut self) -> Result<T, Failure> {
+        (&mut self.0).await.expect("a question does not panic, and is not dropped while it is awaited")
+    }
+}
+
+impl<T> Drop for Question<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Option<T>> {
     let api = Arc::clone(api);
-    tokio::spawn(async move { api.get(&path).await })
+    Question(tokio::spawn(async move { api.get(&path).await }))
+}
+
+fn ask_all<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
+    let api = Arc::clone(api);
+    Question(tokio::spawn(async move { api.list(&path).await }))
 }
 
 /// Whether a version of a group is served. Only the server's own "404 page not found" is a no.
-fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> JoinHandle<Result<bool, Failure>> {
+fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Question<bool> {
     let api = Arc::clone(api);
-    tokio::spawn(async move {
+    Question(tokio::spawn(async move {
         match api.get::<Group>(&path(["apis", group])).await {
             Ok(found) => Ok(found.is_some_and(|g| g.versions.iter().any(|v| v.version == version))),
             Err(failure) if failure.is_not_served() => Ok(false),
             Err(failure) => Err(failure),
         }
-    })
-}
-
-async fn done<T>(question: JoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
-    question.await.expect("a question neither panics nor is cancelled")
+    }))
 }
 
 /// What is nice to know: "not there" and "not for you" are no errors, all else is.
@@ -203,6 +223,15 @@ struct Object<S> {
 #[derive(Deserialize)]
 struct Named {
     name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Felix {
+    vxlan_enabled: Option<bool>,
+    #[serde(rename = "vxlanVNI")]
+    vxlan_vni: Option<u32>,
+    ipip_enabled: Option<bool>,
 }
 
 #[derive(Deserialize)]

@@ -1,20 +1,21 @@
 //! Kubeconfig files: which server, trusted how, asked as whom.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
 use base64::Engine as _;
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{AuthError, ClientBuilder};
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use regex::Regex;
 use tokio::runtime::Handle;
 
 use super::Options;
-use super::errors;
+use super::errors::{self, without_values};
 use crate::fault::{Exit, Fault};
 
 /// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
@@ -25,6 +26,17 @@ pub(super) struct Access {
     pub server: String,
     pub ca_pem: Option<String>,
     pub config: Config,
+}
+
+/// Who vouches for the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// This CA, in PEM.
+    Ca(String),
+    /// The roots of this system.
+    System,
+    /// Nobody: the kubeconfig says `insecure-skip-tls-verify`.
+    Nobody,
 }
 
 /// Reads the text of a kubeconfig.
@@ -49,68 +61,80 @@ pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
 }
 
 /// Takes one context out of a kubeconfig. `origin` is what errors call it.
-pub(super) async fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
+pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
     let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(origin, &error))?;
     resolve_files(&mut kubeconfig, base_dir);
 
-    let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default().to_owned();
-    let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
-    if !contexts.contains(&wanted.as_str()) {
-        return Err(no_such_context(origin, &wanted, &contexts).into());
-    }
-    let chosen = kubeconfig.contexts.iter().find(|c| c.name == wanted).and_then(|c| c.context.clone());
-    let chosen = chosen.ok_or_else(|| broken(format!("context `{wanted}` of {origin} is empty")))?;
-    // kube would go on without a user and let the server wonder about `system:anonymous`.
-    if let Some(user) = chosen.user.as_deref().filter(|u| !u.is_empty())
-        && !kubeconfig.auth_infos.iter().any(|u| u.name == user)
-    {
-        let what = format!("context `{wanted}` of {origin} names the user `{user}`, whom it does not define");
-        return Err(broken(what).into());
-    }
-    let cluster = kubeconfig.clusters.iter().find(|c| c.name == chosen.cluster).and_then(|c| c.cluster.clone());
-    let Some(cluster) = cluster else {
-        let name = &chosen.cluster;
-        let what = format!("context `{wanted}` of {origin} names the cluster `{name}`, which it does not define");
-        return Err(broken(what).into());
+    let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
+    let Some(chosen) = kubeconfig.contexts.iter().find(|c| c.name == wanted).and_then(|c| c.context.as_ref()) else {
+        let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|c| c.name.as_str()).collect();
+        return Err(no_such_context(origin, wanted, &contexts).into());
     };
-    let ca_pem = ca_of(&cluster)?;
+    let undefined = |kind: &str, name: &str| {
+        broken(format!("context `{wanted}` of {origin} names the {kind} `{name}`, which is not defined there"))
+    };
+    let cluster = kubeconfig.clusters.iter().find(|c| c.name == chosen.cluster).and_then(|c| c.cluster.as_ref());
+    let cluster = cluster.ok_or_else(|| undefined("cluster", &chosen.cluster))?;
+    let user = match chosen.user.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => match kubeconfig.auth_infos.iter().find(|u| u.name == name) {
+            Some(user) => user.auth_info.clone().unwrap_or_default(),
+            // kube would go on without, and let the server wonder about `system:anonymous`.
+            None => return Err(undefined("user", name).into()),
+        },
+        None => AuthInfo::default(),
+    };
+    find_files(&user)?;
+    let ca_pem = ca_of(cluster)?;
     errors::check_ca(ca_pem.as_deref())?;
 
-    let options = KubeConfigOptions { context: Some(wanted), ..KubeConfigOptions::default() };
-    let has_own_proxy = cluster.proxy_url.as_deref().is_some_and(|p| !p.is_empty());
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| invalid(origin, &error))?;
-    if !has_own_proxy && !environment_wants_proxy(&config.cluster_url) {
-        config.proxy_url = None;
+    let server = cluster.server.as_deref().unwrap_or_default().trim_end_matches('/').to_owned();
+    let url = server.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && url.host().is_some());
+    let url = url.ok_or_else(|| broken(format!("`{server}` in {origin} is not the URL of a server")))?;
+    let mut config = Config::new(url);
+    config.proxy_url = proxy(&config.cluster_url, cluster.proxy_url.as_deref())?;
+    config.root_cert = ca_pem.as_deref().map(certificates).transpose()?;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
+    config.tls_server_name.clone_from(&cluster.tls_server_name);
+    config.auth_info = user;
+    if let Some(exec) = config.auth_info.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
+        exec.cluster = Some(cluster.try_into().map_err(|error| invalid(origin, &error))?);
     }
-    let server = cluster.server.unwrap_or_default().trim_end_matches('/').to_owned();
     Ok(Access { server, ca_pem, config })
 }
 
 impl Access {
-    /// The same server, trusted by this CA and asked with this token.
+    /// The same server, asked with this token and trusted by this CA, or by the system's roots
+    /// when it is empty.
     pub fn with_token(server: &str, ca_pem: &str, token: &str) -> Result<Self> {
-        let url = server.parse().with_context(|| format!("read the server URL `{server}`"))?;
-        let mut config = Config::new(url);
-        config.root_cert = Some(certificates(ca_pem)?);
+        let mut config = Config::new(server.parse().with_context(|| format!("read the server URL `{server}`"))?);
+        config.proxy_url = proxy(&config.cluster_url, None)?;
+        config.root_cert = (!ca_pem.is_empty()).then(|| certificates(ca_pem)).transpose()?;
         config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
-        Ok(Self { server: server.to_owned(), ca_pem: Some(ca_pem.to_owned()), config })
+        Ok(Self { server: server.to_owned(), ca_pem: config.root_cert.as_ref().map(|_| ca_pem.to_owned()), config })
+    }
+
+    /// Who vouches for the server.
+    pub fn trust(&self) -> Trust {
+        match &self.ca_pem {
+            Some(pem) => Trust::Ca(pem.clone()),
+            None if self.config.accept_invalid_certs => Trust::Nobody,
+            None => Trust::System,
+        }
     }
 
     /// The client. Runs the exec plugin, if the user has one, and gives it a limit.
     pub fn client(self, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> Result<Client> {
         let mut config = self.config;
         if let Some(address) = dial {
-            let host = config.cluster_url.host().unwrap_or_default().to_owned();
+            let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             config.tls_server_name.get_or_insert(host);
             let below = config.cluster_url.path().trim_end_matches('/');
             config.cluster_url = format!("https://{address}{below}").parse().context("build the address to dial")?;
             config.proxy_url = None;
         }
-        // Tries and limits are ours (`Api::answer`). Half of the time for the connection alone, so
-        // that a server that cannot be reached is told from one that does not answer.
+        // Tries and limits are ours (`Api::answer`).
         config.default_retry = false;
-        config.connect_timeout = Some(options.timeout / 2);
+        config.connect_timeout = Some(options.connect_limit());
         config.read_timeout = None;
         config.write_timeout = None;
 
@@ -172,6 +196,23 @@ fn ca_of(cluster: &Cluster) -> Result<Option<String>> {
     Ok(Some(pem))
 }
 
+/// Fails on a file of the user's that cannot be read, by name: later on, only its contents count.
+fn find_files(user: &AuthInfo) -> Result<()> {
+    let files = [
+        ("client-certificate", user.client_certificate.as_ref().filter(|_| user.client_certificate_data.is_none())),
+        ("client-key", user.client_key.as_ref().filter(|_| user.client_key_data.is_none())),
+        ("tokenFile", user.token_file.as_ref().filter(|_| user.token.is_none())),
+    ];
+    for (field, file) in files {
+        if let Some(file) = file {
+            std::fs::File::open(file).map_err(|cause| {
+                Error::new(cause).context(broken(format!("cannot read {file}, the kubeconfig's {field}")))
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// File names in a kubeconfig are relative to it. As in client-go, a plugin's command only when it
 /// has a separator in it: a bare name is looked up in `PATH`.
 fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
@@ -195,12 +236,31 @@ fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
     }
 }
 
-/// Whether `HTTPS_PROXY` is meant for this server, by `NO_PROXY`. kube compares `NO_PROXY` with the
-/// proxy's own name, so it is asked here; local servers never go through a proxy, as with kubectl.
-fn environment_wants_proxy(server: &http::Uri) -> bool {
+/// The proxy to this server: the kubeconfig's own, or the environment's `HTTPS_PROXY` where
+/// `NO_PROXY` does not exempt the server.
+fn proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>> {
+    let environment = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_lowercase())).ok();
+    let chosen = match own.filter(|url| !url.is_empty()) {
+        Some(own) => Some(own.to_owned()),
+        None => proxy_from(server, environment("HTTPS_PROXY"), environment("NO_PROXY")),
+    };
+    let Some(chosen) = chosen else { return Ok(None) };
+    let full = if chosen.contains("://") { chosen } else { format!("http://{chosen}") };
+    // The URL may hold a password, so it is not shown.
+    let url = full.parse().map_err(|_| broken("the URL of the proxy is not valid".into()))?;
+    Ok(Some(url))
+}
+
+/// kube compares `NO_PROXY` with the proxy's own name, so it is not asked. Local servers never go
+/// through a proxy, as with kubectl.
+fn proxy_from(server: &Uri, proxy: Option<String>, no_proxy: Option<String>) -> Option<String> {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-    let local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    !local && hyper_util::client::proxy::matcher::Matcher::from_env().intercept(server).is_some()
+    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+        return None;
+    }
+    let proxy = proxy.filter(|url| !url.is_empty())?;
+    let rules = Matcher::builder().https(proxy.clone()).no(no_proxy.unwrap_or_default()).build();
+    rules.intercept(server).map(|_| proxy)
 }
 
 fn no_such_context(origin: &str, wanted: &str, contexts: &[&str]) -> Fault {
@@ -231,14 +291,6 @@ fn invalid(origin: &str, error: &KubeconfigError) -> Error {
     anyhow!("{}", without_values(&error.to_string())).context(broken(what))
 }
 
-/// An error about a kubeconfig may quote the piece of it where a token stands: long quoted pieces
-/// and the lines of source that the YAML parser shows are left out.
-fn without_values(message: &str) -> String {
-    let first_line = message.lines().next().unwrap_or_default();
-    let quoted = Regex::new("[\"'`][^\"'`]{24,}[\"'`]").expect("the pattern is right");
-    quoted.replace_all(first_line, "`…`").into_owned()
-}
-
 fn login(error: kube::Error) -> Error {
     match error {
         // Its output may hold the token: only what the plugin said on stderr is shown.
@@ -263,4 +315,42 @@ fn login(error: kube::Error) -> Error {
 fn login_fault(what: String) -> Fault {
     Fault::new(Exit::ClusterUnreachable, "ClusterLogin", what)
         .hint("try `kubectl --kubeconfig FILE version` with the same file on this machine")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_for_servers_that_no_proxy_does_not_exempt() {
+        let through = |server: &str, no_proxy: &str| {
+            let proxy = Some("http://me:secret@proxy.corp:3128".to_owned());
+            proxy_from(&server.parse().unwrap(), proxy, Some(no_proxy.to_owned())).is_some()
+        };
+        for (server, no_proxy) in [
+            ("https://api.test:6443", ""),
+            ("https://api.test", "other.test,,10.0.0.0/8"),
+            ("https://11.0.0.1:6443", "10.0.0.0/8"),
+        ] {
+            assert!(through(server, no_proxy), "{server} {no_proxy}");
+        }
+        for (server, no_proxy) in [
+            ("https://api.test:6443", ".test"),
+            ("https://api.test:6443", "api.test"),
+            ("https://10.1.2.3:6443", "localhost, 10.0.0.0/8"),
+            ("https://127.0.0.1:6443", ""),
+            ("https://localhost:6443", ""),
+        ] {
+            assert!(!through(server, no_proxy), "{server} {no_proxy}");
+        }
+        assert_eq!(proxy_from(&"https://api.test".parse().unwrap(), None, None), None);
+    }
+
+    #[test]
+    fn the_kubeconfigs_own_proxy_comes_first_and_may_lack_a_scheme() {
+        let server = "https://127.0.0.1:6443".parse().unwrap();
+        assert_eq!(proxy(&server, Some("proxy.corp:3128")).unwrap().unwrap(), "http://proxy.corp:3128/");
+        let error = proxy(&server, Some("http://me:secret@proxy corp")).unwrap_err();
+        assert!(!format!("{error:?}").contains("secret"));
+    }
 }

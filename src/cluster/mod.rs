@@ -12,6 +12,8 @@ mod kubeconfig;
 mod node;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,6 +30,7 @@ pub use self::credentials::{Issued, NodeCredentials, TOKEN_SECRET};
 pub use self::facts::FactsOptions;
 
 use self::api::Api;
+use self::kubeconfig::Trust;
 use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
 
@@ -46,19 +49,49 @@ pub struct Options {
     pub retries: u32,
 }
 
+impl Options {
+    /// How much of the time the connection alone may take, so that a server that cannot be reached
+    /// is told from one that does not answer.
+    fn connect_limit(&self) -> Duration {
+        self.timeout / 2
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(30), retries: 4 }
     }
 }
 
+/// Runs our futures. When it is dropped, it leaves behind what cannot be interrupted, such as a name
+/// that a DNS server is slow to resolve, rather than waiting for it.
+struct Executor(Option<Runtime>);
+
+impl Executor {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("the runtime is there until the drop")
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.get().block_on(future)
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// A cluster's API server, seen as one user of it.
 pub struct Cluster {
     api: Arc<Api>,
-    ca_pem: Option<String>,
+    trust: Trust,
     dial: Option<SocketAddr>,
     options: Options,
-    runtime: Runtime,
+    runtime: Executor,
 }
 
 impl Cluster {
@@ -106,10 +139,10 @@ impl Cluster {
             .enable_time()
             .build()
             .context("start the cluster client")?;
-        let access = runtime.block_on(kubeconfig::choose(origin, kubeconfig, base_dir, context))?;
-        let ca_pem = access.ca_pem.clone();
+        let access = kubeconfig::choose(origin, kubeconfig, base_dir, context)?;
+        let trust = access.trust();
         let api = Arc::new(Api::new(access, dial, options, runtime.handle())?);
-        Ok(Self { api, ca_pem, dial, options: *options, runtime })
+        Ok(Self { api, trust, dial, options: *options, runtime: Executor(Some(runtime)) })
     }
 
     /// URL of the API server, as the chosen context has it.
@@ -118,9 +151,12 @@ impl Cluster {
     }
 
     /// The cluster's CA certificates in PEM, from the kubeconfig's data or file; none where it
-    /// leaves trust to the system's roots.
+    /// leaves trust to the system's roots, or says to trust anything.
     pub fn ca_pem(&self) -> Option<&str> {
-        self.ca_pem.as_deref()
+        match &self.trust {
+            Trust::Ca(pem) => Some(pem),
+            Trust::System | Trust::Nobody => None,
+        }
     }
 
     /// Reads one object. None only when the API server says that this very object is absent; a
@@ -164,37 +200,4 @@ fn missing_account(place: &str) -> Fault {
         "install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); \
          if it lives in another namespace, name it: kubernetes.calicoNamespace in the config",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::testing::{Reply, Server};
-    use super::*;
-
-    const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
-
-    #[test]
-    fn objects_are_read_changed_and_deleted_over_tls() {
-        let server = Server::start();
-        server.replay(&["version-admin", "felix-get", "token-secret-delete"]);
-        server.on(&format!("PATCH {FELIX}"), [Reply::recorded("felix-merge-unknown-default")]);
-        let cluster = server.connect();
-
-        let version: Value = cluster.get("/version").unwrap().unwrap();
-        assert_eq!(version["gitVersion"], "v1.36.2");
-        let felix: Value = cluster.merge_patch(FELIX, &json!({"spec": {"vxlanVni": 4096}})).unwrap();
-        assert_eq!(felix["spec"]["vxlanVNI"], 4097);
-        let secret = path(["api", "v1", "namespaces", "calico-system", "secrets", "calico-node-token"]);
-        assert!(cluster.delete(&secret).unwrap());
-
-        let seen = server.seen();
-        assert_eq!(seen[0].headers["authorization"], "Bearer admins-token");
-        assert!(seen[0].headers["user-agent"].starts_with("calicoctl-win/"));
-        assert_eq!(seen[1].headers["content-type"], "application/merge-patch+json");
-        assert!(seen[1].target.ends_with("?fieldManager=calicoctl-win"), "{}", seen[1].target);
-        let message = "the API server warns: unknown field \"spec.vxlanVni\"".to_owned();
-        assert_eq!(cluster.take_events(), [Event::Warning { id: "ClusterWarning", message }]);
-    }
 }

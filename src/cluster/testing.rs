@@ -65,11 +65,11 @@ impl Reply {
         Self::Full(u16::try_from(response["status"].as_u64().unwrap()).unwrap(), headers.collect(), body)
     }
 
-    /// Asks the client to come back at once.
-    pub fn retry_at_once(mut self) -> Self {
+    /// Asks the client to come back after so many seconds.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
         if let Self::Full(_, headers, _) = &mut self {
             headers.retain(|(name, _)| !name.eq_ignore_ascii_case("retry-after"));
-            headers.push(("Retry-After".into(), "0".into()));
+            headers.push(("Retry-After".into(), seconds.to_string()));
         }
         self
     }

@@ -11,6 +11,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
+use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
 
@@ -25,13 +26,20 @@ pub trait Node {
     fn get(&self, id: &Id) -> Result<Option<State>>;
 
     /// Makes an item so, or removes it. Returns when it has taken effect: a stopped service's
-    /// process is gone, a deleted name is free. Putting what is already there is fine.
+    /// process is gone, a deleted name is free. Putting what is already there is fine. A folder
+    /// that is not empty stays when it is to go: what is in it belongs to somebody else.
     ///
     /// The bytes of a file come from the store by their digest, and so does a release tree.
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
 
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
+
+    /// The process of a running service; none when it does not run.
+    fn process(&self, service: &str) -> Result<Option<Process>>;
+
+    /// The file on this machine that is to be installed as our executable.
+    fn executable(&self) -> Result<PathBuf>;
 
     /// The wall clock.
     fn now(&self) -> Timestamp;
@@ -55,6 +63,29 @@ pub enum Listing {
     Networks,
     FirewallRules,
     Services,
+}
+
+/// What runs for a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    pub pid: u32,
+    /// When it started, where that is known.
+    pub since: Option<Timestamp>,
+}
+
+/// The machine that this program runs on.
+///
+/// # Errors
+/// `UNSUPPORTED` where it is not Windows, or not yet: this version drives sandbox nodes.
+pub fn machine() -> Result<Box<dyn Node>> {
+    let what = if cfg!(windows) {
+        "this version changes sandbox nodes only, not yet the machine it runs on"
+    } else {
+        "this machine is not Windows"
+    };
+    Err(Fault::new(Exit::Unsupported, "NotWindows", what)
+        .hint("try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes")
+        .into())
 }
 
 /// Where our own state lies on the node. SYSTEM and Administrators only.

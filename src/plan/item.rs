@@ -215,8 +215,9 @@ impl fmt::Display for Id {
 }
 
 impl State {
-    /// Whether what is there serves what is wanted. Equality, but for networks, where fields that
-    /// the wanting side leaves open may be anything, and the management IP never counts.
+    /// Whether what is there serves what is wanted. Equality, but a folder that is there is good
+    /// enough whoever may read it, and of a network the fields that the wanting side leaves open
+    /// may be anything; its management IP never counts.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         fn open<T: PartialEq>(have: Option<&T>, want: Option<&T>) -> bool {
             want.is_none() || have == want
@@ -229,6 +230,7 @@ impl State {
                     && open(have.vsid.as_ref(), want.vsid.as_ref())
                     && open(have.adapter.as_ref(), want.adapter.as_ref())
             }
+            (Self::Dir { .. }, Self::Dir { .. }) => true,
             _ => self == wanted,
         }
     }

@@ -1,3 +1,9 @@
 //! What the user sees: events on their way to text, bars or NDJSON, and the final documents.
 
+pub mod document;
 pub mod event;
+pub mod explain;
+pub mod log;
+pub mod ndjson;
+pub mod reporter;
+pub mod text;

@@ -1,4 +1,6 @@
-//! The world around the node in a try-out: a cluster to join. The tests use the same.
+//! The world around the node in a try-out: a cluster to join, a release to install, and a stand-in
+//! for Calico's own programs. The tests use the same.
 
 pub mod calico;
 pub mod cluster;
+pub mod release;

@@ -4,13 +4,14 @@ use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, RootCertStore};
 
-use super::{SLOW_HINT, unreachable};
+use super::{SLOW_HINT, seconds, unreachable};
+use crate::cluster::Options;
 use crate::cluster::api::Call;
 use crate::cluster::kubeconfig::certificates;
 use crate::fault::Fault;
@@ -66,7 +67,18 @@ pub(super) fn transport(error: &kube::Error) -> Transport {
     }
 }
 
-pub(super) fn fault(server: &str, call: &Call, why: &Transport) -> Fault {
+impl Transport {
+    pub fn is_about_time(&self) -> bool {
+        use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+        matches!(
+            self,
+            Self::ConnectSlow
+                | Self::Certificate(Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+        )
+    }
+}
+
+pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Options) -> Fault {
     let at = format!("the API server at {server}");
     match why {
         Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection")).hint(
@@ -75,7 +87,8 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport) -> Fault {
         Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
             .hint("put right `server` in the kubeconfig, or this machine's DNS servers: `nslookup` tells"),
         Transport::ConnectSlow => {
-            unreachable("ClusterTimeout", format!("no connection to {at} came about in time")).hint(SLOW_HINT)
+            unreachable("ClusterTimeout", format!("no connection to {at} within {}", seconds(options.connect_limit())))
+                .hint(SLOW_HINT)
         }
         Transport::Lost => {
             unreachable("ClusterConnectionLost", format!("{at} cut the connection during {}", call.name())).hint(
@@ -99,10 +112,8 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport) -> Fault {
 
 fn certificate_fault(at: &str, why: &CertificateError) -> Fault {
     match why {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            unreachable("ClusterCertificateExpired", format!("the certificate of {at} has expired"))
-                .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
-        }
+        CertificateError::Expired => expired(at, ""),
+        CertificateError::ExpiredContext { not_after, .. } => expired(at, &format!(" on {}", date(*not_after))),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             unreachable("ClusterCertificateExpired", format!("the certificate of {at} is not valid yet"))
                 .hint("set the clock of this machine right")
@@ -120,6 +131,17 @@ fn certificate_fault(at: &str, why: &CertificateError) -> Fault {
         _ => unreachable("ClusterUntrusted", format!("the certificate of {at} is not acceptable"))
             .hint("the reason names what is wrong with it"),
     }
+}
+
+fn expired(at: &str, when: &str) -> Fault {
+    unreachable("ClusterCertificateExpired", format!("the certificate of {at} has expired{when}"))
+        .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
+}
+
+/// As 2026-11-21, in UTC.
+fn date(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map(|t| t.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
 }
 
 /// An error and all that caused it, also what [`io::Error`] wraps and does not call its source.
@@ -155,18 +177,15 @@ pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
         // Verified as if it were a server's certificate: it is not one, but its dates are checked
         // before its purpose.
         match verifier.verify_server_cert(&ca, &[], &name, &[], UnixTime::now()) {
-            Err(rustls::Error::InvalidCertificate(
-                why @ (CertificateError::Expired | CertificateError::ExpiredContext { .. }),
-            )) => expired = Some(why),
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                expired = Some(not_after);
+            }
             _ => return Ok(()),
         }
     }
-    match expired {
-        None => Ok(()),
-        Some(why) => {
-            let fault = unreachable("ClusterCaExpired", "the CA of the cluster in the kubeconfig has expired")
-                .hint("renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right");
-            Err(anyhow!("{why}").context(fault))
-        }
-    }
+    let Some(not_after) = expired else { return Ok(()) };
+    let what = format!("the cluster's CA in the kubeconfig has expired on {}", date(not_after));
+    let fault = unreachable("ClusterCaExpired", what)
+        .hint("renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right");
+    Err(fault.into())
 }

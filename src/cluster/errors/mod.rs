@@ -6,11 +6,13 @@ mod status;
 use std::time::Duration;
 
 use anyhow::{Error, anyhow};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
+use regex::Regex;
 
 pub(super) use self::below::check_ca;
 
 use self::below::Transport;
+use super::Options;
 use super::api::{self, Answer, Call};
 use crate::fault::{Exit, Fault};
 
@@ -54,7 +56,7 @@ impl Trouble {
     pub fn passes(&self, repeatable: bool) -> bool {
         match self {
             // A refused eviction is no overload, though both are 429: the cause tells them apart.
-            Self::Answer(answer) if answer.status == 429 => !is_budget(status_of(answer).as_ref()),
+            Self::Answer(answer) if answer.status == 429 => budget_of(status_of(answer).as_ref()).is_none(),
             Self::Answer(answer) => repeatable && matches!(answer.status, 500 | 502 | 503 | 504),
             Self::Transport(error) => match below::transport(error) {
                 Transport::Refused => true,
@@ -98,15 +100,18 @@ impl Failure {
         let what = format!("the answer to {} is not what the Kubernetes API promises", call.name());
         let fault = unreachable("ClusterAnswer", what)
             .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?");
-        Self { status: None, reason: String::new(), fault, absent: false, cause: Some(cause.into()) }
+        Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
-    pub fn of(server: &str, call: &Call, trouble: Trouble) -> Self {
+    pub fn of(server: &str, call: &Call, trouble: Trouble, options: &Options) -> Self {
         match trouble {
             Trouble::Answer(answer) => Self::answered(server, call, &answer),
             Trouble::Transport(error) => {
-                let fault = below::fault(server, call, &below::transport(&error));
-                Self::unanswered(fault, Some(anyhow!(below::innermost(&error))))
+                let why = below::transport(&error);
+                let fault = below::fault(server, call, &why, options);
+                // That an expired certificate has expired is all said; TLS's own words count seconds.
+                let cause = (!why.is_about_time()).then(|| anyhow!(below::innermost(&error)));
+                Self::unanswered(fault, cause)
             }
             Trouble::Slow(limit) => {
                 let what =
@@ -130,7 +135,10 @@ impl Failure {
         let reason = status.as_ref().and_then(|s| s.reason.clone()).unwrap_or_default();
         let absent = answer.status == 404 && names_object(call, status.as_ref());
         let fault = status::fault(server, call, answer, status.as_ref(), absent);
-        let cause = anyhow!("HTTP {}: {said}", answer.status);
+        let mut cause = anyhow!("HTTP {}: {said}", answer.status);
+        if let Some(budget) = budget_of(status.as_ref()) {
+            cause = anyhow!("{}", budget.message.clone().unwrap_or_default()).context(format!("{cause}"));
+        }
         Self { status: Some(answer.status), reason, fault, absent, cause: Some(cause) }
     }
 }
@@ -143,9 +151,10 @@ fn status_of(answer: &Answer) -> Option<Status> {
     answer.is_json().then(|| serde_json::from_slice(&answer.body).ok()).flatten()
 }
 
-fn is_budget(status: Option<&Status>) -> bool {
-    let causes = status.and_then(|s| s.details.as_ref()).and_then(|d| d.causes.as_ref());
-    causes.is_some_and(|causes| causes.iter().any(|c| c.reason.as_deref() == Some("DisruptionBudget")))
+/// Why a disruption budget refused an eviction, if that is what happened.
+fn budget_of(status: Option<&Status>) -> Option<&StatusCause> {
+    let causes = status?.details.as_ref()?.causes.as_ref()?;
+    causes.iter().find(|cause| cause.reason.as_deref() == Some("DisruptionBudget"))
 }
 
 /// Whether a 404 is about the object asked for. The server of an unserved group, or of another
@@ -182,6 +191,14 @@ impl Resource {
         let plural = rest.next().unwrap_or_default();
         Self { group, version, namespace, plural, name: rest.next(), subresource: rest.next() }
     }
+}
+
+/// What parsers say may quote the piece of text where a token stands: long quoted pieces, and the
+/// lines of the source that they show, are left out.
+pub(super) fn without_values(message: &str) -> String {
+    let first_line = message.lines().next().unwrap_or_default();
+    let quoted = Regex::new("[\"'`][^\"'`]{24,}[\"'`]").expect("the pattern is right");
+    quoted.replace_all(first_line, "`…`").into_owned()
 }
 
 fn seconds(time: Duration) -> String {

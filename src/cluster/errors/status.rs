@@ -2,8 +2,9 @@
 //! (`tests/fixtures/kube-recordings.jsonl`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use regex::{Match, Regex};
 
-use super::{Resource, is_budget, unreachable};
+use super::{Resource, budget_of, unreachable};
 use crate::cluster::api::{Answer, Call};
 use crate::fault::{Exit, Fault};
 
@@ -41,7 +42,7 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
             .hint("run the command again; if it happens each time, the API server is overloaded"),
         415 | 422 | 400 => unreachable("ClusterRejected", format!("the API server refuses {name} as not valid"))
             .hint("the reason names the field; this version of Calico may have other rules for it"),
-        429 if is_budget(status) => Fault::new(
+        429 if budget_of(status).is_some() => Fault::new(
             Exit::DrainBlocked,
             "DisruptionBudget",
             format!("{name}: a disruption budget does not allow it now"),
@@ -72,39 +73,60 @@ fn is_aggregated(resource: &Resource) -> bool {
     resource.group.contains('.') && !resource.group.ends_with(".k8s.io") && !resource.version.is_empty()
 }
 
+/// What RBAC refused, as the API server words it.
+const DENIED: &str = concat!(
+    r#"User "(?<user>[^"]*)" cannot (?<verb>\S+) "#,
+    r#"(?:path "(?<path>[^"]*)"|resource "(?<resource>[^"]*)" in API group "(?<group>[^"]*)""#,
+    r#"(?: in the namespace "(?<namespace>[^"]*)")?)"#,
+);
+
 fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
-    let resource = Resource::of(&call.path);
-    // `... is forbidden: User "U" cannot V resource "R" in API group "G" in the namespace "N"`.
-    let between = |before: &str| message.split_once(before).and_then(|(_, rest)| rest.split_once('"')).map(|(v, _)| v);
-    let user = between("User \"");
-    let verb = message.split_once(" cannot ").and_then(|(_, rest)| rest.split_once(' ')).map(|(verb, _)| verb);
-    let (Some(user), Some(verb)) = (user, verb) else {
+    let pattern = Regex::new(DENIED).expect("the pattern is right");
+    let Some(denied) = pattern.captures(message) else {
+        // Admission says 403 as well, in other words.
         return unreachable("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
-            .hint("ask a cluster administrator for the right, or give an administrator's kubeconfig");
+            .hint("the reason says what it objects to; an administrator's kubeconfig may be needed");
     };
-    let plural = between("resource \"").unwrap_or(&resource.plural);
-    let group = between("API group \"").unwrap_or(&resource.group);
-    let kind = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
-    let namespace = between("in the namespace \"").or(resource.namespace.as_deref());
-    let place = namespace.map_or_else(|| "in the whole cluster".to_owned(), |n| format!("in namespace {n}"));
-    let group_said = if group.is_empty() { "the core group" } else { group };
-    let what = format!("user {user} may not {verb} {plural} of {group_said} {place}");
+    let part = |name| denied.name(name).map(|m: Match<'_>| m.as_str());
+    let (user, verb) = (part("user").unwrap_or_default(), part("verb").unwrap_or_default());
+    let object = match (part("path"), part("resource"), part("group").unwrap_or_default(), part("namespace")) {
+        (Some(path), ..) => format!("the path {path}"),
+        (_, resource, "", place) => format!("{} of the core group {}", resource.unwrap_or_default(), at(place)),
+        (_, resource, group, place) => format!("{} of {group} {}", resource.unwrap_or_default(), at(place)),
+    };
+    let what = format!("user {user} may not {verb} {object}");
     if user == "system:anonymous" {
         return unreachable("ClusterForbidden", format!("{what}: we were taken for nobody"))
             .hint("the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator");
     }
-    let (role, scope) = match namespace {
+    let fault = unreachable("ClusterForbidden", what);
+    match part("resource") {
+        Some(resource) => {
+            let group = part("group").unwrap_or_default();
+            let grant = grant(user, verb, resource, group, part("namespace"));
+            fault.hint(format!("let a cluster administrator run: {grant}"))
+        }
+        None => fault.hint("give the kubeconfig of a cluster administrator"),
+    }
+}
+
+fn at(namespace: Option<&str>) -> String {
+    namespace.map_or_else(|| "in the whole cluster".to_owned(), |name| format!("in namespace {name}"))
+}
+
+/// The commands that give a user exactly the right that was missing.
+fn grant(user: &str, verb: &str, resource: &str, group: &str, namespace: Option<&str>) -> String {
+    let (kind, scope) = match namespace {
         Some(namespace) => ("role", format!(" -n {namespace}")),
         None => ("clusterrole", String::new()),
     };
-    unreachable("ClusterForbidden", what).hint(format!(
-        "let a cluster administrator run: kubectl create {role} calicoctl-win-{verb} --verb={verb} --resource={}{scope} && \
-         kubectl create {role}binding calicoctl-win-{verb} --{role}=calicoctl-win-{verb} --user={user}{scope}",
-        // kubectl writes the subresource behind the group.
-        match plural.split_once('/') {
-            Some((plural, sub)) if !group.is_empty() => format!("{plural}.{group}/{sub}"),
-            _ => kind,
-        }
-    ))
+    let name = format!("calicoctl-win-{verb}-{}", resource.replace('/', "-"));
+    // kubectl writes a subresource behind the group: `pods.group/eviction`.
+    let (plural, below) = resource.split_once('/').map_or((resource, String::new()), |(p, s)| (p, format!("/{s}")));
+    let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+    format!(
+        "kubectl create {kind} {name} --verb={verb} --resource={plural}{group}{below}{scope} && \
+         kubectl create {kind}binding {name} --{kind}={name} --user={user}{scope}"
+    )
 }

@@ -98,9 +98,8 @@ impl Disk<'_> {
             None => {
                 self.not_held(path, "remove folder")?;
                 match fs::remove_dir(&place) {
-                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                        Err(refused(win32::DIR_NOT_EMPTY, format!("remove folder {path}")).into())
-                    }
+                    // What others put there is theirs.
+                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
                     other => gone(other).with_context(|| format!("remove folder {path}")),
                 }
             }

@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
@@ -372,6 +372,22 @@ impl Node for SandboxNode {
                 .map(|(n, s)| (Id::Service(named(n)), State::Service(Box::new(s.definition.clone()))))
                 .collect(),
         })
+    }
+
+    fn process(&self, service: &str) -> Result<Option<crate::node::Process>> {
+        let model = self.model()?;
+        let pid = model.services.get(&Name::new(service)).and_then(|service| service.pid);
+        Ok(pid.map(|pid| crate::node::Process { pid, since: None }))
+    }
+
+    /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
+    fn executable(&self) -> Result<PathBuf> {
+        let file = self.root.join(".sandbox").join("calicoctl-win.exe");
+        let text = format!("calicoctl-win {} stands here on a real node\n", env!("CARGO_PKG_VERSION"));
+        if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) {
+            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+        }
+        Ok(file)
     }
 
     fn now(&self) -> Timestamp {

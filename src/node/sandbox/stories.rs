@@ -196,8 +196,8 @@ fn only_an_empty_folder_is_removed() {
     let state = State::Dir { access: Access::Administrators };
     node.put(&top, Some(&state)).unwrap();
     node.put(&below, Some(&State::Dir { access: Access::Inherited })).unwrap();
-    assert_eq!(node.get(&top).unwrap(), Some(state));
-    insta::assert_snapshot!(said(node.put(&top, None)), @r"FolderNotEmpty: remove folder C:\CalicoWindows (Windows error 145: the directory is not empty)");
+    node.put(&top, None).unwrap();
+    assert_eq!(node.get(&top).unwrap(), Some(state), "what is in it is somebody else's");
     node.put(&below, None).unwrap();
     node.put(&top, None).unwrap();
     assert_eq!(node.get(&top).unwrap(), None);

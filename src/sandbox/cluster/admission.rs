@@ -92,11 +92,6 @@ fn secret(secret: &mut Value) -> Result<(), Answer> {
         let name = text(secret, "/metadata/name").unwrap_or_default();
         return Err(Answer::invalid("Secret", "", name, &[cause]));
     }
-    if secret["metadata"]["annotations"].is_null()
-        && let Some(metadata) = secret["metadata"].as_object_mut()
-    {
-        metadata.remove("annotations");
-    }
     Ok(())
 }
 

@@ -22,6 +22,7 @@ mod list;
 mod objects;
 mod patch;
 mod pki;
+mod protobuf;
 mod request;
 mod resources;
 mod reviews;
@@ -120,7 +121,7 @@ impl EmbeddedCluster {
         headers.insert("content-type", media.parse()?);
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let body = body.map_or_else(Vec::new, |b| b.to_string().into_bytes());
-        let request = Request::new(method.clone(), path, query, headers, body);
+        let request = Request::new(method, path, query, headers, body);
         let admin = Certificate::Good("kubernetes-admin".into(), vec!["system:masters".into()]);
         let answer = self.api.handle(&request, &admin, None);
         match answer.body {

@@ -106,7 +106,8 @@ fn strategic(object: &mut Value, patch: &Value, name: &str) {
             }
             for (field, value) in fields {
                 if let Some(list) = field.strip_prefix("$deleteFromPrimitiveList/") {
-                    if let (Some(items), Some(gone)) = (object[list].as_array_mut(), value.as_array()) {
+                    let items = object.get_mut(list).and_then(Value::as_array_mut);
+                    if let (Some(items), Some(gone)) = (items, value.as_array()) {
                         items.retain(|i| !gone.contains(i));
                     }
                 } else if field.starts_with('$') {

@@ -83,7 +83,7 @@ impl Pki {
         })
     }
 
-    /// A client certificate of this authority and its key, PEM: `CN=user`, `O=group`.
+    /// Another client certificate of this authority and its key, PEM: `CN=user`, `O=group`.
     pub fn issue_client(&self, user: &str, group: Option<&str>) -> Result<(String, String)> {
         let key = KeyPair::generate()?;
         let params = leaf(user, group, Validity::TenYears);

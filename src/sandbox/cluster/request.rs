@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, Method};
 
+use super::protobuf;
+
 /// A request, read whole.
 #[derive(Debug)]
 pub struct Request {
-    pub method: Method,
     pub path: String,
     pub query: BTreeMap<String, String>,
     pub headers: HeaderMap,
@@ -100,7 +101,7 @@ fn verb(method: &Method) -> &'static str {
 }
 
 impl Request {
-    pub fn new(method: Method, path: &str, query: &str, headers: HeaderMap, body: Vec<u8>) -> Self {
+    pub fn new(method: &Method, path: &str, query: &str, headers: HeaderMap, mut body: Vec<u8>) -> Self {
         let query: BTreeMap<String, String> = query
             .split('&')
             .filter(|pair| !pair.is_empty())
@@ -108,8 +109,11 @@ impl Request {
             .map(|(name, value)| (unescape(name), unescape(value)))
             .collect();
         let path = unescape(path);
-        let target = Target::read(&method, &path, &query);
-        Self { method, path, query, headers, body, target }
+        let target = Target::read(method, &path, &query);
+        if let Some(json) = protobuf::to_json(&body) {
+            body = json;
+        }
+        Self { path, query, headers, body, target }
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {

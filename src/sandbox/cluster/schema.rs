@@ -60,7 +60,7 @@ pub fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
         unknown.extend(top.keys().filter(|k| !known.contains(&k.as_str())).cloned());
         top.retain(|k, _| known.contains(&k.as_str()));
     }
-    let Some(spec) = object["spec"].as_object_mut() else { return unknown };
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return unknown };
     unknown.extend(spec.keys().filter(|k| !fields.contains_key(k.as_str())).map(|k| format!("spec.{k}")));
     spec.retain(|k, v| fields.contains_key(k.as_str()) && !v.is_null());
     for (name, field) in fields {

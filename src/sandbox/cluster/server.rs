@@ -151,7 +151,7 @@ async fn answer(
         Some(Action::Slow) => tokio::time::sleep(SLOW).await,
         _ => {}
     }
-    let request = Request::new(head.method, head.uri.path(), query, head.headers, body.to_vec());
+    let request = Request::new(&head.method, head.uri.path(), query, head.headers, body.to_vec());
     let answer = api.handle(&request, &certificate, met);
     response(answer, met == Some(Action::Cut))
 }
@@ -176,8 +176,9 @@ fn response(answer: Answer, cut: bool) -> io::Result<Response<AnswerBody>> {
 
 enum AnswerBody {
     Whole(Option<Bytes>),
-    /// Half of a body, then the connection breaks.
+    /// Half of a body, then, once that is sent, the connection breaks.
     Cut(Option<Bytes>),
+    Breaking,
     Lines(mpsc::Receiver<serde_json::Value>),
 }
 
@@ -186,12 +187,19 @@ impl Body for AnswerBody {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
+        let this = self.get_mut();
+        match this {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Self::Cut(bytes) => Poll::Ready(Some(match bytes.take() {
-                Some(half) => Ok(Frame::data(half)),
-                None => Err(io::ErrorKind::ConnectionReset.into()),
-            })),
+            Self::Cut(bytes) => {
+                if let Some(half) = bytes.take() {
+                    return Poll::Ready(Some(Ok(Frame::data(half))));
+                }
+                // A body that has nothing yet makes hyper send what it has.
+                *this = Self::Breaking;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Self::Breaking => Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into()))),
             Self::Lines(lines) => {
                 lines.poll_recv(context).map(|line| line.map(|l| Ok(Frame::data(Bytes::from(format!("{l}\n"))))))
             }

@@ -25,6 +25,8 @@ pub struct Key {
 
 impl Key {
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
+        // A namespace's own path names it as the namespace too.
+        let namespace = if resource.namespaced { namespace } else { "" };
         Self { kind: resource.qualified(), namespace: namespace.into(), name: name.into() }
     }
 }

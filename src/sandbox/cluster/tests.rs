@@ -1,14 +1,295 @@
+//! The cluster as its users meet it, beyond the single exchanges of [`super::recordings`].
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::client::{self, As, Seen};
 use super::*;
+
+/// Asks until there is an answer; ten seconds are far more than any controller takes.
+pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "nothing came of it in ten seconds");
+        // Leaves the state's lock to the controllers for a moment.
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+fn start(dir: &TempDir, faults: &[&str]) -> EmbeddedCluster {
+    let faults: Vec<ApiFault> = faults.iter().map(|f| f.parse().expect("it is a fault")).collect();
+    EmbeddedCluster::start(dir.path(), &Seed::new("win-1"), &faults).expect("start the cluster")
+}
+
+fn folder() -> TempDir {
+    TempDir::new().expect("make a folder")
+}
+
+/// An administrator's request over the wire.
+fn ask(cluster: &EmbeddedCluster, method: &str, path: &str, body: &str) -> anyhow::Result<Seen> {
+    let pki = &cluster.api.pki;
+    let admin = As::Certificate(pki.admin.0.clone(), pki.admin.1.clone());
+    let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let headers = [("Accept".into(), "application/json".into()), ("Content-Type".into(), media.into())];
+    client::request(cluster.addr(), &pki.ca_pem, &admin, method, path, &headers, body)
+}
+
+fn get(cluster: &EmbeddedCluster, path: &str) -> Value {
+    cluster.as_admin(&Method::GET, path, None).expect("it is there")
+}
+
+const NODE: &str = "/api/v1/nodes/win-1";
+const SECRETS: &str = "/api/v1/namespaces/calico-system/secrets";
+
+fn token_secret(account: &str) -> Value {
+    json!({
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "t", "annotations": {"kubernetes.io/service-account.name": account}},
+    })
+}
+
 #[test]
-fn by_hand() {
-    let dir = std::path::PathBuf::from("/tmp/hand");
-    let t = std::time::Instant::now();
-    let c = EmbeddedCluster::start(&dir, &Seed::new("win-1"), &[]).unwrap();
-    println!("first start {:?}", t.elapsed());
-    drop(c);
-    let t = std::time::Instant::now();
-    let c = EmbeddedCluster::start(&dir, &Seed::new("win-1"), &[]).unwrap();
-    println!("start {:?}", t.elapsed());
-    std::fs::write(dir.join("kc"), c.admin_kubeconfig_direct()).unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(200));
+fn the_cluster_survives_its_process() {
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let (kubeconfig, uid) = (cluster.admin_kubeconfig(), get(&cluster, NODE)["metadata"]["uid"].clone());
+    let patch = json!({"metadata": {"annotations": {"projectcalico.org/IPv4Address": "10.20.0.21/24"}}});
+    cluster.as_admin(&Method::PATCH, NODE, Some(&patch)).expect("patch");
+    drop(cluster);
+
+    let cluster = start(&dir, &[]);
+    assert_eq!(cluster.admin_kubeconfig(), kubeconfig);
+    assert!(kubeconfig.contains("server: https://10.20.0.10:6443\n"));
+    let node = get(&cluster, NODE);
+    assert_eq!(node["metadata"]["uid"], uid);
+    assert_eq!(node["metadata"]["annotations"]["projectcalico.org/IPv4Address"], "10.20.0.21/24");
+}
+
+#[test]
+fn a_token_secret_is_filled_while_a_watch_looks_on() {
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let version = get(&cluster, SECRETS)["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    cluster.as_admin(&Method::POST, SECRETS, Some(&token_secret("calico-node"))).expect("create");
+    let path =
+        format!("{SECRETS}?watch=true&timeoutSeconds=1&resourceVersion={version}&fieldSelector=metadata.name%3Dt");
+    let lines = ask(&cluster, "GET", &path, "").expect("a watch").lines();
+    let told: Vec<_> = lines.iter().map(|l| (l["type"].as_str(), l["object"]["data"].is_object())).collect();
+    assert_eq!(told, [(Some("ADDED"), false), (Some("MODIFIED"), true)]);
+
+    let data = &lines[1]["object"]["data"];
+    let text = |name: &str| {
+        let bytes = STANDARD.decode(data[name].as_str().expect("it is filled")).expect("it is base64");
+        String::from_utf8(bytes).expect("it is text")
+    };
+    assert_eq!(text("namespace"), "calico-system");
+    assert!(text("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    let claims = claims(&text("token"));
+    let account = get(&cluster, "/api/v1/namespaces/calico-system/serviceaccounts/calico-node");
+    let legacy = |name: &str| format!("kubernetes.io/serviceaccount/{name}");
+    let wanted = json!({
+        "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:calico-system:calico-node",
+        legacy("namespace"): "calico-system", legacy("secret.name"): "t",
+        legacy("service-account.name"): "calico-node",
+        legacy("service-account.uid"): account["metadata"]["uid"],
+    });
+    assert_eq!(claims, wanted);
+}
+
+fn claims(token: &str) -> Value {
+    let claims = token.split('.').nth(1).expect("a token has three parts");
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).expect("base64")).expect("claims are JSON")
+}
+
+#[test]
+fn a_requested_token_says_whose_it_is_and_until_when() {
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let path = "/api/v1/namespaces/calico-system/serviceaccounts/calico-node/token";
+    let body = json!({"spec": {"expirationSeconds": 600}});
+    let token = cluster.as_admin(&Method::POST, path, Some(&body)).expect("a token")["status"]["token"].clone();
+    let claims = claims(token.as_str().expect("it is text"));
+    assert_eq!(claims["aud"], json!(["https://kubernetes.default.svc.cluster.local"]));
+    assert_eq!(claims["sub"], "system:serviceaccount:calico-system:calico-node");
+    assert_eq!(claims["exp"].as_i64().expect("seconds") - claims["iat"].as_i64().expect("seconds"), 600);
+    assert_eq!(claims["kubernetes.io"]["serviceaccount"]["name"], "calico-node");
+}
+
+#[test]
+fn what_the_controllers_do_not_do_when_told_to_fail() {
+    let dir = folder();
+    let cluster = start(&dir, &["unfilled"]);
+    cluster.as_admin(&Method::POST, SECRETS, Some(&token_secret("calico-node"))).expect("create");
+    cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": true}}))).expect("cordon");
+    // The same controllers have run, as the node's taint shows, and left the secret alone.
+    eventually(|| get(&cluster, NODE)["spec"]["taints"].as_array().cloned());
+    assert!(get(&cluster, &format!("{SECRETS}/t")).get("data").is_none());
+    cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": null}}))).expect("uncordon");
+    eventually(|| get(&cluster, NODE)["spec"].get("taints").is_none().then_some(()));
+}
+
+#[test]
+fn an_evicted_pod_goes_and_the_budget_holds_the_next() {
+    let dir = folder();
+    let cluster = start(&dir, &["no-kubelet"]);
+    let pods = "/api/v1/namespaces/demo/pods";
+    let names: Vec<String> = get(&cluster, pods)["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|p| p["metadata"]["name"].as_str().expect("a name").to_owned())
+        .collect();
+    let evict = |name: &str| ask(&cluster, "POST", &format!("{pods}/{name}/eviction"), "{}").expect("an answer");
+    assert_eq!(evict(&names[0]).status, 201);
+    assert_eq!(evict(&names[1]).status, 429);
+    assert!(get(&cluster, &format!("{pods}/{}", names[0]))["metadata"]["deletionTimestamp"].is_string());
+    drop(cluster);
+
+    // With its kubelet back the pod ends.
+    let cluster = start(&dir, &[]);
+    eventually(|| cluster.as_admin(&Method::GET, &format!("{pods}/{}", names[0]), None).err());
+
+    // A pod on no node has nobody to wait for.
+    let pod = json!({"metadata": {"name": "unbound"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    cluster.as_admin(&Method::POST, pods, Some(&pod)).expect("create");
+    assert_eq!(ask(&cluster, "POST", &format!("{pods}/unbound/eviction"), "{}").expect("an answer").status, 201);
+    assert_eq!(ask(&cluster, "GET", &format!("{pods}/unbound"), "").expect("an answer").status, 404);
+}
+
+#[test]
+fn a_watch_sees_objects_come_into_its_selection_and_leave_it() {
+    let dir = folder();
+    let cluster = start(&dir, &["no-controllers"]);
+    let version = get(&cluster, "/api/v1/nodes")["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    for label in [json!("x"), json!("y"), Value::Null] {
+        let patch = json!({"metadata": {"labels": {"l": label}}});
+        cluster.as_admin(&Method::PATCH, NODE, Some(&patch)).expect("label");
+    }
+    let path = format!(
+        "/api/v1/nodes?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&labelSelector=l&resourceVersion={version}"
+    );
+    let lines = ask(&cluster, "GET", &path, "").expect("a watch").lines();
+    let told: Vec<_> = lines.iter().filter_map(|l| l["type"].as_str()).collect();
+    assert_eq!(told, ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]);
+}
+
+#[test]
+fn faults_answer_as_a_server_in_trouble_does() {
+    let dir = folder();
+    let cluster = start(
+        &dir,
+        &[
+            &format!("GET {NODE}#1=429"),
+            &format!("GET {NODE}#2=504"),
+            &format!("GET {NODE}#3=404-text"),
+            &format!("GET {NODE}#4=reset"),
+            &format!("GET {NODE}#5=cut"),
+            &format!("GET {NODE}#6=403"),
+        ],
+    );
+    let node = || ask(&cluster, "GET", NODE, "");
+    let overload = node().expect("an answer");
+    assert_eq!((overload.status, overload.header("Retry-After")), (429, Some("1")));
+    assert_eq!(overload.body, "Too many requests, please try again later.\n");
+    assert_eq!(overload.header("Content-Type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(node().expect("an answer").json()["reason"], "Timeout");
+    assert_eq!(node().expect("an answer").body, "404 page not found\n");
+    node().expect_err("the connection was reset");
+    assert!(!node().expect("half an answer").whole);
+    let forbidden = node().expect("an answer").json();
+    insta::assert_snapshot!(forbidden["message"].as_str().expect("a message"), @r#"nodes "win-1" is forbidden: User "kubernetes-admin" cannot get resource "nodes" in API group "" at the cluster scope"#);
+    assert_eq!(node().expect("an answer").status, 200);
+}
+
+#[test]
+fn a_server_can_be_down_or_speak_the_wrong_protocol() {
+    let failure = |fault| {
+        let dir = folder();
+        let cluster = start(&dir, &[fault]);
+        ask(&cluster, "GET", "/version", "").expect_err("it cannot answer").to_string()
+    };
+    assert!(failure("down").contains("refused"));
+    insta::assert_snapshot!(failure("expired-ca").split(':').next().unwrap_or_default(), @"invalid peer certificate");
+    insta::assert_snapshot!(failure("old-tls"), @"received fatal alert: ProtocolVersion");
+    insta::assert_snapshot!(failure("plain-http"), @"received corrupt message of type InvalidContentType");
+}
+
+#[test]
+fn plain_http_to_the_tls_port_is_told_so() {
+    use std::io::{Read as _, Write as _};
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let mut stream = std::net::TcpStream::connect(cluster.addr()).expect("connect");
+    stream.write_all(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n").expect("ask");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    insta::assert_snapshot!(answer.replace('\r', ""), @"
+    HTTP/1.0 400 Bad Request
+
+    Client sent an HTTP request to an HTTPS server.
+    ");
+}
+
+#[test]
+fn discovery_offers_evictions_and_tokens() {
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let list = get(&cluster, "/api/v1");
+    let entry = |name: &str| list["resources"].as_array().into_iter().flatten().find(|r| r["name"] == name).cloned();
+    assert_eq!(
+        entry("pods/eviction"),
+        Some(json!({
+            "name": "pods/eviction", "singularName": "", "namespaced": true, "group": "policy", "version": "v1",
+            "kind": "Eviction", "verbs": ["create"],
+        }))
+    );
+    assert_eq!(entry("serviceaccounts/token").expect("it is there")["kind"], "TokenRequest");
+}
+
+#[test]
+fn kubectl_finds_a_cluster_it_can_work_with() {
+    if Command::new("kubectl").arg("version").arg("--client").output().is_err() {
+        eprintln!("skipped: there is no kubectl on this machine");
+        return;
+    }
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let kubeconfig = dir.path().join("kubeconfig");
+    fs::write(&kubeconfig, cluster.admin_kubeconfig_direct()).expect("write the kubeconfig");
+    let pool = dir.path().join("pool.yaml");
+    let object = json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool", "metadata": {"name": "more"},
+        "spec": {"cidr": "10.99.0.0/16"},
+    });
+    fs::write(&pool, object.to_string()).expect("write the pool");
+    let kubectl = |arguments: &str| {
+        let pool = pool.display().to_string();
+        let output = Command::new("kubectl")
+            .args(arguments.split(' ').map(|a| if a == "POOL" { &pool } else { a }))
+            .env("KUBECONFIG", &kubeconfig)
+            .env("HOME", dir.path())
+            .output()
+            .expect("run kubectl");
+        let text = String::from_utf8_lossy(if output.status.success() { &output.stdout } else { &output.stderr });
+        text.into_owned()
+    };
+    assert_eq!(kubectl("get nodes -o name"), "node/linux-1\nnode/win-1\n");
+    assert!(kubectl("get felixconfigurations.crd.projectcalico.org").contains("default"));
+    assert_eq!(kubectl("apply -f POOL"), "ippool.crd.projectcalico.org/more created\n");
+    assert_eq!(kubectl("apply -f POOL"), "ippool.crd.projectcalico.org/more unchanged\n");
+    assert_eq!(kubectl("-n calico-system create token calico-node").split('.').count(), 3);
+    assert_eq!(kubectl("auth can-i create pods/eviction"), "yes\n");
+    assert_eq!(
+        kubectl("drain win-1 --dry-run=server"),
+        "node/win-1 cordoned (server dry run)\nnode/win-1 drained (server dry run)\n"
+    );
 }

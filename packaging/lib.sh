@@ -1,0 +1,30 @@
+# Sourced by the scripts here. Goes to the project's root.
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Installs the Debian packages that are not there yet. Does nothing where there is no apt.
+install_missing() {
+    command -v apt-get >/dev/null || return 0
+    local missing=() package
+    for package in "$@"; do
+        [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == 'install ok installed' ]] || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] && return 0
+    echo "installing: ${missing[*]}" >&2
+    local as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo)
+    "${as_root[@]}" apt-get update -qq >&2
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
+# What every build needs, or a word on how to get it.
+need_rust() {
+    if ! command -v cargo >/dev/null && [ -x "$HOME/.cargo/bin/cargo" ]; then
+        export PATH="$HOME/.cargo/bin:$PATH"
+    fi
+    if ! command -v cargo >/dev/null; then
+        echo "error: there is no cargo; install Rust 1.95 or later from https://rustup.rs" >&2
+        exit 1
+    fi
+    command -v cc >/dev/null || install_missing gcc libc6-dev
+}

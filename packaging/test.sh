@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs every test, those of the Windows executable too. On Debian and Ubuntu it installs what they
+# need; elsewhere it takes what is there, and says what it could not run.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+need_rust
+
+if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
+    packaging/wine/prepare.sh
+    CALICOCTL_WIN_EXE=$(packaging/wine/build.sh)
+    export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
+else
+    echo "neither apt nor Wine and mingw: the Windows executable is not tested" >&2
+fi
+cargo test --locked "$@"

@@ -1,0 +1,486 @@
+//! The engine: brings a node from what it is to a target, one journaled step at a time. Install,
+//! reconfigure, upgrade, repair and uninstall are this with different targets; `resume` is this
+//! again, and undoing is this with the former generation as its target.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::journal::{Header, Journal};
+use super::receipt::{self, About, Receipt};
+use super::store;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::diff::{diff, ids};
+use crate::plan::item::{Id, Network, State, Tree, World};
+use crate::plan::order::{NODE_SERVICE, phase};
+use crate::plan::{Owned, Step, Target};
+use crate::report::event::{Event, Sink};
+
+/// How often a wait looks. Small against anything Windows does, and the most that we add.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What a run is asked to bring about.
+#[derive(Debug, Clone)]
+pub struct Change<'a> {
+    pub run: &'a str,
+    /// The verb, for journal and receipt.
+    pub command: &'a str,
+    pub target: &'a Target,
+    /// What the target is made from; none for an uninstall.
+    pub about: Option<&'a About>,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Steps that changed something.
+    pub changed: usize,
+    /// The generation that stands now; none when nothing is installed.
+    pub generation: Option<u32>,
+    /// From the first service stopped to the last one started.
+    pub downtime: Duration,
+}
+
+/// The standing of a node: its receipts, and a run that is not over.
+#[derive(Debug)]
+pub struct Standing {
+    pub receipts: Vec<Receipt>,
+    pub journal: Option<Journal>,
+}
+
+impl Standing {
+    /// Reads it off the node's disk.
+    ///
+    /// # Errors
+    /// When a receipt or the journal cannot be read.
+    pub fn load(node: &dyn Node) -> Result<Self> {
+        Ok(Self { receipts: receipt::all(node)?, journal: Journal::load(node)? })
+    }
+
+    /// The newest generation that is installed.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        receipt::standing(&self.receipts)
+    }
+
+    /// The generation that a run starts from: the one that stands, or the one an interrupted run
+    /// started from.
+    fn base(&self) -> Option<&Receipt> {
+        match &self.journal {
+            Some(journal) => self.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from),
+            None => self.receipts.last(),
+        }
+    }
+
+    /// Everything that is ours, with its original.
+    pub fn owned(&self) -> Owned {
+        let mut owned = self.base().map(|receipt| receipt.owned.clone()).unwrap_or_default();
+        for (id, original) in self.journal.iter().flat_map(|journal| &journal.originals) {
+            owned.entry(id.clone()).or_insert_with(|| original.clone());
+        }
+        owned
+    }
+
+    fn next_generation(&self) -> u32 {
+        self.base().map_or(1, |receipt| receipt.generation + 1)
+    }
+}
+
+/// What the node is, for everything that a plan to `target` has to know.
+///
+/// # Errors
+/// When an item cannot be looked at: a failed question is no answer.
+pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World> {
+    let mut world = World::new();
+    for id in ids(target, owned) {
+        if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
+            world.insert(id, state);
+        }
+    }
+    Ok(world)
+}
+
+/// The steps that would bring the node to `target` now.
+///
+/// # Errors
+/// When the node cannot be looked at, or something that is not ours stands in the way.
+pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
+    let owned = standing.owned();
+    let observed = observe(node, target, &owned)?;
+    refuse_strangers(target, &observed, &owned)?;
+    Ok(diff(target, &observed, &owned))
+}
+
+/// A network of the name we need that somebody else made is a conflict, never something to delete.
+/// `External` is Calico's when it has Calico's bootstrap prefix.
+fn refuse_strangers(target: &Target, observed: &World, owned: &Owned) -> Result<()> {
+    for (id, wanted) in &target.world {
+        if let (Id::Network(name), Some(State::Network(have)), State::Network(want)) = (id, observed.get(id), wanted)
+            && !owned.contains_key(id)
+            && !calicos(have, want)
+        {
+            let subnet = have.subnet.map_or_else(|| "no subnet".into(), |subnet| subnet.to_string());
+            return Err(Fault::new(
+                Exit::Conflict,
+                "ForeignNetwork",
+                format!(
+                    "the HNS network {name} ({:?}, {subnet}) is not Calico's, and Calico needs that name",
+                    have.kind
+                ),
+            )
+            .hint("find out which product made it and remove or rename it there; nothing was changed")
+            .into());
+        }
+    }
+    Ok(())
+}
+
+fn calicos(have: &Network, want: &Network) -> bool {
+    want.subnet.is_none() || have.subnet == want.subnet
+}
+
+/// Brings the node to a target and writes the receipt. Does nothing, not even a receipt, when the
+/// node and the standing generation are so already.
+///
+/// # Errors
+/// When a step fails. The node is then half-way and the journal says how to go on or back: call
+/// [`undo`] or, later, [`resume`].
+pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    let steps = plan(node, &standing, change.target)?;
+    let unchanged = match standing.receipt() {
+        Some(receipt) => receipt.target == *change.target,
+        None => change.target.world.is_empty(),
+    };
+    if steps.is_empty() && unchanged && standing.journal.is_none() {
+        let generation = standing.receipt().map(|receipt| receipt.generation);
+        return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
+    }
+    let from = standing.base().map(|receipt| receipt.generation);
+    let header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
+    let originals = standing.journal.as_ref().map(|journal| journal.originals.clone()).unwrap_or_default();
+    let mut journal = Journal::begin(node, header, originals)?;
+    let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    commit(node, &standing, journal, changed, downtime)
+}
+
+/// Finishes an interrupted run.
+///
+/// # Errors
+/// As [`apply`]; and when there is no interrupted run.
+pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    let mut journal = taken_up(node, &standing)?;
+    let target = journal.header.target.clone();
+    let steps = plan(node, &standing, &target)?;
+    let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    commit(node, &standing, journal, changed, downtime)
+}
+
+/// Takes an interrupted run back: the former generation stands again, or nothing does.
+///
+/// # Errors
+/// As [`apply`]; and when there is no interrupted run.
+pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    let standing = Standing::load(node)?;
+    let mut journal = taken_up(node, &standing)?;
+    let former = standing.base().cloned();
+    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let steps = plan(node, &standing, &target)?;
+    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
+    let from = journal.header.from;
+    let written = |receipt: &&Receipt| Some(receipt.generation) > from;
+    if let Some(receipt) = standing.receipts.last().filter(written) {
+        receipt.remove(node)?;
+    }
+    journal.end(node)?;
+    let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
+    collect(node, &kept)?;
+    let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
+    Ok(Applied { changed, generation, downtime })
+}
+
+/// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
+fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
+    let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    Journal::begin(node, journal.header, journal.originals)
+}
+
+fn nothing_interrupted() -> Fault {
+    Fault::new(Exit::NotInstalled, "NothingInterrupted", "no interrupted run to resume")
+        .hint("see where the node stands: calicoctl-win status")
+}
+
+/// Journals every original that is not yet known, then takes the steps.
+fn forward(
+    node: &mut dyn Node,
+    standing: &Standing,
+    journal: &mut Journal,
+    steps: Vec<Step>,
+    events: Sink,
+) -> Result<(usize, Duration)> {
+    let owned = standing.owned();
+    let target = journal.header.target.clone();
+    // What the services themselves change is not in the steps, and is ours to give back all the same.
+    let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
+    let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
+    for id in touched {
+        if !owned.contains_key(&id) && !journal.originals.contains_key(&id) {
+            let original = original(node, &id, &steps)?;
+            journal.original(node, &id, original.as_ref())?;
+        }
+    }
+    let mut owned = owned;
+    owned.extend(journal.originals.clone());
+    take(node, journal, &target, &owned, steps, events)
+}
+
+/// What an item is before we touch it, its bytes safe in the store.
+fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State>> {
+    let covered = id.path().is_some_and(|path| {
+        steps.iter().any(|step| {
+            matches!(step, Step::Put { id: tree @ Id::Tree(root), after: Some(State::Tree(Tree::Release(_))), .. }
+                if tree != id && path.is_below(root))
+        })
+    });
+    if covered {
+        return Ok(None);
+    }
+    let state = node.get(id).with_context(|| format!("look at {id}"))?;
+    if let (Some(State::File { sha256, .. }), Some(path)) = (&state, id.path()) {
+        store::keep_original(node, path, sha256)?;
+    }
+    Ok(state)
+}
+
+fn take(
+    node: &mut dyn Node,
+    journal: &mut Journal,
+    target: &Target,
+    owned: &Owned,
+    steps: Vec<Step>,
+    events: Sink,
+) -> Result<(usize, Duration)> {
+    let phases = phases(&steps);
+    let (mut changed, mut clock) = (0, Downtime::default());
+    let mut noticed = false;
+    let mut done = 0;
+    for (index, (name, length)) in phases.iter().enumerate() {
+        let (name, begun) = (*name, node.now());
+        events(Event::PhaseStarted { phase: name, index: index + 1, total: phases.len() });
+        let part = &steps[done..done + length];
+        for (offset, step) in part.iter().enumerate() {
+            if !noticed && touches_host_network(step, &steps) {
+                noticed = true;
+                events(Event::ConnectivityNotice {
+                    message: "Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them".into(),
+                    resume_with: "calicoctl-win status --wait".into(),
+                });
+            }
+            journal.step(node, done + offset + 1, steps.len(), step.id())?;
+            clock.before(step, node.now());
+            let result = match step {
+                Step::Put { id, before, after } => {
+                    put(node, id, before.as_ref(), after.as_ref()).map(|did| changed += usize::from(did))
+                }
+                Step::Await { id, state, within } => await_item(node, id, state, *within, events),
+            };
+            if let Err(error) = result {
+                events(Event::PhaseFailed { phase: name, message: format!("{error:#}") });
+                return Err(error);
+            }
+            clock.after(step, node.now());
+        }
+        let message = summary(part);
+        events(Event::PhaseCompleted { phase: name, message, changed: true, took: since(begun, node.now()) });
+        done += length;
+    }
+    let mut left = diff(target, &observe(node, target, owned)?, owned);
+    // Folders of ours stay while others have something in them.
+    left.retain(|step| !matches!(step, Step::Put { id: Id::Dir(_), after: None, .. }));
+    if let Some(step) = left.first() {
+        let what: Vec<String> = left.iter().map(|step| step.id().to_string()).collect();
+        return Err(Fault::new(
+            Exit::VerifyFailed,
+            "NotConverged",
+            format!("after the last step these are still not as wanted: {}", what.join(", ")),
+        )
+        .hint(format!(
+            "something on this machine changes {} at the same time; find it, then run: calicoctl-win resume",
+            step.id()
+        ))
+        .into());
+    }
+    Ok((changed, clock.total()))
+}
+
+/// Compare and set. Says whether anything was done.
+fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>) -> Result<bool> {
+    let now = node.get(id).with_context(|| format!("look at {id}"))?;
+    if now.as_ref() == after {
+        return Ok(false);
+    }
+    if now.as_ref() != before && !id.is_derived() {
+        return Err(Fault::new(
+            Exit::Conflict,
+            "ChangedSincePlan",
+            format!("{id} was changed by someone else since the plan was made"),
+        )
+        .hint("look at what it is now, then plan again: calicoctl-win plan")
+        .into());
+    }
+    let verb = match (before, after) {
+        (_, None) => "remove",
+        (None, _) => "make",
+        _ => "change",
+    };
+    let what = match (id, after) {
+        (Id::Running(service), Some(_)) => format!("start service {service}"),
+        (Id::Running(service), None) => format!("stop service {service}"),
+        _ => format!("{verb} {id}"),
+    };
+    node.put(id, after).context(what)?;
+    Ok(true)
+}
+
+/// Waits until the services have made an item.
+fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
+    let begun = node.now();
+    loop {
+        let have = node.get(id).with_context(|| format!("look at {id}"))?;
+        if have.as_ref().is_some_and(|have| have.satisfies(wanted)) {
+            return Ok(());
+        }
+        if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
+            return Err(Fault::new(
+                Exit::VerifyFailed,
+                "NodeServiceStopped",
+                format!("{NODE_SERVICE} stopped before it made {id}"),
+            )
+            .hint("see why: calicoctl-win logs --component node")
+            .into());
+        }
+        let elapsed = since(begun, node.now());
+        if elapsed >= within {
+            let found = have
+                .map_or_else(|| "it is not there".into(), |have| format!("it is {}", crate::plan::show::state(&have)));
+            return Err(Fault::new(
+                Exit::VerifyFailed,
+                "NetworkNotMade",
+                format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
+            )
+            .hint("see what it waits for: calicoctl-win logs --component node")
+            .into());
+        }
+        events(Event::Waiting { what: format!("{id} made by {NODE_SERVICE}"), elapsed, limit: within });
+        node.pause(LOOK);
+    }
+}
+
+/// Writes the receipt, ends the journal, and drops what no generation needs.
+fn commit(
+    node: &mut dyn Node,
+    standing: &Standing,
+    journal: Journal,
+    changed: usize,
+    downtime: Duration,
+) -> Result<Applied> {
+    let target = journal.header.target.clone();
+    let mut owned = standing.owned();
+    owned.extend(journal.originals.clone());
+    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id));
+    let generation = standing.next_generation();
+    let header = &journal.header;
+    let receipt =
+        Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
+    receipt.save(node)?;
+    journal.end(node)?;
+    match (receipt.about.is_some(), standing.base()) {
+        (true, Some(former)) => collect(node, &[former, &receipt])?,
+        _ => collect(node, &[&receipt])?,
+    }
+    Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
+}
+
+fn collect(node: &dyn Node, receipts: &[&Receipt]) -> Result<()> {
+    store::collect(node, &receipts.iter().flat_map(|receipt| receipt.needs()).collect())
+}
+
+/// Consecutive steps of the same kind are one phase.
+fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
+    let mut phases: Vec<(&'static str, usize)> = Vec::new();
+    for step in steps {
+        let name = match step {
+            Step::Put { id: Id::Running(_), after, .. } => {
+                if after.is_some() {
+                    "services-start"
+                } else {
+                    "services-stop"
+                }
+            }
+            Step::Put { id, .. } => phase(id, true),
+            Step::Await { id, .. } => phase(id, false),
+        };
+        match phases.last_mut() {
+            Some((last, count)) if *last == name => *count += 1,
+            _ => phases.push((name, 1)),
+        }
+    }
+    phases
+}
+
+/// What a phase did, in one line.
+fn summary(part: &[Step]) -> String {
+    let name = |step: &Step| match step.id() {
+        id @ (Id::Service(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
+        id => id
+            .path()
+            .map_or_else(|| id.target(), |path| if part.len() > 2 { path.name().to_owned() } else { path.to_string() }),
+    };
+    let names: Vec<String> = part.iter().map(name).collect();
+    if names.len() > 4 { format!("{} and {} more", names[..3].join(", "), names.len() - 3) } else { names.join(", ") }
+}
+
+/// Whether Windows rebuilds the virtual switch on this step: a network goes, or the node service
+/// starts and makes one.
+fn touches_host_network(step: &Step, steps: &[Step]) -> bool {
+    match step {
+        Step::Put { id: Id::Network(_), .. } => true,
+        Step::Put { id: Id::Running(service), after: Some(_), .. } if service == NODE_SERVICE => {
+            steps.iter().any(|step| matches!(step, Step::Await { id: Id::Network(_), .. }))
+        }
+        _ => false,
+    }
+}
+
+/// Non-negative time between two readings of the wall clock, which may be set back.
+fn since(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// From the first service stopped to the last one started.
+#[derive(Debug, Default)]
+struct Downtime {
+    stopped: Option<Timestamp>,
+    total: Duration,
+}
+
+impl Downtime {
+    fn before(&mut self, step: &Step, now: Timestamp) {
+        if matches!(step, Step::Put { id: Id::Running(_), after: None, .. }) {
+            self.stopped.get_or_insert(now);
+        }
+    }
+
+    fn after(&mut self, step: &Step, now: Timestamp) {
+        if let (Some(stopped), Step::Put { id: Id::Running(_), after: Some(_), .. }) = (self.stopped, step) {
+            self.total = since(stopped, now);
+        }
+    }
+
+    const fn total(&self) -> Duration {
+        self.total
+    }
+}

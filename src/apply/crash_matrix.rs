@@ -1,0 +1,375 @@
+//! Stops at every journal write, receipt and put, before and after it takes effect and in the
+//! middle of a line, then goes forward or back, also when it stops again on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use super::converge::{Applied, Change, Standing, apply, plan, resume, undo};
+use super::receipt::About;
+use super::store;
+use crate::calico::agent_config::AgentConfig;
+use crate::calico::layout::Layout;
+use crate::calico::samples;
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::{Crash, Fault};
+use crate::node::{Node, STATE_DIR};
+use crate::plan::Target;
+use crate::plan::desired::{Inputs, KubeconfigFile, desired};
+use crate::plan::item::{Id, Manifest, ManifestFile, Network, NetworkKind, RegValue, State};
+use crate::values::{Sha256, WinPath};
+
+/// A sandbox node on which another product and an earlier hand-made Calico have left their things.
+struct Lab {
+    dir: TempDir,
+    before: Picture,
+}
+
+/// Everything on a node but our own state folder, whose journal and receipts differ by design.
+#[derive(Debug, PartialEq, Eq)]
+struct Picture(BTreeMap<String, String>);
+
+impl Lab {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        for (path, text) in [
+            (r"C:\CalicoWindows\config.ps1", "somebody's own"),
+            (r"C:\CalicoWindows\logs\old.log", "an old line"),
+            (r"C:\Program Files\containerd\cni\conf\10-calico.conf", "{\"name\": \"was here before\"}"),
+            (r"C:\Program Files\containerd\cni\bin\calico.exe", "an older plugin"),
+        ] {
+            let path = node.disk(&WinPath::known(path));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let flannel = Network {
+            kind: NetworkKind::L2Bridge,
+            subnet: Some("10.244.1.0/24".parse().unwrap()),
+            gateway: None,
+            vsid: None,
+            adapter: None,
+            management_ip: None,
+        };
+        node.put(&Id::Network("cbr0".into()), Some(&State::Network(flannel))).unwrap();
+        let key = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "LastBootTime".into() };
+        node.put(&key, Some(&State::RegValue(RegValue::String("1/1/2026 8:00 AM".into())))).unwrap();
+        node.pause(Duration::from_secs(60));
+        drop(node);
+        let before = Picture::of(dir.path());
+        Self { dir, before }
+    }
+
+    /// A process that works on the node; with a fault, one that ends where the fault says.
+    fn node(&self, fault: Option<&str>) -> SandboxNode {
+        let faults = fault.map(|fault| Fault::parse(fault).unwrap()).into_iter().collect();
+        SandboxNode::open(self.dir.path())
+            .unwrap()
+            .with_faults(faults)
+            .crashes_as_errors()
+            .with_start_hook(Box::new(|node, name, _| bring_up(node, name)))
+    }
+}
+
+/// What CalicoNode does to the machine: networks, and the registry's record of the boot.
+fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
+    if name != "CalicoNode" {
+        return Ok(());
+    }
+    let text = fs::read(node.disk(&WinPath::known(AgentConfig::PATH)))?;
+    let config: AgentConfig = serde_json::from_slice(&text)?;
+    let overlay = |subnet: &str, gateway: &str, vsid| {
+        State::Network(Network {
+            kind: NetworkKind::Overlay,
+            subnet: subnet.parse().ok(),
+            gateway: gateway.parse().ok(),
+            vsid: Some(vsid),
+            adapter: None,
+            management_ip: None,
+        })
+    };
+    for (name, wanted) in [
+        ("External", overlay("192.168.255.0/30", "192.168.255.1", 9999)),
+        ("Calico", overlay("192.168.7.0/26", "192.168.7.1", config.vni.get())),
+    ] {
+        let id = Id::Network(name.into());
+        if node.get(&id)?.is_none() {
+            node.put(&id, Some(&wanted))?;
+        }
+    }
+    let key = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "LastBootTime".into() };
+    node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))
+}
+
+impl Picture {
+    /// What differs, a line each; empty when nothing does.
+    fn against(&self, other: &Self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
+        let differ = names.into_iter().filter(|name| self.0.get(*name) != other.0.get(*name));
+        differ.map(|name| format!("{name}:\n{:?}\nand not\n{:?}\n", self.0.get(name), other.0.get(name))).collect()
+    }
+
+    fn of(dir: &Path) -> Self {
+        let mut files = BTreeMap::new();
+        let own = SandboxNode::open(dir).unwrap().disk(&WinPath::known(STATE_DIR));
+        let mut folders = vec![dir.join("C")];
+        while let Some(folder) = folders.pop() {
+            files.insert(folder.display().to_string(), "folder".into());
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path == own {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.insert(path.display().to_string(), fs::read_to_string(&path).unwrap());
+                }
+            }
+        }
+        files.insert("node.yaml".into(), fs::read_to_string(dir.join("node.yaml")).unwrap());
+        Self(files)
+    }
+}
+
+/// A wanted node with this VNI, its release, files and executable in the store.
+fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
+    let mut settings = samples::settings("v3.32.1");
+    settings.network.vni = vni.try_into().unwrap();
+    let staging = tempfile::tempdir_in(node.disk(&WinPath::known(r"C:\"))).unwrap();
+    let mut files = BTreeMap::new();
+    let layout = Layout::of(&settings.calico.version).unwrap();
+    for path in layout.required() {
+        let file = staging.path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, path).unwrap();
+        files.insert(path.to_owned(), ManifestFile { size: path.len() as u64, sha256: Sha256::of(path.as_bytes()) });
+        store::add_file(node, &file, &Sha256::of(path.as_bytes())).unwrap();
+    }
+    let manifest = Manifest { version: "v3.32.1".into(), archive: None, files };
+    fs::write(staging.path().join(Manifest::FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
+    let tree = node.disk(&store::tree(manifest.digest().as_str()));
+    let in_place = node.disk(&settings.calico.root).join(Manifest::FILE).exists();
+    if !tree.exists() && !in_place {
+        fs::create_dir_all(tree.parent().unwrap()).unwrap();
+        fs::rename(staging.keep(), &tree).unwrap();
+    }
+    let executable = node.executable().unwrap();
+    let digest = store::digest(&executable).unwrap();
+    store::add_file(node, &executable, &digest).unwrap();
+    let inputs = Inputs {
+        settings: &settings,
+        release: &manifest,
+        executable: &digest,
+        kubeconfig: KubeconfigFile::Rendered(b"kubeconfig".to_vec()),
+        etcd_files: None,
+    };
+    let desired = desired(&inputs).unwrap();
+    for blob in &desired.blobs {
+        store::add(node, blob.bytes()).unwrap();
+    }
+    let about = About {
+        calico_version: settings.calico.version.clone(),
+        backend: settings.network.backend,
+        vni: settings.network.vni,
+        node_name: settings.node_name,
+        calico_namespace: "calico-system".into(),
+        settings: Sha256::of(&vni.to_be_bytes()),
+        archive: None,
+        source: "a test".into(),
+        token_secret: None,
+    };
+    (desired.target, about)
+}
+
+fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result<Applied> {
+    let command = if about.is_some() { "install" } else { "uninstall" };
+    apply(node, &Change { run: "r", command, target, about }, &mut |_| ())
+}
+
+/// From one standing to another. `None` is the bare node.
+struct Transition {
+    from: Option<u32>,
+    to: Option<u32>,
+}
+
+impl Transition {
+    /// A node that stands at `from`, and how it looks there.
+    fn start(&self) -> (Lab, Picture) {
+        let lab = Lab::new();
+        if let Some(vni) = self.from {
+            let mut node = lab.node(None);
+            let (target, about) = target(&mut node, vni);
+            run(&mut node, &target, Some(&about)).unwrap();
+        }
+        let picture = Picture::of(lab.dir.path());
+        (lab, picture)
+    }
+
+    fn goal(&self, node: &mut SandboxNode) -> (Target, Option<About>) {
+        match self.to {
+            Some(vni) => {
+                let (target, about) = target(node, vni);
+                (target, Some(about))
+            }
+            None => (Target::default(), None),
+        }
+    }
+
+    /// Runs until a fault. Says whether there was one.
+    fn interrupted(&self, lab: &Lab, fault: &str) -> bool {
+        let (goal, about) = self.goal(&mut lab.node(None));
+        let mut node = lab.node(Some(fault));
+        match run(&mut node, &goal, about.as_ref()) {
+            Ok(_) => false,
+            Err(error) => {
+                assert!(error.is::<Crash>() || error.chain().any(|cause| cause.is::<Crash>()), "{fault}: {error:#}");
+                true
+            }
+        }
+    }
+
+    /// The node stands at the goal, a second run plans nothing, and an uninstall gives everything back.
+    fn check_forward(&self, lab: &Lab, fault: &str) {
+        let mut node = lab.node(None);
+        let (goal, about) = self.goal(&mut node);
+        let standing = Standing::load(&node).unwrap();
+        assert_eq!(standing.journal, None, "{fault}");
+        assert_eq!(plan(&node, &standing, &goal).unwrap(), [], "{fault}: the second run plans nothing");
+        assert_eq!(standing.receipt().is_some(), about.is_some(), "{fault}");
+        run(&mut node, &Target::default(), None).unwrap_or_else(|error| panic!("{fault}: uninstall: {error:#}"));
+        drop(node);
+        let left = Picture::of(lab.dir.path()).against(&lab.before);
+        assert!(left.is_empty(), "{fault}: uninstall gives back what was there before, but {}", left.concat());
+    }
+
+    fn check_back(&self, lab: &Lab, start: &Picture, fault: &str) {
+        let left = Picture::of(lab.dir.path()).against(start);
+        assert!(left.is_empty(), "{fault}: undone byte for byte, but {}", left.concat());
+        assert_eq!(Standing::load(&lab.node(None)).unwrap().journal, None, "{fault}");
+    }
+
+    /// Every point of the way, in each of the ways it can end there.
+    fn every_fault(&self) -> Vec<String> {
+        let (lab, _) = self.start();
+        let (goal, about) = self.goal(&mut lab.node(None));
+        let mut node = lab.node(None);
+        run(&mut node, &goal, about.as_ref()).unwrap();
+        let touches = node.touches();
+        assert!(touches > 20, "a transition of {touches} touches is no matrix");
+        let end = (1..=touches).flat_map(|n| [format!("*#{n}=exit-before"), format!("*#{n}=exit-after")]);
+        end.chain((1..=touches).map(|n| format!("append *#{n}=torn"))).collect()
+    }
+}
+
+const INSTALL: Transition = Transition { from: None, to: Some(4096) };
+const UNINSTALL: Transition = Transition { from: Some(4096), to: None };
+const NEW_VNI: Transition = Transition { from: Some(4096), to: Some(5000) };
+
+/// Where a run ends before its journal begins nothing is half-way, and resume says so.
+fn pending(lab: &Lab) -> bool {
+    Standing::load(&lab.node(None)).unwrap().journal.is_some()
+}
+
+fn every_point_goes_forward(transition: &Transition) {
+    let mut crashes = 0;
+    for fault in transition.every_fault() {
+        let (lab, start) = transition.start();
+        if !transition.interrupted(&lab, &fault) {
+            continue;
+        }
+        crashes += 1;
+        if pending(&lab) {
+            resume(&mut lab.node(None), &mut |_| ()).unwrap_or_else(|error| panic!("{fault}: resume: {error:#}"));
+            transition.check_forward(&lab, &fault);
+        } else {
+            // Before the journal's first line, or after its last.
+            let untouched = Picture::of(lab.dir.path()) == start;
+            assert!(
+                untouched || Standing::load(&lab.node(None)).unwrap().receipt().is_some() == transition.to.is_some(),
+                "{fault}"
+            );
+        }
+    }
+    assert!(crashes > 20, "only {crashes} crash points");
+}
+
+fn every_point_goes_back(transition: &Transition) {
+    for fault in transition.every_fault() {
+        let (lab, start) = transition.start();
+        if transition.interrupted(&lab, &fault) && pending(&lab) {
+            undo(&mut lab.node(None), &mut |_| ()).unwrap_or_else(|error| panic!("{fault}: undo: {error:#}"));
+            transition.check_back(&lab, &start, &fault);
+        }
+    }
+}
+
+/// Crashes again during recovery: a spread of first crashes, each with every second one.
+fn crashes_during_recovery(transition: &Transition) {
+    let faults = transition.every_fault();
+    let spread: Vec<&String> = faults.iter().step_by(faults.len() / 7).collect();
+    for (index, first) in spread.into_iter().enumerate() {
+        for n in (1..).step_by(3) {
+            let second = format!("*#{n}=exit-{}", if (n + index) % 2 == 0 { "before" } else { "after" });
+            let (lab, start) = transition.start();
+            if !transition.interrupted(&lab, first) || !pending(&lab) {
+                break;
+            }
+            let back = index % 2 == 0;
+            let mut node = lab.node(Some(&second));
+            let died = if back { undo(&mut node, &mut |_| ()) } else { resume(&mut node, &mut |_| ()) }.is_err();
+            drop(node);
+            let both = format!("{first} then {second}");
+            if !died {
+                break;
+            }
+            if pending(&lab) {
+                let mut node = lab.node(None);
+                if back {
+                    undo(&mut node, &mut |_| ()).unwrap_or_else(|error| panic!("{both}: {error:#}"));
+                    transition.check_back(&lab, &start, &both);
+                } else {
+                    resume(&mut node, &mut |_| ()).unwrap_or_else(|error| panic!("{both}: {error:#}"));
+                    transition.check_forward(&lab, &both);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_install_that_stops_anywhere_goes_forward() {
+    every_point_goes_forward(&INSTALL);
+}
+
+#[test]
+fn an_install_that_stops_anywhere_goes_back() {
+    every_point_goes_back(&INSTALL);
+}
+
+#[test]
+fn an_uninstall_that_stops_anywhere_goes_forward() {
+    every_point_goes_forward(&UNINSTALL);
+}
+
+#[test]
+fn an_uninstall_that_stops_anywhere_goes_back() {
+    every_point_goes_back(&UNINSTALL);
+}
+
+#[test]
+fn a_vni_change_that_stops_anywhere_goes_forward_or_back() {
+    every_point_goes_forward(&NEW_VNI);
+    every_point_goes_back(&NEW_VNI);
+}
+
+#[test]
+fn a_crash_during_recovery_is_one_more_crash() {
+    for transition in [INSTALL, UNINSTALL, NEW_VNI] {
+        crashes_during_recovery(&transition);
+    }
+}

@@ -1,0 +1,193 @@
+//! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::receipt::About;
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Access, Id, State};
+use crate::plan::{Owned, Target};
+use crate::values::WinPath;
+
+/// The number in every journal's header; a later format gets the next one.
+const SCHEMA: u32 = 1;
+
+/// What a run set out to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    schema: u32,
+    pub run: String,
+    /// The verb: `install`, `uninstall`, …
+    pub command: String,
+    /// The generation that stood before; none on a bare node. Where `--undo` goes back to.
+    pub from: Option<u32>,
+    pub target: Target,
+    pub about: Option<About>,
+    pub started: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Line {
+    Run(Box<Header>),
+    Original { id: Id, state: Option<State> },
+    Step { n: usize, of: usize, id: Id },
+}
+
+/// An interrupted or running run, as the disk has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    pub header: Header,
+    pub originals: Owned,
+    /// The last step that was begun: number, of how many, on what.
+    pub last_step: Option<(usize, usize, Id)>,
+}
+
+fn path() -> WinPath {
+    WinPath::known(STATE_DIR).join("journal.jsonl")
+}
+
+impl Header {
+    pub fn new(
+        run: &str,
+        command: &str,
+        from: Option<u32>,
+        target: &Target,
+        about: Option<&About>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            schema: SCHEMA,
+            run: run.into(),
+            command: command.into(),
+            from,
+            target: target.clone(),
+            about: about.cloned(),
+            started: now,
+        }
+    }
+}
+
+impl Journal {
+    /// The journal on the node's disk, if a run is under way or was interrupted.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line other than a torn last one is not ours.
+    pub fn load(node: &dyn Node) -> Result<Option<Self>> {
+        let text = match fs::read_to_string(node.disk(&path())) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("read the journal {}", path())),
+        };
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Option<Self>> {
+        let mut journal: Option<Self> = None;
+        for (number, line) in text.split_inclusive('\n').enumerate() {
+            // A line without its end was being written when the power went: it never counted.
+            let Some(line) = line.strip_suffix('\n') else { break };
+            let line: Line = serde_json::from_str(line).map_err(|error| {
+                Fault::new(
+                    Exit::FailedIncomplete,
+                    "JournalUnreadable",
+                    format!("line {} of the journal {} is not readable: {error}", number + 1, path()),
+                )
+                .hint("use the calicoctl-win version that wrote it, or send it with a bug report; nothing was changed")
+            })?;
+            match (line, &mut journal) {
+                (Line::Run(header), slot) => {
+                    *slot = Some(Self { header: *header, originals: Owned::new(), last_step: None });
+                }
+                (Line::Original { id, state }, Some(journal)) => {
+                    journal.originals.entry(id).or_insert(state);
+                }
+                (Line::Step { n, of, id }, Some(journal)) => journal.last_step = Some((n, of, id)),
+                (_, None) => {}
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Begins a journal in one step, with the originals that an interrupted run left.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn begin(node: &mut dyn Node, header: Header, originals: Owned) -> Result<Self> {
+        let mut text = line(&Line::Run(Box::new(header.clone())))? + "\n";
+        for (id, state) in &originals {
+            text += &line(&Line::Original { id: id.clone(), state: state.clone() })?;
+            text.push('\n');
+        }
+        node.save(&path(), text.as_bytes(), Access::Administrators).context("begin the journal")?;
+        Ok(Self { header, originals, last_step: None })
+    }
+
+    /// Writes down what an item was before our first touch.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn original(&mut self, node: &mut dyn Node, id: &Id, state: Option<&State>) -> Result<()> {
+        if self.originals.contains_key(id) {
+            return Ok(());
+        }
+        node.append(&path(), &line(&Line::Original { id: id.clone(), state: state.cloned() })?)
+            .with_context(|| format!("journal the original of {id}"))?;
+        self.originals.insert(id.clone(), state.cloned());
+        Ok(())
+    }
+
+    /// Writes down that a step is about to be taken.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn step(&mut self, node: &mut dyn Node, n: usize, of: usize, id: &Id) -> Result<()> {
+        self.last_step = Some((n, of, id.clone()));
+        node.append(&path(), &line(&Line::Step { n, of, id: id.clone() })?)
+            .with_context(|| format!("journal the step on {id}"))
+    }
+
+    /// The run is over, one way or the other.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn end(self, node: &dyn Node) -> Result<()> {
+        fs::remove_file(node.disk(&path())).context("remove the finished journal")
+    }
+}
+
+fn line(line: &Line) -> Result<String> {
+    serde_json::to_string(line).context("write a journal line")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_last_line_is_tolerated_and_a_torn_middle_one_is_not() {
+        let header = Header::new("r1", "install", None, &Target::default(), None, Timestamp::UNIX_EPOCH);
+        let id = Id::Service("CalicoNode".into());
+        let lines = [
+            Line::Run(Box::new(header.clone())),
+            Line::Original { id: id.clone(), state: None },
+            Line::Step { n: 1, of: 2, id: id.clone() },
+        ];
+        let whole: String = lines.iter().map(|each| line(each).unwrap() + "\n").collect();
+        let journal = Journal::parse(&whole).unwrap().unwrap();
+        assert_eq!(
+            journal,
+            Journal { header, originals: Owned::from([(id.clone(), None)]), last_step: Some((1, 2, id)) }
+        );
+        for cut in 0..whole.len() {
+            Journal::parse(&whole[..cut]).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        }
+        let error = Journal::parse(&whole.replace("original", "oRIGINAL")).unwrap_err();
+        assert!(error.to_string().starts_with("line 2 of the journal"), "{error}");
+    }
+}

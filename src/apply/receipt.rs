@@ -1,0 +1,176 @@
+//! Receipts: what is ours, what generation stands, and what it was made from. One file for each
+//! generation; the highest counts. The format is frozen: see `tests/fixtures/receipts`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::calico::version::CalicoVersion;
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Access, State};
+use crate::plan::{Owned, Target, pairs};
+use crate::settings::Backend;
+use crate::values::{NodeName, Sha256, Vni, WinPath};
+
+/// The number in every receipt; a reader of a later one must still read this.
+const SCHEMA: u32 = 1;
+
+/// One generation of this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    schema: u32,
+    pub generation: u32,
+    pub run: String,
+    pub command: String,
+    pub finished: Timestamp,
+    /// What stands; none after an uninstall.
+    pub about: Option<About>,
+    pub target: Target,
+    #[serde(with = "pairs")]
+    pub owned: Owned,
+}
+
+/// What a generation was made from, in the words of its config.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct About {
+    pub calico_version: CalicoVersion,
+    pub backend: Backend,
+    pub vni: Vni,
+    pub node_name: NodeName,
+    pub calico_namespace: String,
+    /// Digest of the settings, to tell whether a config changed.
+    pub settings: Sha256,
+    /// Digest of the archive, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Sha256>,
+    /// Where the release was fetched from.
+    pub source: String,
+    /// Name of the token secret that we made in the Calico namespace, if we did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_secret: Option<String>,
+}
+
+impl Receipt {
+    pub fn new(
+        generation: u32,
+        run: &str,
+        command: &str,
+        finished: Timestamp,
+        about: Option<About>,
+        target: Target,
+        owned: Owned,
+    ) -> Self {
+        Self { schema: SCHEMA, generation, run: run.into(), command: command.into(), finished, about, target, owned }
+    }
+
+    /// Writes it where [`all`] finds it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&self, node: &mut dyn Node) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(self).context("write a receipt")?;
+        text.push(b'\n');
+        node.save(&path(self.generation), &text, Access::Administrators).context("write the receipt")
+    }
+
+    /// Takes it back: the run that wrote it is undone.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn remove(&self, node: &dyn Node) -> Result<()> {
+        fs::remove_file(node.disk(&path(self.generation))).context("remove the receipt of the undone run")
+    }
+
+    /// Digests of the blobs and trees that this generation needs, originals included.
+    pub fn needs(&self) -> BTreeSet<String> {
+        let states = self.target.world.values().chain(self.owned.values().flatten());
+        states.filter_map(super::store::name_in_store).collect()
+    }
+
+    /// The state that it wants or gives back for digests in the store; used to show it.
+    pub fn states(&self) -> impl Iterator<Item = &State> {
+        self.target.world.values()
+    }
+}
+
+fn folder() -> WinPath {
+    WinPath::known(STATE_DIR).join("receipts")
+}
+
+fn path(generation: u32) -> WinPath {
+    folder().join(&format!("{generation:04}.json"))
+}
+
+/// All receipts, oldest first.
+///
+/// # Errors
+/// When one cannot be read: without it we would not know what is ours.
+pub fn all(node: &dyn Node) -> Result<Vec<Receipt>> {
+    let folder = node.disk(&folder());
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("read the receipts' folder"),
+    };
+    let mut receipts = Vec::new();
+    for entry in entries {
+        let file = entry.context("read the receipts' folder")?.path();
+        if file.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).with_context(|| format!("read the receipt {}", file.display()))?;
+        receipts.push(parse(&text, &file.display().to_string())?);
+    }
+    receipts.sort_by_key(|receipt| receipt.generation);
+    Ok(receipts)
+}
+
+fn parse(text: &str, name: &str) -> Result<Receipt> {
+    #[derive(Deserialize)]
+    struct Probe {
+        schema: u32,
+    }
+    let unreadable = |why: String| {
+        Fault::new(Exit::FailedIncomplete, "ReceiptUnreadable", format!("the receipt {name} is not readable: {why}"))
+            .hint("it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it")
+    };
+    let probe: Probe = serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
+    if probe.schema > SCHEMA {
+        return Err(unreadable(format!("it has schema {}, this version knows up to {SCHEMA}", probe.schema)).into());
+    }
+    Ok(serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?)
+}
+
+/// What stands now: the newest receipt of something that is installed.
+pub fn standing(receipts: &[Receipt]) -> Option<&Receipt> {
+    receipts.last().filter(|receipt| receipt.about.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receipt as version 0.1.0 wrote it. Never edit the file: receipts in the field do not change.
+    const FROZEN: &str = include_str!("../../tests/fixtures/receipts/v1.json");
+
+    #[test]
+    fn receipts_of_every_released_schema_can_be_read() {
+        let receipt = parse(FROZEN, "v1.json").unwrap();
+        assert_eq!((receipt.generation, receipt.owned.len()), (1, receipt.target.world.len()));
+        assert_eq!(serde_json::to_string_pretty(&receipt).unwrap() + "\n", FROZEN, "a field was lost or renamed");
+    }
+
+    #[test]
+    fn a_receipt_from_the_future_is_refused_and_named() {
+        let error = parse(r#"{"schema": 2}"#, "0001.json").unwrap_err();
+        assert!(error.to_string().contains("0001.json") && error.to_string().contains("schema 2"), "{error}");
+    }
+}

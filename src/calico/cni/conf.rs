@@ -1,0 +1,213 @@
+//! The document itself, as the CNI plugin reads it. The type that renders ours also reads the file
+//! that stands on a node.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A network configuration of Calico's CNI plugin. Keys are the plugin's own; those of a file on
+/// a node that we do not know are kept in `rest`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CniConf {
+    /// Also the HNS network's name when there is a single one.
+    pub name: String,
+    pub windows_use_single_network: bool,
+    #[serde(rename = "cniVersion")]
+    pub cni_version: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `vxlan`, or empty for windows-bgp.
+    pub mode: String,
+    pub vxlan_mac_prefix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vxlan_vni: Option<u32>,
+    pub policy: Policy,
+    pub log_level: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_file_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_file_max_size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_file_max_age: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_file_max_count: Option<u64>,
+    #[serde(rename = "windows_loopback_DSR", skip_serializing_if = "Option::is_none")]
+    pub windows_loopback_dsr: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows_pod_deletion_timestamp_timeout: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows_disable_default_deny_all_policy: Option<bool>,
+    /// With `dns`, what kubelet says of a pod's DNS wins over `DNS` below.
+    pub capabilities: BTreeMap<String, bool>,
+    #[serde(rename = "DNS")]
+    pub dns: Dns,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodename: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodename_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodename_file_optional: Option<bool>,
+    pub datastore_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_endpoints: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_key_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_cert_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_ca_cert_file: Option<String>,
+    /// As `crd.projectcalico.org/v1`; from v3.32 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calico_api_group: Option<String>,
+    pub kubernetes: Kubernetes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipam_lock_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feature_control: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<String>>,
+    pub ipam: IpamConf,
+    /// HNS endpoint policies, in HNS's own words.
+    pub policies: Vec<EndpointPolicy>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dns {
+    #[serde(rename = "Nameservers")]
+    pub nameservers: Vec<String>,
+    #[serde(rename = "Search")]
+    pub search: Vec<String>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kubernetes {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IpamConf {
+    /// `calico-ipam` or `host-local`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `usePodCidr`; only host-local reads it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assign_ipv4: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assign_ipv6: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4_pools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_pools: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EndpointPolicy {
+    #[serde(rename = "Name")]
+    pub name: String,
+    #[serde(rename = "Value")]
+    pub value: Map<String, Value>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+impl CniConf {
+    /// Reads a CNI configuration of Calico's, ours or another's. Keys we do not know are kept.
+    ///
+    /// # Errors
+    /// When it is no JSON object, or a key has a value of the wrong type.
+    pub fn parse(text: &str) -> Result<Self> {
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).context("parse the CNI configuration")
+    }
+
+    /// The keys that the plugin would not know, as `ipam.typ`.
+    pub fn unknown_keys(&self) -> Vec<String> {
+        let parts = [
+            ("", &self.rest),
+            ("policy.", &self.policy.rest),
+            ("DNS.", &self.dns.rest),
+            ("kubernetes.", &self.kubernetes.rest),
+            ("ipam.", &self.ipam.rest),
+        ];
+        let policies = self.policies.iter().map(|policy| ("policies[].", &policy.rest));
+        parts
+            .into_iter()
+            .chain(policies)
+            .flat_map(|(prefix, rest)| rest.keys().map(move |key| format!("{prefix}{key}")))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPTS: &str = include_str!("../../../tests/fixtures/cni/scripts-v3.30-containerd.conf");
+    const EVERY_KEY: &str = include_str!("../../../tests/fixtures/cni/every-key.conf");
+
+    #[test]
+    fn no_key_of_the_plugin_is_unknown_or_lost() {
+        for text in [SCRIPTS, EVERY_KEY] {
+            let conf = CniConf::parse(text).unwrap();
+            assert_eq!(conf.unknown_keys(), Vec::<String>::new());
+            let original: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_value(&conf).unwrap(), original);
+        }
+    }
+
+    #[test]
+    fn what_the_scripts_wrote_is_read_as_it_is() {
+        let conf = CniConf::parse(SCRIPTS).unwrap();
+        assert_eq!((conf.vxlan_vni, conf.mode.as_str()), (Some(4096), "vxlan"));
+        assert_eq!(conf.dns.nameservers, ["10.96.0.10", " 10.96.0.11"]);
+        assert_eq!(conf.policies[1].value["DestinationPrefix"], "10.96.0.0/12");
+    }
+
+    #[test]
+    fn keys_we_do_not_know_are_kept_and_named() {
+        let text = "\u{feff}{\"name\":\"Calico\",\"vendor\":{\"x\":1},\"ipam\":{\"typ\":\"host-local\"}}";
+        let conf = CniConf::parse(text).unwrap();
+        assert_eq!((conf.name.as_str(), conf.vxlan_vni), ("Calico", None));
+        assert_eq!(conf.unknown_keys(), ["vendor", "ipam.typ"]);
+        assert_eq!(conf.rest["vendor"]["x"], 1);
+    }
+
+    #[test]
+    fn what_is_no_cni_configuration_is_refused() {
+        for text in ["", "[1]", "{\"vxlan_vni\": \"4096\"}", "{\"policies\": {}}"] {
+            assert!(CniConf::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! How Calico's components are run: command line and environment of node startup, Felix and confd,
+//! by version.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::agent_config::{AgentConfig, Command};
+use super::layout::{Build, Layout};
+use super::paths;
+use crate::facts::ApiGroup;
+use crate::settings::{Backend, Datastore, Ipam, NodeAddress, Settings};
+use crate::values::WinPath;
+
+/// What the services are told. `kubeconfig` is where the node's own kubeconfig lies; none where
+/// there is none, which only an etcd datastore allows.
+///
+/// # Errors
+/// When the release's version is not supported.
+pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<AgentConfig> {
+    let layout = Layout::of(&settings.calico.version)?;
+    let root = &settings.calico.root;
+    let command = |args: Vec<String>, dir: WinPath, env: Env| Command {
+        program: root.join(layout.node_binary()),
+        args,
+        dir,
+        env: env.with_extra(&settings.services.extra_env),
+    };
+    let common = || Env::common(settings, &layout, kubeconfig);
+    let confd_dir = paths::confd(root);
+    Ok(AgentConfig {
+        node_name: settings.node_name.clone(),
+        backend: settings.network.backend,
+        vni: settings.network.vni,
+        adapter: adapter(settings),
+        log_dir: settings.services.log_dir.clone(),
+        valid_ip_timeout_s: settings.services.valid_ip_timeout.as_secs(),
+        metadata_route: settings.platform.metadata_route,
+        startup: command(startup_args(settings, &layout, kubeconfig), root.clone(), common().startup(settings)),
+        felix: command(felix_args(&layout), root.clone(), common().felix(settings)),
+        confd: (settings.network.backend == Backend::WindowsBgp)
+            .then(|| command(confd_args(&layout, &confd_dir), confd_dir.clone(), common())),
+    })
+}
+
+/// The adapter that `External` is to use. Only an overlay network takes one: for windows-bgp HNS
+/// chooses, as it does for the scripts.
+pub fn adapter(settings: &Settings) -> Option<String> {
+    settings.network.adapter.clone().filter(|_| settings.network.backend == Backend::Vxlan)
+}
+
+fn startup_args(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>) -> Vec<String> {
+    // Marking the node available needs the Kubernetes API. With etcd and no kubeconfig that step
+    // would fail for ever, except with the backend none, which skips it (defect B25 of upstream).
+    let can_complete = kubeconfig.is_some() || settings.network.backend == Backend::None;
+    let complete = layout.has_complete_startup() && can_complete;
+    match layout.build() {
+        Build::NodeBinary => words("-startup", complete.then_some("-complete-startup")),
+        Build::Monobinary => words("component node startup", complete.then_some("--complete-startup")),
+    }
+}
+
+fn felix_args(layout: &Layout) -> Vec<String> {
+    match layout.build() {
+        Build::NodeBinary => words("-felix", None),
+        Build::Monobinary => words("component felix", None),
+    }
+}
+
+fn confd_args(layout: &Layout, dir: &WinPath) -> Vec<String> {
+    match layout.build() {
+        Build::NodeBinary => words("-confd", Some(&format!("-confd-confdir={dir}"))),
+        Build::Monobinary => words("component confd", Some(&format!("--confdir={dir}"))),
+    }
+}
+
+/// Splits `line` at spaces; `last` stays whole, since a path may hold spaces.
+fn words(line: &str, last: Option<&str>) -> Vec<String> {
+    line.split(' ').chain(last).map(str::to_owned).collect()
+}
+
+/// A component's variables. Every one is set here, so that a machine-wide `IP`, `NODENAME` or
+/// `KUBECONFIG` never wins in silence (defect B4 of upstream).
+struct Env(BTreeMap<String, String>);
+
+impl Env {
+    /// What all components read: who the node is, and where the datastore is.
+    fn common(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>) -> Self {
+        let mut env = Self(BTreeMap::new());
+        env.set("CALICO_NETWORKING_BACKEND", settings.network.backend.name());
+        env.set("KUBE_NETWORK", &settings.network.kube_network);
+        env.set("NODENAME", settings.node_name.as_str());
+        env.set("CALICO_K8S_NODE_REF", settings.node_name.as_str());
+        // host-local hands out the node's podCIDR, so the client must map it to IPAM blocks.
+        env.set("USE_POD_CIDR", if settings.network.ipam == Ipam::HostLocal { "true" } else { "false" });
+        // Set to nothing where there is none, which reads as unset and hides the machine's own.
+        env.set("KUBECONFIG", kubeconfig.map_or("", WinPath::as_str));
+        // Calico's client reads the prefixed name; node startup's last step the plain one (v3.32).
+        for name in ["CALICO_DATASTORE_TYPE", "DATASTORE_TYPE"] {
+            env.set(name, datastore_type(&settings.datastore));
+        }
+        if let Datastore::Etcdv3 { endpoints, tls } = &settings.datastore {
+            env.set("ETCD_ENDPOINTS", &endpoints.join(","));
+            if let Some(tls) = tls {
+                env.set("ETCD_KEY_FILE", tls.key_file.as_str());
+                env.set("ETCD_CERT_FILE", tls.cert_file.as_str());
+                env.set("ETCD_CA_CERT_FILE", tls.ca_cert_file.as_str());
+            }
+        }
+        if let Some(group) = api_group(settings, layout) {
+            env.set("CALICO_API_GROUP", group);
+        }
+        env
+    }
+
+    /// Node startup makes the node's resources and the HNS network. NO_DEFAULT_POOLS is left
+    /// unset, as the scripts leave it.
+    fn startup(mut self, settings: &Settings) -> Self {
+        self.set("VXLAN_VNI", &settings.network.vni.to_string());
+        self.set("CALICO_NODENAME_FILE", paths::nodename(&settings.calico.root).as_str());
+        self.set("IP", node_address(&settings.network.node_address));
+        self
+    }
+
+    fn felix(mut self, settings: &Settings) -> Self {
+        self.set("FELIX_FELIXHOSTNAME", settings.node_name.as_str());
+        self.set("FELIX_METADATAADDR", "none");
+        // The environment wins over FelixConfiguration, so routes and network have one VNI.
+        self.set("FELIX_VXLANVNI", &settings.network.vni.to_string());
+        self.set("FELIX_LOGSEVERITYFILE", "none");
+        self.set("FELIX_LOGSEVERITYSYS", "none");
+        self.set("FELIX_LOGSEVERITYSCREEN", &settings.services.felix_log_severity);
+        self
+    }
+
+    /// The user's own variables win, whatever the case of their names.
+    fn with_extra(mut self, extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        for (name, value) in extra {
+            self.0.retain(|known, _| !known.eq_ignore_ascii_case(name));
+            self.set(name, value);
+        }
+        self.0
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+}
+
+/// The word Calico uses: `kubernetes` or `etcdv3`.
+pub const fn datastore_type(datastore: &Datastore) -> &'static str {
+    match datastore {
+        Datastore::Kubernetes => "kubernetes",
+        Datastore::Etcdv3 { .. } => "etcdv3",
+    }
+}
+
+/// The value of the variable `IP`.
+pub const fn node_address(address: &NodeAddress) -> &str {
+    match address {
+        NodeAddress::Autodetect => "autodetect",
+        NodeAddress::None => "none",
+        NodeAddress::Fixed(address) => address.as_str(),
+    }
+}
+
+/// The API group to write out, where the version knows the key and the datastore has API groups.
+/// Left to itself Calico discovers it at every call, and takes v1 when discovery fails.
+pub fn api_group(settings: &Settings, layout: &Layout) -> Option<&'static str> {
+    let known = layout.knows_api_group() && settings.datastore == Datastore::Kubernetes;
+    settings.api_group.filter(|_| known).map(|group| match group {
+        ApiGroup::V1 => "crd.projectcalico.org/v1",
+        ApiGroup::V3 => "projectcalico.org/v3",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{etcd, settings};
+    use super::*;
+
+    fn agent(settings: &Settings) -> AgentConfig {
+        agent_config(settings, Some(&paths::kubeconfig(&settings.calico.root))).unwrap()
+    }
+
+    #[test]
+    fn the_command_lines_follow_the_version() {
+        let lines = ["v3.20.0", "v3.30.3", "v3.31.0", "v3.32.1", "v3.33.0-0.dev"].map(|version| {
+            let mut settings = settings(version);
+            settings.network.backend = Backend::WindowsBgp;
+            let agent = agent(&settings);
+            [agent.startup, agent.felix, agent.confd.unwrap()]
+                .map(|c| format!("{version} {}> {} {}\n", c.dir, c.program.name(), c.args.join(" ")))
+                .concat()
+        });
+        insta::assert_snapshot!(lines.concat(), @r"
+        v3.20.0 C:\CalicoWindows> calico-node.exe -startup
+        v3.20.0 C:\CalicoWindows> calico-node.exe -felix
+        v3.20.0 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.30.3 C:\CalicoWindows> calico-node.exe -startup
+        v3.30.3 C:\CalicoWindows> calico-node.exe -felix
+        v3.30.3 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.31.0 C:\CalicoWindows> calico-node.exe -startup -complete-startup
+        v3.31.0 C:\CalicoWindows> calico-node.exe -felix
+        v3.31.0 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.32.1 C:\CalicoWindows> calico-node.exe -startup -complete-startup
+        v3.32.1 C:\CalicoWindows> calico-node.exe -felix
+        v3.32.1 C:\CalicoWindows\confd> calico-node.exe -confd -confd-confdir=C:\CalicoWindows\confd
+        v3.33.0-0.dev C:\CalicoWindows> calico.exe component node startup --complete-startup
+        v3.33.0-0.dev C:\CalicoWindows> calico.exe component felix
+        v3.33.0-0.dev C:\CalicoWindows\confd> calico.exe component confd --confdir=C:\CalicoWindows\confd
+        ");
+    }
+
+    #[test]
+    fn extra_variables_win_last_whatever_their_case() {
+        let mut settings = settings("v3.30.3");
+        settings.services.extra_env =
+            BTreeMap::from([("felix_logseverityscreen".into(), "debug".into()), ("HTTP_PROXY".into(), "p".into())]);
+        let env = agent(&settings).felix.env;
+        assert_eq!(env.get("FELIX_LOGSEVERITYSCREEN"), None);
+        assert_eq!(env["felix_logseverityscreen"], "debug");
+        assert_eq!(env["HTTP_PROXY"], "p");
+    }
+
+    #[test]
+    fn felix_and_startup_have_the_vni_of_the_network() {
+        let mut settings = settings("v3.30.3");
+        settings.network.vni = 5000.try_into().unwrap();
+        let agent = agent(&settings);
+        assert_eq!((agent.vni.get(), agent.startup.env["VXLAN_VNI"].as_str()), (5000, "5000"));
+        assert_eq!(agent.felix.env["FELIX_VXLANVNI"], "5000");
+    }
+
+    #[test]
+    fn etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
+        let mut settings = settings("v3.32.1");
+        settings.datastore = etcd();
+        let agent = agent_config(&settings, None).unwrap();
+        assert_eq!(agent.startup.args, ["-startup"]);
+        assert_eq!(agent.startup.env["KUBECONFIG"], "");
+        assert_eq!(agent.startup.env.get("CALICO_API_GROUP"), None);
+        settings.network.backend = Backend::None;
+        assert_eq!(agent_config(&settings, None).unwrap().startup.args, ["-startup", "-complete-startup"]);
+    }
+
+    #[test]
+    fn the_api_group_is_written_from_v3_32_on() {
+        let group = |version: &str| agent(&settings(version)).startup.env.get("CALICO_API_GROUP").cloned();
+        assert_eq!(group("v3.31.7"), None);
+        assert_eq!(group("v3.32.0").as_deref(), Some("crd.projectcalico.org/v1"));
+        let mut v3 = settings("v3.33.0");
+        v3.api_group = Some(ApiGroup::V3);
+        assert_eq!(agent(&v3).felix.env["CALICO_API_GROUP"], "projectcalico.org/v3");
+    }
+
+    #[test]
+    fn only_an_overlay_takes_an_adapter() {
+        let mut settings = settings("v3.30.3");
+        settings.network.adapter = Some("Ethernet 2".into());
+        assert_eq!(agent(&settings).adapter.as_deref(), Some("Ethernet 2"));
+        settings.network.backend = Backend::WindowsBgp;
+        assert_eq!(agent(&settings).adapter, None);
+    }
+}

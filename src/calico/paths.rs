@@ -1,0 +1,28 @@
+//! Where Calico's files lie on the node, below the root that the settings name.
+
+use crate::values::WinPath;
+
+/// The node's own kubeconfig, under the name the scripts gave it.
+pub fn kubeconfig(root: &WinPath) -> WinPath {
+    root.join("calico-kube-config")
+}
+
+/// The file from which the CNI plugin takes the node's name; node startup writes it too.
+pub fn nodename(root: &WinPath) -> WinPath {
+    root.join("nodename")
+}
+
+/// The effective values, for scripts and log collectors that look for them here.
+pub fn config_ps1(root: &WinPath) -> WinPath {
+    root.join("config.ps1")
+}
+
+/// Rules that Felix puts before all policy. It looks beside its executable, once, at start.
+pub fn static_rules(root: &WinPath) -> WinPath {
+    root.join("static-rules.json")
+}
+
+/// confd's configuration and templates, and its working folder.
+pub fn confd(root: &WinPath) -> WinPath {
+    root.join("confd")
+}

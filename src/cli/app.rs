@@ -1,0 +1,408 @@
+//! What every verb has at hand: the global options, the node, the cluster, the screen.
+
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::args::{Global, Source};
+use super::{Ending, class};
+use crate::apply::lock::{Holder, Lock};
+use crate::cluster::{self, Cluster};
+use crate::config::{self, Document, Layered, Origin, Override};
+use crate::fault::{Exit, Fault};
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::Service;
+use crate::report::document::RunResult;
+use crate::report::event::Event;
+use crate::report::log::Log;
+use crate::report::reporter::Reporter;
+use crate::sandbox::cluster::{ApiFault, EmbeddedCluster};
+use crate::sandbox::release::{ReleaseFault, ReleaseServer};
+use crate::settings::Connection;
+use crate::values::WinPath;
+
+/// The release that a sandbox gets when nobody names one.
+const SANDBOX_RELEASE: &str = "v3.32.1";
+
+pub(crate) struct App {
+    pub global: Global,
+    pub reporter: Reporter,
+    pub run: String,
+    args: Vec<OsString>,
+    lab: Option<Rc<Lab>>,
+    /// Where `last-run.json` goes, once a changing verb has the node.
+    state: Option<PathBuf>,
+}
+
+/// A name for a run that sorts by time: `20261121T080512-0042f1`.
+pub(crate) fn run_id() -> String {
+    format!("{}-{:06x}", Timestamp::now().strftime("%Y%m%dT%H%M%S"), std::process::id())
+}
+
+impl App {
+    pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
+        let run = reporter.run().to_owned();
+        Self { global, reporter, run, args, lab: None, state: None }
+    }
+
+    /// Opens the node: the sandbox, or this machine.
+    pub fn node(&mut self) -> Result<Box<dyn Node>> {
+        let Some(dir) = self.global.sandbox.clone() else { return crate::node::machine() };
+        let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
+        let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
+        let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
+        let lab = Rc::new(Lab {
+            dir,
+            node_name: node.facts()?.host_name,
+            api: faults.api.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            release: faults.release.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            cluster: OnceCell::new(),
+            releases: OnceCell::new(),
+        });
+        self.lab = Some(Rc::clone(&lab));
+        let hook = move |node: &mut SandboxNode, _name: &str, service: &Service| lab.run_service(node, service);
+        Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
+    }
+
+    /// Opens the node for a verb that changes it: elevated, logged, locked.
+    pub fn node_to_change(&mut self, command: &str) -> Result<(Box<dyn Node>, Lock)> {
+        let node = self.node()?;
+        if !node.facts()?.elevated {
+            return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
+                .hint("open PowerShell with Run as administrator and run the command again")
+                .into());
+        }
+        let holder =
+            Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
+        let lock = Lock::take(&*node, &holder)?;
+        let state = node.disk(&WinPath::known(STATE_DIR));
+        let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
+        let mut log = Log::open(&file)?;
+        let words: Vec<_> = self.args.iter().map(|arg| arg.to_string_lossy()).collect();
+        log.line(
+            Timestamp::now(),
+            "INFO",
+            &format!("calicoctl-win {} run {}: {}", env!("CARGO_PKG_VERSION"), self.run, words.join(" ")),
+        );
+        self.reporter.log = Some(log);
+        self.state = Some(state);
+        Ok((node, lock))
+    }
+
+    /// From here on the log goes elsewhere: the state folder is about to be removed.
+    pub fn leave_state_folder(&mut self) {
+        self.state = None;
+        if let Some(log) = self.reporter.log.take() {
+            let kept = std::env::temp_dir().join(log.path.file_name().unwrap_or_default());
+            if self.global.log_file.is_none() && std::fs::copy(&log.path, &kept).is_ok() {
+                self.reporter.log = Log::open(&kept).ok();
+            }
+        }
+    }
+
+    /// The config in all its layers: documents in order, then variables and flags, then `--set`.
+    pub fn config(&self, node: &dyn Node, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
+        let mut documents = Vec::new();
+        if let Some(lab) = &self.lab {
+            documents.push(Document { name: "sandbox".into(), text: lab.config() });
+        }
+        let machine = WinPath::known(STATE_DIR).join("config.yaml");
+        let files: Vec<&PathBuf> = self.global.config.iter().chain(extra).collect();
+        if files.is_empty()
+            && let Ok(text) = std::fs::read_to_string(node.disk(&machine))
+        {
+            documents.push(Document { name: machine.to_string(), text });
+        }
+        for file in files {
+            documents.push(read_document(file)?);
+        }
+        config::load(&documents, &self.overrides(source))
+    }
+
+    /// The documents that were named, without a node: for `config validate`.
+    pub fn named_config(&self, extra: &[PathBuf]) -> Result<Layered> {
+        let documents: Result<Vec<Document>> =
+            self.global.config.iter().chain(extra).map(|file| read_document(file)).collect();
+        config::load(&documents?, &self.overrides(&Source::default()))
+    }
+
+    fn overrides(&self, source: &Source) -> Vec<Override> {
+        let origin = |flag: &str| {
+            let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
+            let typed = self.args.iter().any(|arg| arg.to_string_lossy().starts_with(&format!("--{flag}")));
+            if typed { Origin::Flag(format!("--{flag}")) } else { Origin::Env(variable) }
+        };
+        let mut overrides = Vec::new();
+        let mut add = |path: &str, value: Option<String>, flag: &str| {
+            if let Some(value) = value {
+                overrides.push(Override { path: path.into(), value, from: origin(flag) });
+            }
+        };
+        add("kubernetes.kubeconfig", self.global.kubeconfig.clone(), "kubeconfig");
+        add("kubernetes.context", self.global.context.clone(), "context");
+        add("kubernetes.nodeName", self.global.node_name.clone(), "node-name");
+        add("transport.proxy", self.global.proxy.clone(), "proxy");
+        add("transport.caFile", self.global.ca_file.clone(), "ca-file");
+        add("transport.offline", self.global.offline.then(|| "true".into()), "offline");
+        if let Some(release) = &source.release {
+            match release_kind(release) {
+                ReleaseKind::Version => add("calico.version", Some(release.clone()), "release"),
+                ReleaseKind::Url => {
+                    add("calico.source.type", Some("mirror".into()), "release");
+                    add("calico.source.urlTemplate", Some(release.clone()), "release");
+                }
+                ReleaseKind::Directory => {
+                    add("calico.source.type", Some("directory".into()), "release");
+                    add("calico.source.path", Some(release.clone()), "release");
+                }
+                ReleaseKind::File => {
+                    add("calico.source.type", Some("bundle".into()), "release");
+                    add("calico.source.path", Some(release.clone()), "release");
+                }
+            }
+            // A release that was named brings its own version over the config's.
+            if let Some(version) = crate::release::version_in_name(release) {
+                add("calico.version", Some(version.to_string()), "release");
+            }
+        }
+        add("calico.source.sha256", source.sha256.clone(), "sha256");
+        let sets = self.global.set.iter().map(|set| {
+            let (path, value) = set.split_once('=').unwrap_or((set, ""));
+            Override { path: path.into(), value: value.into(), from: Origin::Set }
+        });
+        overrides.into_iter().chain(sets).collect()
+    }
+
+    /// Talks to the cluster as the one who installs.
+    pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
+        let (text, base) = self.admin_kubeconfig(node, connection)?;
+        self.connect(&text, &base, connection.context.as_deref(), connection.transport.timeout)
+    }
+
+    /// Talks to the cluster with a kubeconfig's text.
+    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
+        let dial = match &self.lab {
+            Some(lab) => lab.dial(text)?,
+            None => None,
+        };
+        let options = cluster::Options { timeout, ..cluster::Options::default() };
+        Cluster::connect(text, base, context, dial, &options)
+    }
+
+    fn admin_kubeconfig(&self, node: &dyn Node, connection: &Connection) -> Result<(String, PathBuf)> {
+        let usual = WinPath::known(r"C:\k\config");
+        let file = match &connection.kubeconfig {
+            // A path of the node's, when the node is a folder.
+            Some(path) => match path.parse::<WinPath>() {
+                Ok(path) => Some(node.disk(&path)),
+                Err(_) => Some(PathBuf::from(path)),
+            },
+            None => Some(node.disk(&usual)).filter(|file| file.exists()),
+        };
+        if let (None, Some(lab)) = (&file, &self.lab) {
+            return Ok((lab.cluster()?.admin_kubeconfig(), lab.dir.clone()));
+        }
+        let text = cluster::read_kubeconfig(file.as_deref())?;
+        let base = file.as_deref().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned();
+        Ok((text, base))
+    }
+
+    /// The sandbox's own source of releases, when the config names it.
+    pub fn release_url(&self, url: &str) -> Result<String> {
+        match &self.lab {
+            Some(lab) => lab.release_url(url),
+            None => Ok(url.to_owned()),
+        }
+    }
+
+    pub fn event(&mut self, event: &Event) {
+        self.reporter.event(event);
+    }
+
+    pub fn warn(&mut self, id: &'static str, message: impl Into<String>) {
+        self.event(&Event::Warning { id, message: message.into() });
+    }
+
+    /// Shows a piece of work as a phase.
+    pub fn phase<T>(&mut self, phase: &'static str, work: impl FnOnce(&mut Self) -> Result<(T, String)>) -> Result<T> {
+        let begun = std::time::Instant::now();
+        match work(self) {
+            Ok((value, message)) => {
+                self.event(&Event::PhaseCompleted { phase, message, changed: false, took: begun.elapsed() });
+                Ok(value)
+            }
+            Err(error) => {
+                self.reporter.failed_phase = Some(phase);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks before something is changed.
+    pub fn confirm(&mut self, question: &str) -> Result<()> {
+        if self.global.yes {
+            return Ok(());
+        }
+        if self.global.no_input || !std::io::stdin().is_terminal() {
+            return Err(Fault::new(
+                Exit::Usage,
+                "ConfirmationNeeded",
+                "this changes the node and nobody is there to confirm it",
+            )
+            .hint("run it again with --yes, or look first with --dry-run")
+            .into());
+        }
+        self.reporter.say(&format!("{question} [y/N]"));
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer).context("read the answer")?;
+        if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+            Ok(())
+        } else {
+            Err(Fault::new(Exit::Cancelled, "NotConfirmed", "not confirmed").into())
+        }
+    }
+
+    /// A command to show, with the sandbox it belongs to.
+    pub fn command(&self, words: &str) -> String {
+        match &self.global.sandbox {
+            Some(dir) => format!("calicoctl-win {words} --sandbox {}", dir.display()),
+            None => format!("calicoctl-win {words}"),
+        }
+    }
+
+    /// Ends the output and gives the exit class.
+    pub fn close(mut self, ending: Ending, took: Duration) -> Exit {
+        let (mut result, shown) = match ending {
+            Ending::Quiet => return Exit::Ok,
+            Ending::Result(result) => (*result, false),
+            Ending::Shown(result) => (*result, true),
+        };
+        result.duration_ms = crate::report::document::millis(took);
+        result.run = Some(self.run.clone());
+        result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
+        if result.error.is_some() && result.failed_phase.is_none() {
+            result.failed_phase = self.reporter.failed_phase.map(Into::into);
+        }
+        if let Some(state) = self.state.take() {
+            self.keep(&state, &result);
+        }
+        if shown {
+            self.reporter.close(&result)
+        } else {
+            self.reporter.finish(&result)
+        }
+        class(&result)
+    }
+
+    /// `state\last-run.json`, for provisioners that lose exit code and output.
+    fn keep(&mut self, state: &Path, result: &RunResult) {
+        let text = crate::report::document::envelope("RunResult", result).to_string();
+        let folder = state.join("state");
+        let kept = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("last-run.json"), text));
+        if let (Err(error), Some(log)) = (kept, &mut self.reporter.log) {
+            log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
+        }
+    }
+
+    pub fn is_sandbox(&self) -> bool {
+        self.lab.is_some()
+    }
+}
+
+fn read_document(file: &Path) -> Result<Document> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("read the config from stdin")?;
+        return Ok(Document { name: "stdin".into(), text });
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        anyhow::Error::new(error).context(
+            Fault::new(Exit::InvalidConfig, "ConfigUnreadable", format!("cannot read the config {}", file.display()))
+                .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml"),
+        )
+    })?;
+    Ok(Document { name: file.display().to_string(), text })
+}
+
+enum ReleaseKind {
+    Version,
+    Url,
+    File,
+    Directory,
+}
+
+fn release_kind(text: &str) -> ReleaseKind {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        ReleaseKind::Url
+    } else if Path::new(text).is_dir() {
+        ReleaseKind::Directory
+    } else if !Path::new(text).exists() && text.parse::<crate::calico::version::CalicoVersion>().is_ok() {
+        ReleaseKind::Version
+    } else {
+        ReleaseKind::File
+    }
+}
+
+/// The servers beside a sandbox node, started when first needed.
+struct Lab {
+    dir: PathBuf,
+    node_name: String,
+    api: Vec<ApiFault>,
+    release: Vec<ReleaseFault>,
+    cluster: OnceCell<EmbeddedCluster>,
+    releases: OnceCell<ReleaseServer>,
+}
+
+/// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
+const RELEASES: &str = "http://releases.sandbox";
+
+impl Lab {
+    fn cluster(&self) -> Result<&EmbeddedCluster> {
+        if let Some(cluster) = self.cluster.get() {
+            return Ok(cluster);
+        }
+        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &self.node_name, &self.api)
+            .context("start the embedded cluster")?;
+        Ok(self.cluster.get_or_init(|| cluster))
+    }
+
+    /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
+    /// to its port of today.
+    fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
+        if kubeconfig.contains(EmbeddedCluster::SERVER) { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
+    }
+
+    /// The lowest layer of a sandbox's config: a release that needs no network.
+    fn config(&self) -> String {
+        format!(
+            "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
+             source: {{type: mirror, urlTemplate: \"{RELEASES}/calico-windows-{{version}}.zip\"}}\n"
+        )
+    }
+
+    fn release_url(&self, url: &str) -> Result<String> {
+        let Some(path) = url.strip_prefix(RELEASES) else { return Ok(url.to_owned()) };
+        let server = match self.releases.get() {
+            Some(server) => server,
+            None => {
+                let server = ReleaseServer::start(&self.release).context("start the sandbox's release server")?;
+                self.releases.get_or_init(|| server)
+            }
+        };
+        Ok(format!("{}{path}", server.base_url()))
+    }
+
+    /// What the sandbox's Service Control Manager starts: our own services run the agent.
+    fn run_service(&self, node: &mut SandboxNode, service: &Service) -> Result<()> {
+        crate::sandbox::service::run(node, service, &|kubeconfig| self.dial(kubeconfig))
+    }
+}

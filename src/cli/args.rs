@@ -1,0 +1,313 @@
+//! What can be typed. Doc comments are the help text. Every global flag has a variable
+//! `CALICO_WIN_…`; flags are options here and get their defaults in `settings`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::report::reporter::{Color, Format, Style};
+
+/// Takes a Windows machine from bare to a working Calico node, keeps it right, changes it safely,
+/// and takes it off again.
+#[derive(Debug, Parser)]
+#[command(name = "calicoctl-win", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    after_help = "Try it anywhere: calicoctl-win install --sandbox DIR --yes\nAny check, exit code or field: calicoctl-win explain ID"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Config file; repeat to layer, later ones win, - is stdin
+    #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
+    pub config: Vec<PathBuf>,
+    /// Override one field of the config, as calicoNetwork.vxlan.vxlanVNI=5000
+    #[arg(long, global = true, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+    /// Shape of the output
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
+    pub output: Option<Format>,
+    /// Show what would be done and stop
+    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN")]
+    pub dry_run: bool,
+    /// Do not ask for confirmation
+    #[arg(short, long, global = true, env = "CALICO_WIN_YES")]
+    pub yes: bool,
+    /// Never ask; fail instead
+    #[arg(long, global = true, env = "CALICO_WIN_NO_INPUT")]
+    pub no_input: bool,
+    /// Work on a sandbox node in this folder instead of this machine
+    #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
+    pub sandbox: Option<PathBuf>,
+    /// Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    #[arg(
+        long,
+        global = true,
+        value_name = "SPEC",
+        requires = "sandbox",
+        env = "CALICO_WIN_SANDBOX_FAULT",
+        value_delimiter = ';'
+    )]
+    pub sandbox_fault: Vec<String>,
+    /// Kubeconfig with the rights to install; only this tool uses it
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_KUBECONFIG")]
+    pub kubeconfig: Option<String>,
+    /// Context in the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CONTEXT")]
+    pub context: Option<String>,
+    /// Name of this machine's Kubernetes Node
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_NODE_NAME")]
+    pub node_name: Option<String>,
+    /// Proxy for downloads
+    #[arg(long, global = true, value_name = "URL", env = "CALICO_WIN_PROXY")]
+    pub proxy: Option<String>,
+    /// PEM file with CAs to trust for downloads
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_CA_FILE")]
+    pub ca_file: Option<String>,
+    /// Use no network but the cluster's
+    #[arg(long, global = true, env = "CALICO_WIN_OFFLINE")]
+    pub offline: bool,
+    /// Checks that may fail, by id
+    #[arg(
+        long,
+        global = true,
+        value_name = "ID,...",
+        value_delimiter = ',',
+        env = "CALICO_WIN_IGNORE_PREFLIGHT_ERRORS"
+    )]
+    pub ignore_preflight_errors: Vec<String>,
+    /// How exit codes are numbered
+    #[arg(long, global = true, value_enum, default_value = "native", env = "CALICO_WIN_EXIT_CODES")]
+    pub exit_codes: ExitCodes,
+    /// Say more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Say only what failed, and the result
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Colour the text
+    #[arg(long, global = true, value_enum, default_value = "auto", env = "CALICO_WIN_COLOR")]
+    pub color: Color,
+    /// Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_LOG_FILE")]
+    pub log_file: Option<PathBuf>,
+}
+
+impl Global {
+    pub fn style(&self) -> Style {
+        Style {
+            format: self.output.unwrap_or_default(),
+            color: self.color,
+            verbose: self.verbose > 0,
+            quiet: self.quiet,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExitCodes {
+    /// As documented
+    Native,
+    /// A needed reboot is 0
+    Simple,
+    /// A needed reboot is 1003, what may work later is 1002
+    CloudbaseInit,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Check node, cluster and release; changes nothing
+    Preflight(Preflight),
+    /// Show what install or uninstall would do
+    Plan(Plan),
+    /// Make this node what the config says, the first time or again
+    Install(Install),
+    /// Finish an interrupted run, or undo it
+    Resume(Resume),
+    /// Take off everything that install made, and give back what was there before
+    Uninstall(Uninstall),
+    /// Services, HNS networks, CNI files, credentials, drift on one screen
+    Status(Status),
+    /// Start, stop or look at Calico's services
+    #[command(subcommand)]
+    Service(Service),
+    /// Make, check and show the config document
+    #[command(subcommand)]
+    Config(Config),
+    /// Fetch, verify and extract Calico releases
+    #[command(subcommand)]
+    Release(Release),
+    /// Explain a check, exit code, event or config field, offline
+    Explain(Explain),
+    /// Print a completion script
+    Completion(Completion),
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Args)]
+pub struct Preflight {}
+
+/// Which Calico, over the config's section `calico`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Source {
+    /// Calico release: a version, a zip, an unpacked folder, or a URL
+    #[arg(long, value_name = "VERSION|FILE|DIR|URL", env = "CALICO_WIN_RELEASE")]
+    pub release: Option<String>,
+    /// SHA-256 that the archive must have
+    #[arg(long, value_name = "HEX", env = "CALICO_WIN_SHA256")]
+    pub sha256: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub source: Source,
+    /// Plan the removal instead
+    #[arg(long)]
+    pub uninstall: bool,
+    /// Save the plan, for: install --plan FILE
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Exit 2 when there is something to change
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+    /// Plan for the node that this facts file describes, on any machine
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+    /// Print this node's facts, for --facts elsewhere, instead of a plan
+    #[arg(long, conflicts_with_all = ["out", "facts", "uninstall"])]
+    pub print_facts: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Install {
+    #[command(flatten)]
+    pub source: Source,
+    /// Carry out a saved plan; refused when node or config changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Register the services but do not start them
+    #[arg(long)]
+    pub no_start: bool,
+    /// Fetch and verify the release, then stop
+    #[arg(long)]
+    pub download_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// Go back to how the node was before the run
+    #[arg(long)]
+    pub undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Uninstall {
+    /// Also remove our own state, logs and receipts
+    #[arg(long)]
+    pub purge: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Wait until the node is healthy and no run is in progress
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait, as 90s or 10m
+    #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
+    pub timeout: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Service {
+    /// Start the services, in order
+    Start,
+    /// Stop the services, in order
+    Stop,
+    /// Stop, then start
+    Restart,
+    /// Show whether they run
+    Status,
+    /// What the Service Control Manager starts
+    #[command(hide = true)]
+    Run { component: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print a complete config to start from
+    Init {
+        /// Write it here instead of printing it; an existing file is left alone
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print the config as it takes effect
+    Show {
+        /// Say for each field where its value comes from
+        #[arg(long)]
+        origins: bool,
+    },
+    /// Check the config
+    Validate {
+        /// Config files, besides -c
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Print the JSON Schema of the config
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Release {
+    /// Fetch and verify a release into the cache
+    Download {
+        #[command(flatten)]
+        source: Source,
+    },
+    /// Check an archive: digest, layout, every entry; writes nothing
+    Verify {
+        /// The archive
+        zip: PathBuf,
+        /// SHA-256 it must have
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
+        /// Calico version it must be; else from its name
+        #[arg(long)]
+        version: Option<String>,
+    },
+    /// Verify an archive and extract it
+    Extract {
+        /// The archive
+        zip: PathBuf,
+        /// Folder to make; must not exist, or be empty
+        #[arg(long, value_name = "DIR")]
+        dest: PathBuf,
+        /// SHA-256 it must have
+        #[arg(long, value_name = "HEX")]
+        sha256: Option<String>,
+        /// Calico version it must be; else from its name, else only the entries are checked
+        #[arg(long)]
+        version: Option<String>,
+    },
+    /// Show what is in the cache
+    List,
+}
+
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// As StrictAffinityOff, CLUSTER_UNREACHABLE, 7, phase_complete or calicoNetwork.vxlan.vxlanVNI
+    pub id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Completion {
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}

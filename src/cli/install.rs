@@ -1,0 +1,95 @@
+//! `install`: make this node what the config says, the first time or again.
+
+use anyhow::{Context, Result};
+
+use super::Ending;
+use super::app::App;
+use super::args::Install;
+use super::plan::Saved;
+use super::prepare::{Prepared, Purpose, engine, prepare};
+use crate::apply::converge::{self, Change};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::report::document::{RunResult, millis};
+
+pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
+    let start = args.no_start.then_some(false);
+    if args.download_only {
+        return super::release::download(&args.source, app);
+    }
+    if app.global.dry_run {
+        let mut node = app.node()?;
+        let prepared = prepare(app, &mut *node, &args.source, start, Purpose::Look)?;
+        app.reporter.tell(&prepared.plan.text());
+        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
+        result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
+        result.plan = Some(prepared.plan);
+        return Ending::result(result);
+    }
+    let (mut node, _lock) = app.node_to_change("install")?;
+    let mut prepared = prepare(app, &mut *node, &args.source, start, Purpose::Install)?;
+    if let Some(file) = &args.plan {
+        Saved::load(file)?.check(&prepared)?;
+    }
+    if prepared.steps.is_empty() && prepared.standing.journal.is_none() && up_to_date(&prepared) {
+        return Ending::result(nothing_to_do(app, &prepared));
+    }
+    app.reporter.tell(&prepared.plan.text());
+    if prepared.plan.needs_drain {
+        return Err(Fault::new(
+            Exit::Conflict,
+            "NeedsDrain",
+            "this change replaces the HNS network under the pods of this node",
+        )
+        .hint("drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install` with the new config")
+        .into());
+    }
+    let question = format!("Apply this to {}?", prepared.resolved.settings.node_name);
+    app.confirm(&question)?;
+    apply(app, &mut *node, &mut prepared)
+}
+
+/// Whether the standing receipt already says what the target says.
+fn up_to_date(prepared: &Prepared) -> bool {
+    prepared.standing.receipt().is_some_and(|receipt| receipt.target == prepared.target)
+}
+
+fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
+    let msg = format!(
+        "nothing to do: Calico {} on {} is as the config says",
+        prepared.about.calico_version, prepared.about.node_name
+    );
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, false, msg);
+    result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
+    result.next = vec![app.command("status")];
+    result
+}
+
+fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
+    prepared.complete(app, node).context("prepare the change")?;
+    let run = app.run.clone();
+    let change = Change { run: &run, command: "install", target: &prepared.target, about: Some(&prepared.about) };
+    let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;
+    let about = &prepared.about;
+    let started = prepared.resolved.settings.services.start;
+    let generation = applied.generation.unwrap_or_default();
+    let msg = if started {
+        format!("Calico {} is running on {} (generation {generation}).", about.calico_version, about.node_name)
+    } else {
+        format!(
+            "Calico {} is installed on {} and not started (generation {generation}).",
+            about.calico_version, about.node_name
+        )
+    };
+    let mut next = vec![app.command("status"), app.command("uninstall")];
+    if !started {
+        next.insert(0, app.command("service start"));
+    }
+    app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {}", next[0], app.command("uninstall")));
+    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    result.generation = applied.generation;
+    result.downtime_ms = millis(applied.downtime);
+    result.next = next;
+    Ending::result(result)
+}

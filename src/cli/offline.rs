@@ -1,0 +1,62 @@
+//! Verbs that need neither node nor cluster: `version`, `completion`, `explain`.
+
+use anyhow::Result;
+use clap::CommandFactory;
+use serde_json::json;
+
+use super::Ending;
+use super::app::App;
+use super::args::{Cli, Completion, Explain};
+use crate::fault::{Exit, Fault};
+use crate::report::explain;
+use crate::report::reporter::Format;
+
+pub(crate) fn version(app: &mut App) -> Result<Ending> {
+    let version = env!("CARGO_PKG_VERSION");
+    let body = json!({ "version": version, "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS) });
+    app.reporter.document("Version", &body, &format!("calicoctl-win {version}"));
+    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, version) } else { Ok(Ending::Quiet) }
+}
+
+pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "calicoctl-win", &mut script);
+    app.reporter.raw(&String::from_utf8_lossy(&script));
+    Ok(Ending::Quiet)
+}
+
+pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
+    let page = explain::explain(&args.id).map(str::to_owned).or_else(|| field(&args.id));
+    let Some(page) = page else {
+        let near = explain::suggest(&args.id).map_or_else(String::new, |near| format!("did you mean {near}? "));
+        return Err(Fault::new(Exit::Usage, "NothingToExplain", format!("there is no page about `{}`", args.id))
+            .hint(format!("{near}ids stand in every error and in: calicoctl-win preflight -o json"))
+            .into());
+    };
+    let body = json!({ "id": args.id, "text": page });
+    app.reporter.document("Explanation", &body, &page);
+    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, args.id.clone()) } else { Ok(Ending::Quiet) }
+}
+
+/// The page of a config field comes from the schema itself.
+fn field(path: &str) -> Option<String> {
+    let schema = crate::config::schema();
+    let resolve = |node: &serde_json::Value| -> serde_json::Value {
+        let reference = node
+            .get("$ref")
+            .or_else(|| node.pointer("/anyOf/0/$ref"))
+            .and_then(|reference| reference.as_str())
+            .and_then(|reference| schema.pointer(reference.trim_start_matches('#')));
+        reference.cloned().unwrap_or_else(|| node.clone())
+    };
+    let path = path.strip_prefix("spec.").unwrap_or(path);
+    let mut node = resolve(schema.pointer("/properties/spec")?);
+    let mut description = String::new();
+    for part in path.split('.') {
+        let field = node.get("properties")?.get(part)?.clone();
+        node = resolve(&field);
+        let text = field.get("description").or_else(|| node.get("description")).and_then(|text| text.as_str());
+        description = text.unwrap_or_default().to_owned();
+    }
+    Some(format!("spec.{path}\n\n{description}\n"))
+}

@@ -1,0 +1,437 @@
+//! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
+//! `install` go through here and differ only in what they do with the result.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::app::App;
+use super::{args::Source, class_of};
+use crate::apply::converge::{self, Applied, Standing};
+use crate::apply::receipt::About;
+use crate::apply::store;
+use crate::calico::kubeconfig::{self, NodeCredentials};
+use crate::calico::layout::Layout;
+use crate::calico::paths;
+use crate::cluster::facts::FactsOptions;
+use crate::cluster::{Cluster, credentials};
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR};
+use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
+use crate::plan::item::{Id, Manifest, State, Tree};
+use crate::plan::show::Plan;
+use crate::plan::{Step, Target};
+use crate::preflight;
+use crate::release::{self, stage::StageOptions};
+use crate::report::document::CheckStatus;
+use crate::report::event::{Event, Sink};
+use crate::report::text;
+use crate::settings::{self, Datastore, Resolved, Settings};
+use crate::values::{Sha256, WinPath};
+
+/// Everything that is known before anything is changed.
+pub(crate) struct Prepared {
+    pub resolved: Resolved,
+    pub cluster: Option<Cluster>,
+    pub standing: Standing,
+    pub target: Target,
+    pub steps: Vec<Step>,
+    pub plan: Plan,
+    pub about: About,
+    node_facts: crate::facts::NodeFacts,
+    release: Release,
+    /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
+    new_token: bool,
+    blobs: Vec<desired::Blob>,
+}
+
+/// A verified release, and where its files lie.
+struct Release {
+    manifest: Manifest,
+    /// None when the files need not be read: they are in place already.
+    tree: Option<PathBuf>,
+    /// A folder that goes when this does: a plan stages beside the node, not on it.
+    _scratch: Option<Scratch>,
+}
+
+/// How far `prepare` may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Nothing on the node changes, not even the store.
+    Look,
+    /// The release is staged in the node's store.
+    Install,
+}
+
+/// Gathers, checks and plans.
+pub(crate) fn prepare(
+    app: &mut App,
+    node: &mut dyn Node,
+    source: &Source,
+    start: Option<bool>,
+    purpose: Purpose,
+) -> Result<Prepared> {
+    let layered = app.config(node, source, &[])?;
+    let connection = settings::connection(&layered)?;
+    let node_facts = node.facts().context("measure the node")?;
+
+    let (cluster, cluster_facts) = app.phase("cluster", |app| {
+        let cluster = app.cluster(node, &connection)?;
+        let name = settings::node_name(&layered, &node_facts)?;
+        let options = FactsOptions { node_name: &name, namespace: connection.calico_namespace.as_deref() };
+        let facts = cluster.facts(&options);
+        for event in cluster.take_events() {
+            app.event(&event);
+        }
+        let facts = facts?;
+        let message = format!(
+            "{}, Kubernetes {}, Calico {}",
+            facts.server,
+            facts.kubernetes_version,
+            facts.calico_version.as_deref().unwrap_or("of unknown version")
+        );
+        Ok(((cluster, facts), message))
+    })?;
+
+    let mut resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts))?;
+    if let Some(start) = start {
+        resolved.settings.services.start = start;
+    }
+    for warning in &resolved.warnings {
+        app.warn(warning.id, warning.message.clone());
+    }
+    check(app, &resolved, &node_facts, &cluster_facts)?;
+
+    let standing = Standing::load(node)?;
+    let release = find_release(app, node, &standing, &resolved, purpose)?;
+    let now = node.now();
+    let kept = match resolved.settings.datastore {
+        Datastore::Kubernetes => kept_kubeconfig(node, &resolved.settings, &cluster, now),
+        Datastore::Etcdv3 { .. } => None,
+    };
+    let kubeconfig = match (&resolved.settings.datastore, kept) {
+        (_, Some(bytes)) => KubeconfigFile::Rendered(bytes),
+        (Datastore::Kubernetes, None) => KubeconfigFile::Pending,
+        (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
+    };
+    let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
+    let (target, blobs) = target(node, &resolved.settings, &node_facts, &release.manifest, kubeconfig)?;
+    let steps = converge::plan(node, &standing, &target)?;
+    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    let about = about(&resolved.settings, &release.manifest, &standing);
+    Ok(Prepared {
+        resolved,
+        cluster: Some(cluster),
+        standing,
+        target,
+        steps,
+        plan,
+        about,
+        node_facts,
+        release,
+        new_token,
+        blobs,
+    })
+}
+
+/// All checks, shown at once; the run stops if one failed that may not.
+fn check(
+    app: &mut App,
+    resolved: &Resolved,
+    node: &crate::facts::NodeFacts,
+    cluster: &crate::facts::ClusterFacts,
+) -> Result<()> {
+    let ignored: Vec<String> =
+        resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
+    let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
+    let report = preflight::run(&input, &ignored);
+    for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
+        app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
+    }
+    preflight::verdict(&report)
+}
+
+/// Our kubeconfig on the node, if it is still good: same server and CA, a third of its token's life
+/// left, and the API server takes it.
+fn kept_kubeconfig(node: &dyn Node, settings: &Settings, cluster: &Cluster, now: Timestamp) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(node.disk(&paths::kubeconfig(&settings.calico.root))).ok()?;
+    let credentials = kubeconfig::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
+    if credentials.server != cluster.server()
+        || cluster.ca_pem().is_some_and(|ca| ca.trim() != credentials.ca_pem.trim())
+    {
+        return None;
+    }
+    let token = credentials.token.reveal();
+    if let Some(expires) = credentials.expires {
+        let issued = kubeconfig::token_issued(token)?;
+        if now > issued + (expires - issued) * 2 / 3 {
+            return None;
+        }
+    }
+    credentials::check(cluster, &credentials).ok()?;
+    // Rendered anew, so that a form that has changed since is written again.
+    kubeconfig::render(&credentials, &settings.kubernetes.calico_namespace).ok()
+}
+
+/// What is wanted, with the bytes that are not in the release.
+fn target(
+    node: &dyn Node,
+    settings: &Settings,
+    facts: &crate::facts::NodeFacts,
+    manifest: &Manifest,
+    kubeconfig: KubeconfigFile,
+) -> Result<(Target, Vec<desired::Blob>)> {
+    let executable = node.executable()?;
+    let sha256 = store::digest(&executable)?;
+    let inputs = Inputs { settings, node: facts, release: manifest, executable: &sha256, kubeconfig };
+    let Desired { target, blobs } = desired::desired(&inputs)?;
+    Ok((target, blobs))
+}
+
+fn about(settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+    let mut fingerprint = settings.clone();
+    // Where the archive came from does not change the node; its digest is in the plan.
+    fingerprint.calico.source = settings::Source::Directory(String::new());
+    let text = serde_json::to_string(&fingerprint).unwrap_or_default();
+    About {
+        calico_version: settings.calico.version.clone(),
+        backend: settings.network.backend,
+        vni: settings.network.vni,
+        node_name: settings.node_name.clone(),
+        calico_namespace: settings.kubernetes.calico_namespace.clone(),
+        settings: Sha256::of(text.as_bytes()),
+        archive: manifest.archive.clone(),
+        source: source_text(&settings.calico.source),
+        token_secret: standing
+            .receipt()
+            .and_then(|receipt| receipt.about.as_ref())
+            .and_then(|about| about.token_secret.clone()),
+    }
+}
+
+fn source_text(source: &settings::Source) -> String {
+    match source {
+        settings::Source::File(text) | settings::Source::Directory(text) | settings::Source::Url(text) => text.clone(),
+    }
+}
+
+/// The release as the settings name it: in place already, or fetched, verified and staged.
+fn find_release(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    resolved: &Resolved,
+    purpose: Purpose,
+) -> Result<Release> {
+    let settings = &resolved.settings;
+    Layout::of(&settings.calico.version)?;
+    if let Some(manifest) = in_place(node, standing, settings)? {
+        let message = format!("Calico {} is in place", manifest.version);
+        app.event(&Event::PhaseSkipped { phase: "release", reason: message });
+        return Ok(Release { manifest, tree: None, _scratch: None });
+    }
+    app.phase("release", |app| {
+        let mut source = settings.calico.source.clone();
+        if let settings::Source::Url(url) = &source {
+            source = settings::Source::Url(app.release_url(url)?);
+        }
+        let transport = &resolved.run.connection.transport;
+        let cache = cache_dir(app, node);
+        let mut events = |event| app.event(&event);
+        let found = release::locate::locate(
+            &source,
+            &settings.calico.version,
+            settings.calico.sha256.as_ref(),
+            &cache,
+            transport,
+            &mut events,
+        )?;
+        let (dest, scratch) = match purpose {
+            Purpose::Look => {
+                let scratch = Scratch::new()?;
+                (scratch.0.join("tree"), Some(scratch))
+            }
+            Purpose::Install => (node.disk(&store::tree("staging")), None),
+        };
+        if purpose == Purpose::Install && dest.exists() {
+            std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
+        }
+        let layout = layout_check();
+        let options =
+            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &layout };
+        let manifest = release::stage::stage(&found.path, &dest, &options, &mut events)?;
+        let tree = match purpose {
+            Purpose::Look => dest,
+            Purpose::Install => {
+                let staged = node.disk(&store::tree(manifest.digest().as_str()));
+                if staged.exists() {
+                    std::fs::remove_dir_all(&staged).context("replace a staged release")?;
+                }
+                std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
+                staged
+            }
+        };
+        let size: u64 = manifest.files.values().map(|file| file.size).sum();
+        let digest =
+            manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
+        let message =
+            format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
+        Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
+    })
+}
+
+/// How the release room asks what a version must hold.
+pub(crate) fn layout_check() -> impl Fn(&crate::calico::version::CalicoVersion, &[&str]) -> Result<(), String> {
+    |version, files| {
+        let layout = Layout::of(version).map_err(|error| format!("{error:#}"))?;
+        layout.check(files.iter().copied()).map_err(|missing| {
+            let looks = crate::calico::layout::Build::guess(files.iter().copied());
+            let fault = layout.refusal(&missing, looks);
+            fault.what
+        })
+    }
+}
+
+/// The standing release, when it is the wanted one and stands untouched.
+fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result<Option<Manifest>> {
+    let Some(about) = standing.receipt().and_then(|receipt| receipt.about.as_ref()) else { return Ok(None) };
+    if about.calico_version != settings.calico.version {
+        return Ok(None);
+    }
+    let wanted = match &settings.calico.source {
+        // A folder has no digest to compare; a file's tells whether it is the same archive.
+        settings::Source::Directory(_) => return Ok(None),
+        settings::Source::File(file) => Some(store::digest(Path::new(file))?),
+        settings::Source::Url(_) => settings.calico.sha256.clone(),
+    };
+    if wanted.is_some() && wanted != about.archive {
+        return Ok(None);
+    }
+    match node.get(&Id::Tree(settings.calico.root.clone()))? {
+        Some(State::Tree(Tree::Release(_))) => Ok(Some(store::manifest(&node.disk(&settings.calico.root))?)),
+        _ => Ok(None),
+    }
+}
+
+fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
+    match &app.global.sandbox {
+        Some(dir) => dir.join("cache"),
+        None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
+    }
+}
+
+impl Prepared {
+    /// Fetches what the plan left open, and puts everything it needs into the store.
+    pub fn complete(&mut self, app: &mut App, node: &mut dyn Node) -> Result<()> {
+        if self.new_token {
+            let bytes = self.fetch_credentials(app)?;
+            let kubeconfig = KubeconfigFile::Rendered(bytes);
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.node_facts, &self.release.manifest, kubeconfig)?;
+        }
+        for blob in &self.blobs {
+            store::add(node, blob.bytes())?;
+        }
+        let executable = node.executable()?;
+        store::add_file(node, &executable, &store::digest(&executable)?)?;
+        if let Some(tree) = &self.release.tree {
+            let wanted: Vec<&Sha256> = self
+                .target
+                .world
+                .values()
+                .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
+                .collect();
+            for (path, file) in &self.release.manifest.files {
+                if wanted.contains(&&file.sha256) {
+                    store::add_file(node, &tree.join(path), &file.sha256)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_credentials(&mut self, app: &mut App) -> Result<Vec<u8>> {
+        let settings = &self.resolved.settings;
+        let create = self.resolved.run.create_token_secret;
+        let limit = self.resolved.run.connection.transport.timeout;
+        let Some(cluster) = &self.cluster else { return Err(anyhow::anyhow!("no cluster to fetch credentials from")) };
+        let namespace = &settings.kubernetes.calico_namespace;
+        let fetched = app.phase("credentials", |app| {
+            let mut events = |event| app.event(&event);
+            let fetched =
+                cluster.node_credentials(namespace, settings.kubernetes.credentials, create, limit, &mut events)?;
+            let until = fetched
+                .credentials
+                .expires
+                .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
+            Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
+        })?;
+        if let Some(name) = fetched.created_secret {
+            self.about.token_secret = Some(name);
+        }
+        let credentials: NodeCredentials = fetched.credentials;
+        kubeconfig::render(&credentials, namespace)
+    }
+}
+
+/// Runs the engine with the screen attached; when it fails, takes the change back.
+pub(crate) fn engine(
+    app: &mut App,
+    node: &mut dyn Node,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+) -> Result<Applied> {
+    let error = match work(node, &mut |event| app.event(&event)) {
+        Ok(applied) => return Ok(applied),
+        Err(error) => error,
+    };
+    // No journal: nothing was touched, so there is nothing to take back.
+    if !matches!(Standing::load(node), Ok(Standing { journal: Some(_), .. })) {
+        return Err(error);
+    }
+    app.event(&Event::Warning { id: "RollingBack", message: "the change failed and is being taken back".into() });
+    let failed_phase = app.reporter.failed_phase;
+    let undone = converge::undo(node, &mut |event| app.event(&event));
+    app.reporter.failed_phase = failed_phase;
+    Err(match undone {
+        Ok(_) => rolled_back(error),
+        Err(second) => {
+            let what = format!("the change failed, and so did taking it back ({second:#})");
+            error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
+                "mend the cause, then go on with: {} or back with: {}",
+                app.command("resume"),
+                app.command("resume --undo")
+            )))
+        }
+    })
+}
+
+fn rolled_back(error: anyhow::Error) -> anyhow::Error {
+    let (id, hint) = match error.downcast_ref::<Fault>() {
+        Some(fault) => (fault.id, fault.hint.clone()),
+        None => ("RolledBack", None),
+    };
+    let class = class_of(&error);
+    let what = "the change failed and was taken back";
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, what);
+    fault.hint =
+        hint.or_else(|| Some(format!("the cause was of class {}; mend it and run the command again", class.name())));
+    error.context(fault)
+}
+
+/// A folder on this machine that is removed when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("calicoctl-win-{}", super::app::run_id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _temporary_files_may_stay = std::fs::remove_dir_all(&self.0);
+    }
+}

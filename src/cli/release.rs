@@ -1,0 +1,135 @@
+//! `release download|verify|extract|list`.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::Ending;
+use super::app::App;
+use super::args::{Release, Source};
+use super::prepare::{cache_dir, layout_check};
+use crate::calico::version::CalicoVersion;
+use crate::fault::{Exit, Fault};
+use crate::release::archive::Archive;
+use crate::release::extract::{ExtractOptions, extract};
+use crate::release::{locate, version_in_name};
+use crate::report::document::RunResult;
+use crate::report::event::Event;
+use crate::report::text;
+use crate::settings;
+use crate::values::Sha256;
+
+pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
+    match verb {
+        Release::Download { source } => download(source, app),
+        Release::Verify { zip, sha256, version } => verify(zip, sha256.as_deref(), version.as_deref(), app),
+        Release::Extract { zip, dest, sha256, version } => {
+            unpack(zip, dest, sha256.as_deref(), version.as_deref(), app)
+        }
+        Release::List => list(app),
+    }
+}
+
+/// Fetches the release that config and flags name into the cache. `install --download-only` too.
+pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
+    let node = app.node()?;
+    let layered = app.config(&*node, source, &[])?;
+    let wanted = settings::calico(&layered)?;
+    let connection = settings::connection(&layered)?;
+    let mut from = wanted.source.clone();
+    if let settings::Source::Url(url) = &from {
+        from = settings::Source::Url(app.release_url(url)?);
+    }
+    let cache = cache_dir(app, &*node);
+    let found = app.phase("fetch", |app| {
+        let found = locate::locate(
+            &from,
+            &wanted.version,
+            wanted.sha256.as_ref(),
+            &cache,
+            &connection.transport,
+            &mut |event| app.event(&event),
+        )?;
+        if !found.path.is_dir() {
+            check(&found.path, found.sha256.as_ref(), Some(&wanted.version), &mut |event| app.event(&event))?;
+        }
+        let message = found.path.display().to_string();
+        Ok((found, message))
+    })?;
+    let msg = format!("Calico {} is at {}", wanted.version, found.path.display());
+    app.reporter.tell(&msg);
+    Ending::result(RunResult::new(Exit::Ok, found.fetched, msg))
+}
+
+fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
+    let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
+    let archive = check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+    let files = archive.paths().count();
+    let msg = format!("{}: {files} files, {}, sha256 {}", zip.display(), text::bytes(archive.total()), archive.sha256);
+    let body =
+        json!({ "path": zip, "sha256": archive.sha256, "files": files, "bytes": archive.total(), "version": version });
+    app.reporter.document("ReleaseVerification", &body, &msg);
+    Ending::shown(Exit::Ok, msg)
+}
+
+fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
+    let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
+    if version.is_some() {
+        // Layout first: extraction alone looks at entries, not at what a version must hold.
+        check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+    }
+    let begun = Instant::now();
+    let done = extract(zip, dest, &ExtractOptions { sha256 }, &mut |event| app.event(&event))?;
+    let message = format!("{} files, {} into {}", done.files, text::bytes(done.bytes), dest.display());
+    app.event(&Event::PhaseCompleted {
+        phase: "unpack",
+        message: message.clone(),
+        changed: true,
+        took: begun.elapsed(),
+    });
+    Ending::result(RunResult::new(Exit::Ok, true, message))
+}
+
+fn list(app: &mut App) -> Result<Ending> {
+    let node = app.node()?;
+    let archives = crate::release::cache::list(&cache_dir(app, &*node))?;
+    let text: String = archives.iter().map(|archive| format!("{}\n", archive.display())).collect();
+    let text = if text.is_empty() { "the cache is empty".into() } else { text };
+    app.reporter.document("ReleaseList", &json!({ "archives": archives }), &text);
+    Ending::shown(Exit::Ok, format!("{} archives", archives.len()))
+}
+
+fn check(
+    zip: &Path,
+    sha256: Option<&Sha256>,
+    version: Option<&CalicoVersion>,
+    events: crate::report::event::Sink,
+) -> Result<Archive> {
+    let archive = Archive::open(zip, sha256, events)?;
+    if let Some(version) = version {
+        let paths: Vec<&str> = archive.paths().collect();
+        layout_check()(version, &paths).map_err(|why| {
+            Fault::new(
+                Exit::ReleaseInvalid,
+                "ReleaseLayout",
+                format!("{}: not a release {version}: {why}", zip.display()),
+            )
+            .hint("check that the version and the archive belong together")
+        })?;
+    }
+    Ok(archive)
+}
+
+fn digest(text: Option<&str>) -> Result<Option<Sha256>> {
+    let parse =
+        |text: &str| text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--sha256: {why}")));
+    Ok(text.map(parse).transpose()?)
+}
+
+fn named_version(zip: &Path, version: Option<&str>) -> Result<Option<CalicoVersion>> {
+    let parse =
+        |text: &str| text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--version: {why}")));
+    Ok(version.map(parse).transpose()?.or_else(|| version_in_name(&zip.to_string_lossy())))
+}

@@ -1,0 +1,58 @@
+//! `resume`: finishes an interrupted run, or undoes it.
+
+use anyhow::Result;
+
+use super::Ending;
+use super::app::App;
+use super::args::Resume;
+use super::prepare::engine;
+use crate::apply::converge::{self, Standing};
+use crate::apply::journal::Journal;
+use crate::fault::Exit;
+use crate::report::document::{RunResult, millis};
+
+pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
+    if app.global.dry_run {
+        let node = app.node()?;
+        let msg = match Standing::load(&*node)?.journal {
+            Some(journal) => {
+                format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
+            }
+            None => "no run was interrupted".into(),
+        };
+        app.reporter.tell(&msg);
+        return Ending::result(RunResult::new(Exit::Ok, false, msg));
+    }
+    let (mut node, _lock) = app.node_to_change("resume")?;
+    let Some(journal) = Standing::load(&*node)?.journal else {
+        let msg = "nothing to do: no run was interrupted";
+        return Ending::result(RunResult::new(Exit::Ok, false, msg));
+    };
+    app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
+    app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
+    let applied =
+        if args.undo { engine(app, &mut *node, converge::undo)? } else { engine(app, &mut *node, converge::resume)? };
+    let msg = match (args.undo, applied.generation) {
+        (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
+        (false, None) => format!("{} is finished; nothing is installed.", journal.header.command),
+        (true, Some(generation)) => {
+            format!("{} is undone; generation {generation} stands again.", journal.header.command)
+        }
+        (true, None) => format!("{} is undone; the node is as it was before.", journal.header.command),
+    };
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    result.generation = applied.generation;
+    result.downtime_ms = millis(applied.downtime);
+    result.next = vec![app.command("status")];
+    Ending::result(result)
+}
+
+/// `install (run R, since T), at step 7 of 23: service CalicoNode`.
+pub(crate) fn describe(journal: &Journal) -> String {
+    let at = journal
+        .last_step
+        .as_ref()
+        .map_or_else(|| "before its first step".into(), |(n, of, id)| format!("at step {n} of {of}: {id}"));
+    format!("{} (run {}, since {:.0}), {at}", journal.header.command, journal.header.run, journal.header.started)
+}

@@ -1,0 +1,298 @@
+//! `status`: one screen of what is there, measured now.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::Timestamp;
+
+use super::Ending;
+use super::app::App;
+use super::args::Status;
+use super::resume::describe;
+use crate::apply::converge::{Standing, plan};
+use crate::apply::lock;
+use crate::apply::receipt::Receipt;
+use crate::calico::kubeconfig;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::item::{Id, State};
+use crate::plan::order::SERVICES;
+use crate::report::document::{
+    CniStatus, CredentialStatus, KubernetesNode, NetworkStatus, NodeStatus, Overall, RunInProgress, ServiceStatus,
+};
+use crate::report::event::Event;
+use crate::values::WinPath;
+
+/// How long the cluster may take to say how the node is; status must answer without it too.
+const CLUSTER_LIMIT: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
+    let limit = limit(&args.timeout)?;
+    let node = app.node()?;
+    let begun = Instant::now();
+    let mut status = measure(app, &*node)?;
+    while args.wait && !settled(status.overall) {
+        if begun.elapsed() >= limit {
+            app.warn(
+                "StatusWaitOver",
+                format!("not healthy within {} s: {}", limit.as_secs(), status.reasons.join("; ")),
+            );
+            break;
+        }
+        app.event(&Event::Waiting { what: "the node to be healthy".into(), elapsed: begun.elapsed(), limit });
+        std::thread::sleep(Duration::from_millis(250));
+        status = measure(app, &*node)?;
+    }
+    let exit = match status.overall {
+        Overall::Healthy | Overall::Changing => Exit::Ok,
+        Overall::Degraded | Overall::Failed => Exit::Unhealthy,
+        Overall::NotInstalled => Exit::NotInstalled,
+    };
+    let text = text(&status, app);
+    app.reporter.document("Status", &status, &text);
+    Ending::shown(exit, format!("{:?}", status.overall))
+}
+
+fn limit(text: &str) -> Result<Duration> {
+    let wait: crate::config::types::Wait =
+        text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--timeout: {why}")))?;
+    Ok(wait.into())
+}
+
+/// What waiting cannot change.
+const fn settled(overall: Overall) -> bool {
+    matches!(overall, Overall::Healthy | Overall::NotInstalled)
+}
+
+fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
+    let standing = Standing::load(node)?;
+    let run = run_in_progress(node, &standing);
+    let receipt = standing.receipt();
+    let mut status = NodeStatus {
+        overall: Overall::NotInstalled,
+        reasons: Vec::new(),
+        generation: receipt.map(|receipt| receipt.generation),
+        calico_version: None,
+        backend: None,
+        services: SERVICES.iter().map(|name| service(node, name)).collect::<Result<_>>()?,
+        networks: networks(node)?,
+        cni: None,
+        credentials: Vec::new(),
+        node: None,
+        drift: Vec::new(),
+        run,
+    };
+    if let Some(receipt) = receipt {
+        fill(app, node, &standing, receipt, &mut status)?;
+    }
+    judge(&mut status);
+    Ok(status)
+}
+
+fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
+    let Some(about) = &receipt.about else { return Ok(()) };
+    status.calico_version = Some(about.calico_version.to_string());
+    status.backend = Some(about.backend.name().into());
+    status.services.retain(|service| {
+        service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
+    });
+    if standing.journal.is_none() {
+        let steps = plan(node, standing, &receipt.target)?;
+        let mut drift: Vec<String> = steps.iter().map(|step| step.id().to_string()).collect();
+        drift.dedup();
+        status.drift = drift;
+    }
+    let ids = || receipt.target.world.keys();
+    let conf = ids().find_map(|id| if let Id::CniConf(path) = id { Some(path.clone()) } else { None });
+    status.cni = conf.map(|conf| {
+        let bin = ids().find_map(|id| match id {
+            Id::File(path) if path.name().eq_ignore_ascii_case("calico.exe") => path.parent(),
+            _ => None,
+        });
+        let bin = bin.map(|bin| bin.to_string()).unwrap_or_default();
+        let cni = [conf.to_string(), bin.clone()];
+        let drift =
+            status.drift.iter().filter(|id| cni.iter().any(|part| id.contains(part.as_str()))).cloned().collect();
+        CniStatus { conf: conf.to_string(), bin, drift }
+    });
+    let own = ids().find_map(|id| match id {
+        Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
+        _ => None,
+    });
+    if let Some(path) = own {
+        credentials(app, node, &path, about.node_name.as_str(), status);
+    }
+    Ok(())
+}
+
+/// The node's own kubeconfig: when it ends, and what the cluster says of the node when asked with it.
+fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, name: &str, status: &mut NodeStatus) {
+    let mut kubernetes = KubernetesNode { name: name.into(), ready: None, schedulable: None };
+    if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
+        let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
+        status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
+        let asked =
+            app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT).and_then(|cluster| cluster.node(name));
+        match asked {
+            Ok(Some(node)) => {
+                kubernetes.ready = Some(node.ready);
+                kubernetes.schedulable = Some(node.schedulable);
+            }
+            Ok(None) => status.reasons.push(format!("the cluster has no Node {name}")),
+            Err(error) => status.reasons.push(format!("the cluster could not be asked: {error:#}")),
+        }
+        if expires.is_some_and(|expires| expires <= Timestamp::now()) {
+            status.reasons.push(format!("the token in {path} has expired"));
+        }
+    }
+    status.node = Some(kubernetes);
+}
+
+fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
+    let at = standing.journal.as_ref().map(describe);
+    match (lock::holder(node), &standing.journal) {
+        (Some(holder), _) => Some(RunInProgress {
+            run: holder.run,
+            command: holder.command,
+            since: holder.since,
+            interrupted: false,
+            at,
+        }),
+        (None, Some(journal)) => Some(RunInProgress {
+            run: journal.header.run.clone(),
+            command: journal.header.command.clone(),
+            since: journal.header.started,
+            interrupted: true,
+            at,
+        }),
+        (None, None) => None,
+    }
+}
+
+/// One of our services, as the Service Control Manager has it.
+pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
+    let there = node.get(&Id::Service(name.into()))?.is_some();
+    let process = node.process(name)?;
+    let state = match (there, &process) {
+        (_, Some(_)) => "Running",
+        (true, None) => "Stopped",
+        (false, None) => "Absent",
+    };
+    Ok(ServiceStatus {
+        name: name.into(),
+        state: state.into(),
+        pid: process.as_ref().map(|process| process.pid),
+        since: process.and_then(|process| process.since),
+        restarts: None,
+        waiting_for: None,
+    })
+}
+
+fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
+    let networks = node.list(crate::node::Listing::Networks)?;
+    Ok(networks
+        .into_iter()
+        .filter_map(|(id, state)| match (id, state) {
+            (Id::Network(name), State::Network(network)) => Some(NetworkStatus {
+                name,
+                kind: network.kind,
+                vsid: network.vsid,
+                management_ip: network.management_ip.map(|ip| ip.to_string()),
+                adapter: network.adapter,
+            }),
+            _ => None,
+        })
+        .collect())
+}
+
+fn judge(status: &mut NodeStatus) {
+    for service in &status.services {
+        if service.state == "Stopped" {
+            status.reasons.push(format!("service {} is stopped", service.name));
+        }
+    }
+    if !status.drift.is_empty() {
+        status.reasons.push(format!("changed since the last run: {}", status.drift.join(", ")));
+    }
+    if let Some(KubernetesNode { name, ready: Some(false), .. }) = &status.node {
+        status.reasons.push(format!("Node {name} is not Ready"));
+    }
+    let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
+    if let Some(at) = status.run.as_ref().filter(|run| run.interrupted).and_then(|run| run.at.clone()) {
+        status.reasons.push(format!("interrupted: {at}"));
+    }
+    status.overall = match &status.run {
+        Some(run) if !run.interrupted => Overall::Changing,
+        _ if interrupted => Overall::Failed,
+        _ if status.calico_version.is_none() => Overall::NotInstalled,
+        _ if status.services.iter().any(|service| service.state != "Running") => Overall::Failed,
+        _ if status.reasons.is_empty() => Overall::Healthy,
+        _ => Overall::Degraded,
+    };
+}
+
+fn text(status: &NodeStatus, app: &App) -> String {
+    let mut head = Vec::new();
+    if let Some(node) = &status.node {
+        head.push(node.name.clone());
+    }
+    if let (Some(version), Some(backend)) = (&status.calico_version, &status.backend) {
+        head.push(format!("Calico {version} ({backend})"));
+    }
+    if let Some(generation) = status.generation {
+        head.push(format!("generation {generation}"));
+    }
+    head.push(format!("OVERALL: {}", format!("{:?}", status.overall).to_uppercase()));
+    let mut text = head.join("   ") + "\n";
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["COMPONENT", "STATE", "DETAIL"]);
+    for service in status.services.iter().filter(|service| service.state != "Absent") {
+        let pid = service.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
+        table.add_row([service.name.clone(), service.state.clone(), pid]);
+    }
+    for network in &status.networks {
+        let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
+        let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(", management IP {ip}"));
+        table.add_row(["HNS network".into(), network.name.clone(), format!("{:?}{vsid}{ip}", network.kind)]);
+    }
+    if let Some(cni) = &status.cni {
+        table.add_row([
+            "CNI conf".into(),
+            if cni.drift.is_empty() { "OK".into() } else { "Drifted".into() },
+            cni.conf.clone(),
+        ]);
+    }
+    for credential in &status.credentials {
+        let until = credential
+            .expires
+            .map_or_else(|| "token does not expire".into(), |expires| format!("token valid until {expires:.0}"));
+        table.add_row(["Credentials".into(), credential.kind.clone(), until]);
+    }
+    if let Some(node) = &status.node {
+        let word = |value: Option<bool>, yes: &str, no: &str| {
+            value.map_or_else(|| "unknown".into(), |value| if value { yes.into() } else { no.to_owned() })
+        };
+        let schedulable = word(node.schedulable, "schedulable", "cordoned");
+        table.add_row(["K8s Node".into(), word(node.ready, "Ready", "NotReady"), schedulable]);
+    }
+    if table.row_count() > 0 {
+        for line in table.to_string().lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    for reason in &status.reasons {
+        text.push_str(&format!("! {reason}\n"));
+    }
+    let next = match (&status.run, status.overall) {
+        (Some(run), _) if run.interrupted => {
+            format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
+        }
+        (_, Overall::Degraded | Overall::Failed) => format!("Put it right: {}", app.command("install")),
+        (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
+        _ => String::new(),
+    };
+    text + &next
+}

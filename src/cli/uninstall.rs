@@ -1,0 +1,103 @@
+//! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
+
+use anyhow::{Context, Result};
+
+use super::Ending;
+use super::app::App;
+use super::args::{Source, Uninstall};
+use super::prepare::engine;
+use crate::apply::converge::{self, Change, Standing};
+use crate::apply::receipt::About;
+use crate::cluster::credentials;
+use crate::fault::Exit;
+use crate::node::{Node, STATE_DIR};
+use crate::plan::Target;
+use crate::plan::show::Plan;
+use crate::report::document::RunResult;
+use crate::values::WinPath;
+
+pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
+    if app.global.dry_run {
+        let node = app.node()?;
+        let plan = plan(&*node)?;
+        app.reporter.tell(&plan.text());
+        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
+        result.plan = Some(plan);
+        return Ending::result(result);
+    }
+    let (mut node, lock) = app.node_to_change("uninstall")?;
+    let standing = Standing::load(&*node)?;
+    let plan = plan(&*node)?;
+    let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
+    if nothing && !args.purge {
+        return Ending::result(RunResult::new(
+            Exit::Ok,
+            false,
+            "nothing to do: Calico is not installed here by this tool",
+        ));
+    }
+    if !plan.changes.is_empty() {
+        app.reporter.tell(&plan.text());
+        app.confirm("Remove Calico from this node?")?;
+    }
+    let about = standing.receipt().and_then(|receipt| receipt.about.clone());
+    let run = app.run.clone();
+    let target = Target::default();
+    let change = Change { run: &run, command: "uninstall", target: &target, about: None };
+    let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
+
+    let mut left = Vec::new();
+    if let Some(about) = about.filter(|about| about.token_secret.is_some())
+        && let Err(error) = remove_secret(app, &*node, &about)
+    {
+        let name = about.token_secret.unwrap_or_default();
+        app.warn(
+            "SecretLeft",
+            format!("the secret {}/{name} that install made is still there: {error:#}", about.calico_namespace),
+        );
+        left.push(format!("kubectl -n {} delete secret {name}", about.calico_namespace));
+    }
+    if args.purge {
+        app.leave_state_folder();
+        drop(lock);
+        purge(&*node)?;
+    } else {
+        app.reporter.tell("Kept: logs and receipts below C:\\ProgramData\\calicoctl-win (--purge removes them too).");
+    }
+    let msg = if applied.changed > 0 {
+        "Calico is removed; the node is as it was before."
+    } else {
+        "Nothing of Calico was left to remove."
+    };
+    app.reporter.tell(msg);
+    let mut result = RunResult::new(Exit::Ok, applied.changed > 0 || args.purge && !nothing, msg);
+    result.downtime_ms = crate::report::document::millis(applied.downtime);
+    result.next = left;
+    Ending::result(result)
+}
+
+/// What an uninstall would do.
+pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
+    let standing = Standing::load(node)?;
+    let target = Target::default();
+    let steps = converge::plan(node, &standing, &target)?;
+    Ok(Plan::new(&steps, &target, standing.receipt().is_some()))
+}
+
+fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let cluster = app.cluster(node, &crate::settings::connection(&layered)?)?;
+    if let Some(name) = &about.token_secret {
+        credentials::delete_token_secret(&cluster, &about.calico_namespace, name)?;
+    }
+    Ok(())
+}
+
+/// Removes our own folder, and the folder of our executable if nothing else lies in it.
+fn purge(node: &dyn Node) -> Result<()> {
+    let state = node.disk(&WinPath::known(STATE_DIR));
+    if state.exists() {
+        std::fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))?;
+    }
+    Ok(())
+}

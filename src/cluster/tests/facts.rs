@@ -1,0 +1,184 @@
+use super::super::FactsOptions;
+use super::*;
+use crate::facts::{ApiGroup, ClusterFacts};
+
+const OPTIONS: FactsOptions<'static> = FactsOptions { node_name: "win-a1", namespace_override: None };
+const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
+const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
+const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";
+const DNS: &str = "GET /api/v1/namespaces/kube-system/services/kube-dns";
+
+fn absent(kind: &str, name: &str) -> Reply {
+    let status = json!({
+        "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": format!("{kind} \"{name}\" not found"), "details": {"name": name, "kind": kind},
+    });
+    Reply::json(404, &status)
+}
+
+/// The recorded cluster, in Calico's old group, set up with kubeadm.
+fn cluster_v1() -> Server {
+    let server = Server::start();
+    server.replay(&[
+        "version-admin",
+        "serviceaccount-get",
+        "group-discovery",
+        "felix-get",
+        "ippools-list",
+        "ipamconfig-get",
+        "clusterinformation-get",
+    ]);
+    server.on("GET /apis/projectcalico.org", [Reply::recorded("path-404")]);
+    server.on(IN_KUBE_SYSTEM, [absent("serviceaccounts", "calico-node")]);
+    server.on("GET /api/v1/nodes/win-a1", [absent("nodes", "win-a1")]);
+    let kubeadm = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: kubernetes\n\
+                   networking:\n  dnsDomain: cluster.local\n  podSubnet: 10.244.0.0/16\n  \
+                   serviceSubnet: 10.96.0.0/12,fd00::/108\n";
+    server.on(KUBEADM, [Reply::json(200, &json!({"data": {"ClusterConfiguration": kubeadm}}))]);
+    let dns = json!({"spec": {"clusterIP": "fd00::a", "clusterIPs": ["fd00::a", "10.96.0.10"]}});
+    server.on(DNS, [Reply::json(200, &dns)]);
+    server
+}
+
+fn facts(server: &Server) -> Result<ClusterFacts> {
+    server.connect_within(impatient()).facts(&OPTIONS)
+}
+
+fn fault_of(server: &Server) -> (&'static str, String) {
+    let error = facts(server).unwrap_err();
+    let fault = error.downcast_ref::<Fault>().unwrap();
+    (fault.id, format!("{} | {}", fault.what, fault.hint.as_deref().unwrap()))
+}
+
+#[test]
+fn a_cluster_in_the_old_group_tells_everything() {
+    let facts = facts(&cluster_v1()).unwrap();
+    insta::assert_json_snapshot!(facts, @r#"
+    {
+      "server": "https://api.cluster.test:6443",
+      "kubernetesVersion": "v1.36.2",
+      "calicoNamespace": "calico-system",
+      "apiGroup": "crd.projectcalico.org/v1",
+      "calicoVersion": "v3.32.1",
+      "felix": {
+        "vxlanEnabled": true,
+        "vxlanVni": 4096,
+        "ipipEnabled": null
+      },
+      "pools": [
+        {
+          "name": "default-ipv4-ippool",
+          "cidr": "10.244.0.0/16",
+          "vxlanMode": "Always",
+          "ipipMode": "Never",
+          "disabled": false,
+          "nodeSelector": "all()",
+          "blockSize": 26
+        },
+        {
+          "name": "ipip-pool",
+          "cidr": "10.245.0.0/16",
+          "vxlanMode": "Never",
+          "ipipMode": "Always",
+          "disabled": true,
+          "nodeSelector": "!all()",
+          "blockSize": 26
+        }
+      ],
+      "strictAffinity": false,
+      "serviceCidrs": [
+        "10.96.0.0/12"
+      ],
+      "dnsServiceIp": "10.96.0.10"
+    }
+    "#);
+}
+
+#[test]
+fn a_cluster_with_only_the_new_group_is_read_there() {
+    let server = cluster_v1();
+    server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
+    server.replay(&["v3-group", "v3-felix-get", "v3-ippools-list", "v3-ipamconfigurations-get"]);
+    let information = json!({"metadata": {"name": "default"}, "spec": {"calicoVersion": "v3.32.1"}});
+    server.on("GET /apis/projectcalico.org/v3/clusterinformations/default", [Reply::json(200, &information)]);
+    let read = facts(&server).unwrap();
+    assert_eq!((read.api_group, read.felix.vxlan_vni, read.pools.len()), (ApiGroup::V3, Some(4096), 2));
+    assert_eq!((read.strict_affinity, read.calico_version.as_deref()), (Some(false), Some("v3.32.1")));
+    assert!(!server.keys().iter().any(|k| k.contains("crd.projectcalico.org/")), "{:?}", server.keys());
+
+    // With both, Calico itself keeps to the old one.
+    let both = cluster_v1();
+    both.replay(&["v3-group"]);
+    assert_eq!(facts(&both).unwrap().api_group, ApiGroup::V1);
+}
+
+#[test]
+fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
+    let server = cluster_v1();
+    server.on(IN_CALICO_SYSTEM, [absent("serviceaccounts", "calico-node")]);
+    let (id, text) = fault_of(&server);
+    assert_eq!(id, "ServiceAccountMissing");
+    assert!(text.contains("calico-system or kube-system") && text.contains("install Calico"), "{text}");
+
+    server.on(IN_KUBE_SYSTEM, [Reply::recorded("serviceaccount-get")]);
+    assert_eq!(facts(&server).unwrap().calico_namespace, "kube-system");
+
+    let forbidden = json!({
+        "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": "serviceaccounts \"calico-node\" is forbidden: User \"joe\" cannot get resource \"serviceaccounts\" \
+                    in API group \"\" in the namespace \"calico-system\"",
+        "details": {"name": "calico-node", "kind": "serviceaccounts"},
+    });
+    server.on(IN_CALICO_SYSTEM, [Reply::json(403, &forbidden)]);
+    let (id, text) = fault_of(&server);
+    assert_eq!(id, "ClusterForbidden");
+    assert!(
+        text.starts_with("user joe may not get serviceaccounts of the core group in namespace calico-system"),
+        "{text}"
+    );
+    assert!(text.contains("kubernetes.calicoNamespace"), "{text}");
+
+    let named = FactsOptions { namespace_override: Some("calico"), ..OPTIONS };
+    assert_eq!(server.connect().facts(&named).unwrap().calico_namespace, "calico");
+}
+
+#[test]
+fn a_failed_question_is_no_answer() {
+    let cases = [
+        ("GET /apis/crd.projectcalico.org", "overload-429", "ClusterOverloaded"),
+        ("GET /apis/projectcalico.org", "aggregated-503", "ClusterUnavailable"),
+        ("GET /apis/crd.projectcalico.org/v1/felixconfigurations/default", "bad-token-401", "ClusterUnauthorized"),
+        ("GET /apis/crd.projectcalico.org/v1/ippools", "path-404", "ApiNotServed"),
+        ("GET /apis/crd.projectcalico.org/v1/ipamconfigs/default", "nobody-403-felix-patch", "ClusterForbidden"),
+        ("GET /api/v1/nodes/win-a1", "nobody-403-node-get", "ClusterForbidden"),
+        (KUBEADM, "pod-log-no-kubelet", "ClusterFailed"),
+    ];
+    for (question, answer, id) in cases {
+        let server = cluster_v1();
+        server.on(question, [Reply::recorded(answer)]);
+        assert_eq!(fault_of(&server).0, id, "{question}");
+    }
+}
+
+#[test]
+fn what_is_only_nice_to_know_may_be_missing() {
+    let server = cluster_v1();
+    server.on(KUBEADM, [Reply::recorded("nobody-403-secrets-list")]);
+    server.on(DNS, [absent("services", "kube-dns")]);
+    let cluster = server.connect();
+    let facts = cluster.facts(&OPTIONS).unwrap();
+    assert!(facts.service_cidrs.is_empty() && facts.dns_service_ip.is_none());
+    let said: Vec<String> = cluster
+        .take_events()
+        .into_iter()
+        .filter_map(|e| if let Event::Log { message } = e { Some(message) } else { None })
+        .collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("the service CIDR is not known: user nobody-user may not"), "{said:?}");
+
+    // Calico with etcd: the cluster has none of its resources, which is an answer.
+    server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
+    let facts = cluster.facts(&OPTIONS).unwrap();
+    assert_eq!((facts.api_group, facts.pools.len(), facts.strict_affinity), (ApiGroup::V1, 0, None));
+    assert!(cluster.take_events().iter().any(|e| matches!(e, Event::Warning { id: "CalicoResourcesNotServed", .. })));
+}

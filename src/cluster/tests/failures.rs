@@ -1,0 +1,279 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use super::super::testing::{Authority, HOST, kubeconfig};
+use super::*;
+
+fn error_of(server: &Server, verb: &str, path: &str) -> String {
+    let cluster = server.connect_within(impatient());
+    let outcome = match verb {
+        "GET" => cluster.get::<Value>(path).map(|_| ()),
+        "POST" => cluster.post::<_, Value>(path, &json!({})).map(|_| ()),
+        _ => cluster.merge_patch::<_, Value>(path, &json!({})).map(|_| ()),
+    };
+    story(&outcome.unwrap_err())
+}
+
+/// What the server answers to this request, told as an error.
+fn refused(recording: &str, verb: &str, path: &str) -> String {
+    let server = Server::start();
+    server.on(&format!("{verb} {path}"), [Reply::recorded(recording)]);
+    error_of(&server, verb, path)
+}
+
+#[test]
+fn every_refusal_has_a_name_a_reason_and_a_mend() {
+    const NODE: &str = "/api/v1/nodes/win-worker-1";
+    const SECRETS: &str = "/api/v1/namespaces/calico-system/secrets";
+    const TOKEN: &str = "/api/v1/namespaces/calico-system/serviceaccounts/calico-node/token";
+    const V3_FELIX: &str = "/apis/projectcalico.org/v3/felixconfigurations/default";
+    const EVICTION: &str = "/api/v1/namespaces/demo/pods/guarded-sxpqp/eviction";
+    let all = [
+        refused("bad-token-401", "GET", SECRETS),
+        refused("anonymous-403", "GET", SECRETS),
+        refused("nobody-403-secrets-list", "GET", SECRETS),
+        refused("nobody-403-node-get", "GET", NODE),
+        refused("nobody-403-felix-patch", "PATCH", FELIX),
+        refused("nobody-403-tokenrequest", "POST", TOKEN),
+        refused("path-403-anonymous", "GET", "/apis/nothing"),
+        refused("group-404-text", "GET", V3_FELIX),
+        refused("path-404", "GET", "/version"),
+        refused("felix-merge-404", "PATCH", "/apis/crd.projectcalico.org/v1/felixconfigurations/absent"),
+        refused("token-secret-create-again-409", "POST", SECRETS),
+        refused("felix-merge-stale-409", "PATCH", FELIX),
+        refused("felix-merge-wrong-type-422", "PATCH", FELIX),
+        refused("overload-429", "GET", NODE),
+        refused("evict-429", "POST", EVICTION),
+        refused("evict-two-budgets-500", "POST", EVICTION),
+        refused("aggregated-503", "GET", V3_FELIX),
+        refused("list-rv-future-504", "GET", NODE),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    CLUSTER_UNREACHABLE ClusterUnauthorized
+      what the API server at https://api.cluster.test:6443 does not accept our credentials
+      why  HTTP 401: Unauthorized
+      mend the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user system:anonymous may not list secrets of the core group in namespace calico-system: we were taken for nobody
+      why  HTTP 403: secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" in the namespace "calico-system"
+      mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user nobody-user may not list secrets of the core group in namespace calico-system
+      why  HTTP 403: secrets is forbidden: User "nobody-user" cannot list resource "secrets" in API group "" in the namespace "calico-system"
+      mend let a cluster administrator run: kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system && kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user nobody-user may not get nodes of the core group in the whole cluster
+      why  HTTP 403: nodes "win-worker-1" is forbidden: User "nobody-user" cannot get resource "nodes" in API group "" at the cluster scope
+      mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes && kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user nobody-user may not patch felixconfigurations of crd.projectcalico.org in the whole cluster
+      why  HTTP 403: felixconfigurations.crd.projectcalico.org "default" is forbidden: User "nobody-user" cannot patch resource "felixconfigurations" in API group "crd.projectcalico.org" at the cluster scope
+      mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user nobody-user may not create serviceaccounts/token of the core group in namespace calico-system
+      why  HTTP 403: serviceaccounts "calico-node" is forbidden: User "nobody-user" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
+      mend let a cluster administrator run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
+
+    CLUSTER_UNREACHABLE ClusterForbidden
+      what user system:anonymous may not get the path /apis/nothing: we were taken for nobody
+      why  HTTP 403: forbidden: User "system:anonymous" cannot get path "/apis/nothing"
+      mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
+
+    CLUSTER_UNREACHABLE ApiNotServed
+      what the API server at https://api.cluster.test:6443 does not serve felixconfigurations of projectcalico.org/v3
+      why  HTTP 404: 404 page not found
+      mend its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+
+    CLUSTER_UNREACHABLE ApiNotServed
+      what the API server at https://api.cluster.test:6443 does not serve /version
+      why  HTTP 404: 404 page not found
+      mend its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+
+    CLUSTER_UNREACHABLE ClusterObjectAbsent
+      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/absent: there is no such object
+      why  HTTP 404: felixconfigurations.crd.projectcalico.org "absent" not found
+      mend it was deleted, or never made; look with kubectl
+
+    CLUSTER_UNREACHABLE ClusterObjectExists
+      what POST /api/v1/namespaces/calico-system/secrets: the object is there already
+      why  HTTP 409: secrets "calico-node-token" already exists
+      mend someone made it at the same time; run the command again
+
+    CLUSTER_UNREACHABLE ClusterConflict
+      what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default: someone else changed the object in between
+      why  HTTP 409: Operation cannot be fulfilled on felixconfigurations.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
+      mend run the command again: it starts from what is there now
+
+    CLUSTER_UNREACHABLE ClusterRejected
+      what the API server refuses PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/default as not valid
+      why  HTTP 422: FelixConfiguration.crd.projectcalico.org "default" is invalid: [spec.vxlanVNI: Invalid value: "string": spec.vxlanVNI in body must be of type integer: "string", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]
+      mend the reason names the field; this version of Calico may have other rules for it
+
+    CLUSTER_UNREACHABLE ClusterOverloaded
+      what the API server at https://api.cluster.test:6443 is overloaded and refused GET /api/v1/nodes/win-worker-1
+      why  HTTP 429: Too many requests, please try again later.
+      mend try again later; if it stays so, look at the flow control and load of the API server
+
+    DRAIN_BLOCKED DisruptionBudget
+      what POST /api/v1/namespaces/demo/pods/guarded-sxpqp/eviction: a disruption budget does not allow it now
+      why  HTTP 429: Cannot evict pod as it would violate the pod's disruption budget.
+      why  The disruption budget guarded needs 1 healthy pods and has 1 currently
+      mend wait until more pods of that application run, or ask its owner; `kubectl get pdb -A`
+
+    CLUSTER_UNREACHABLE ClusterFailed
+      what the API server at https://api.cluster.test:6443 failed on POST /api/v1/namespaces/demo/pods/guarded-sxpqp/eviction
+      why  HTTP 500: This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.
+      mend look at the API server's log; a webhook that does not answer is a common cause
+
+    CLUSTER_UNREACHABLE AggregatedApiDown
+      what the aggregated API v3.projectcalico.org is down, so GET /apis/projectcalico.org/v3/felixconfigurations/default has no answer
+      why  HTTP 503: service unavailable
+      mend see why: kubectl get apiservice v3.projectcalico.org -o yaml; it is served by pods of its own
+
+    CLUSTER_UNREACHABLE ClusterGatewayTimeout
+      what the API server at https://api.cluster.test:6443 gave up on GET /api/v1/nodes/win-worker-1 itself
+      why  HTTP 504: Timeout: Too large resource version: 99999999, current: 664
+      mend etcd or a webhook is slow; look at the API server's log, then try again
+    "#);
+}
+
+#[test]
+fn what_breaks_below_http_has_a_name_too() {
+    let hanging = {
+        let server = Server::start();
+        server.on("GET /version", [Reply::Silence]);
+        let cluster = server.connect_within(Options { timeout: Duration::from_secs(2), retries: 0 });
+        story(&cluster.get::<Value>("/version").unwrap_err())
+    };
+    let cut = {
+        let server = Server::start();
+        server.on("GET /version", [Reply::Cut]);
+        error_of(&server, "GET", "/version")
+    };
+    let not_json = {
+        let server = Server::start();
+        server.on("GET /version", [Reply::Full(200, Vec::new(), "<html>Please log in</html>".into())]);
+        error_of(&server, "GET", "/version")
+    };
+    // Nobody listens there any more.
+    let refused = {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        ask_at(gone, impatient())
+    };
+    // The connection comes about, and then the other side says nothing.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = ask_at(mute.local_addr().unwrap(), Options { timeout: Duration::from_millis(200), retries: 0 });
+    let authority = Authority::new();
+    let all = [
+        hanging,
+        cut,
+        not_json,
+        refused,
+        silent,
+        answered_with(b""),
+        // A TLS alert, fatal: protocol_version. What a server that stops at TLS 1.1 sends.
+        answered_with(&[0x15, 3, 1, 0, 2, 2, 70]),
+        answered_with(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"),
+        error_of(&Server::with_certificate(&authority, HOST, 2001), "GET", "/version"),
+        error_of(&Server::with_certificate(&authority, "another.test", 2099), "GET", "/version"),
+        {
+            let server = Server::with_certificate(&authority, HOST, 2099);
+            story(&get_version(&kubeconfig(&Authority::new().pem), Some(server.address), impatient()))
+        },
+        {
+            // Resolving this needs no DNS server: a label has 63 characters at most.
+            let host = "x".repeat(64);
+            let text = kubeconfig(&authority.pem)
+                .replace(&format!("https://{HOST}:6443"), &format!("https://{host}:6443\n    tls-server-name: {HOST}"));
+            story(&get_version(&text, None, impatient())).replace(&host, "(64 times x)")
+        },
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    CLUSTER_UNREACHABLE ClusterTimeout
+      what the API server at https://api.cluster.test:6443 did not answer GET /version within 2 s
+      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --timeout gives it longer
+
+    CLUSTER_UNREACHABLE ClusterConnectionLost
+      what the API server at https://api.cluster.test:6443 cut the connection during GET /version
+      why  peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof
+      mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+
+    CLUSTER_UNREACHABLE ClusterAnswer
+      what the answer to GET /version is not what the Kubernetes API promises
+      why  expected value at line 1 column 1
+      mend is this the address of a Kubernetes API server, with nothing in between that changes answers?
+
+    CLUSTER_UNREACHABLE ClusterRefused
+      what the API server at https://api.cluster.test:6443 refuses the connection
+      why  (the operating system's words)
+      mend is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+
+    CLUSTER_UNREACHABLE ClusterTimeout
+      what no connection to the API server at https://api.cluster.test:6443 within 0.1 s
+      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --timeout gives it longer
+
+    CLUSTER_UNREACHABLE ClusterConnectionLost
+      what the API server at https://api.cluster.test:6443 cut the connection during GET /version
+      why  tls handshake eof
+      mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+
+    CLUSTER_UNREACHABLE ClusterTlsVersion
+      what the API server at https://api.cluster.test:6443 offers no TLS that we accept
+      why  received fatal alert: ProtocolVersion
+      mend it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it
+
+    CLUSTER_UNREACHABLE ClusterNotTls
+      what what answers at https://api.cluster.test:6443 does not speak TLS
+      why  received corrupt message of type InvalidContentType
+      mend is the port right? An API server's is mostly 6443 or 443
+
+    CLUSTER_UNREACHABLE ClusterCertificateExpired
+      what the certificate of the API server at https://api.cluster.test:6443 has expired on 2001-01-01
+      mend renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right
+
+    CLUSTER_UNREACHABLE ClusterCertificateName
+      what the certificate of the API server at https://api.cluster.test:6443 is for other names
+      why  invalid peer certificate: certificate not valid for name "api.cluster.test"; certificate is only valid for DnsName("another.test")
+      mend write one of its names as `server` in the kubeconfig, or as `tls-server-name`
+
+    CLUSTER_UNREACHABLE ClusterUntrusted
+      what the certificate of the API server at https://api.cluster.test:6443 is not from the CA that we trust
+      why  invalid peer certificate: BadSignature
+      mend the kubeconfig's certificate-authority is of another cluster or was replaced, or a proxy breaks TLS open: fetch a fresh kubeconfig
+
+    CLUSTER_UNREACHABLE ClusterNameUnresolved
+      what the name of the API server at https://(64 times x):6443 cannot be resolved
+      why  (the operating system's words)
+      mend put right `server` in the kubeconfig, or this machine's DNS servers: `nslookup` tells
+    "#);
+}
+
+fn get_version(kubeconfig: &str, dial: Option<SocketAddr>, options: Options) -> anyhow::Error {
+    let cluster = Cluster::connect(kubeconfig, ".".as_ref(), None, dial, &options).unwrap();
+    cluster.get::<Value>("/version").unwrap_err()
+}
+
+fn ask_at(address: SocketAddr, options: Options) -> String {
+    story(&get_version(&kubeconfig(&Authority::new().pem), Some(address), options))
+}
+
+/// A server that reads what comes first and answers it with these bytes.
+fn answered_with(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut hello = [0; 4096];
+        assert!(socket.read(&mut hello).unwrap() > 0);
+        socket.write_all(bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        // Until the client is gone: closing earlier would reset the connection.
+        while socket.read(&mut hello).is_ok_and(|n| n > 0) {}
+    });
+    ask_at(address, impatient())
+}

@@ -1,0 +1,155 @@
+use super::super::testing::{Authority, kubeconfig};
+use super::*;
+
+fn refusal(text: &str, context: Option<&str>) -> String {
+    let refused = Cluster::connect(text, "somewhere".as_ref(), context, None, &impatient());
+    story(&refused.err().expect("this kubeconfig is not usable")).replace('\\', "/")
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_usable_is_told_why() {
+    let good = kubeconfig(&Authority::new().pem);
+    let admin = "    token: admins-token";
+    let all = [
+        refusal("", None),
+        refusal(&good, Some("prod")),
+        refusal(&good.replace("current-context: admin@test\n", ""), None),
+        refusal("clusters: [\nusers: {token: sesame", None),
+        refusal("clusters: eyJhbGciOiJSUzI1NiIsImtpZCI6InNlc2FtZSJ9.eyJpc3MiOiJrdWJl", None),
+        refusal(&good.replace("cluster: test\n", "cluster: other\n"), None),
+        refusal(&good.replace("user: admin\n", "user: root\n"), None),
+        refusal(&good.replace("certificate-authority-data: ", "certificate-authority-data: \"*\" #"), None),
+        refusal(&good.replace("certificate-authority-data: ", "certificate-authority: ca.crt #"), None),
+        refusal(&good.replace(admin, "    client-certificate: me.crt\n    client-key: me.key"), None),
+        refusal(&kubeconfig(&Authority::valid_until(2001).pem).replace(admin, ""), None),
+        refusal(
+            &good.replace(admin, "    exec: {apiVersion: client.authentication.k8s.io/v1, command: ./no-such-plugin}"),
+            None,
+        ),
+        story(&Cluster::open(None, None, &impatient()).err().unwrap()),
+        story(&Cluster::open(Some("nowhere/admin.conf".as_ref()), None, &impatient()).err().unwrap()),
+    ];
+    for error in &all {
+        assert!(!error.contains("sesame") && !error.contains("eyJ"), "a secret is shown: {error}");
+    }
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    CLUSTER_UNREACHABLE ContextNotFound
+      what the kubeconfig has no current-context
+      mend it has no contexts at all: is it the right file?
+
+    CLUSTER_UNREACHABLE ContextNotFound
+      what the kubeconfig has no context `prod`
+      mend choose one with --context: admin@test
+
+    CLUSTER_UNREACHABLE ContextNotFound
+      what the kubeconfig has no current-context
+      mend choose one with --context: admin@test
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what the kubeconfig is not valid YAML: line 2, column 8
+      why  failed to parse kubeconfig YAML: error: line 2 column 8: unclosed bracket '{'
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what the kubeconfig is not valid YAML: line 1, column 11
+      why  failed to parse kubeconfig YAML: error: line 1 column 11: expected sequence start
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what context `admin@test` of the kubeconfig names the cluster `other`, which is not defined there
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what context `admin@test` of the kubeconfig names the user `root`, which is not defined there
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what certificate-authority-data in the kubeconfig is not base64
+      why  Invalid symbol 42, offset 0.
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what cannot read somewhere/ca.crt, the kubeconfig's certificate-authority
+      why  (the operating system's words)
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE KubeconfigInvalid
+      what cannot read somewhere/me.crt, the kubeconfig's client-certificate
+      why  (the operating system's words)
+      mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+
+    CLUSTER_UNREACHABLE ClusterCaExpired
+      what the cluster's CA in the kubeconfig has expired on 2001-01-01
+      mend renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
+
+    CLUSTER_UNREACHABLE ClusterLogin
+      what the kubeconfig's exec plugin cannot be started
+      why  (the operating system's words)
+      mend try `kubectl --kubeconfig FILE version` with the same file on this machine
+
+    CLUSTER_UNREACHABLE KubeconfigMissing
+      what no kubeconfig is given, so the cluster cannot be asked
+      mend give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+
+    CLUSTER_UNREACHABLE KubeconfigMissing
+      what cannot read the kubeconfig nowhere/admin.conf
+      why  (the operating system's words)
+      mend give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+    "#);
+}
+
+#[test]
+fn files_and_certificates_beside_the_kubeconfig_are_found() {
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("ca.crt"), &server.ca_pem).unwrap();
+    std::fs::write(dir.path().join("token"), "from-a-file").unwrap();
+    let text = server.kubeconfig().replace("certificate-authority-data: ", "certificate-authority: ca.crt #");
+    let text = text.replace("token: admins-token", "tokenFile: token");
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient()).unwrap();
+
+    assert_eq!(cluster.ca_pem(), Some(server.ca_pem.as_str()));
+    assert_eq!(cluster.server(), "https://api.cluster.test:6443");
+    assert!(cluster.get::<Value>("/version").unwrap().is_some());
+    assert_eq!(server.seen()[0].headers["authorization"], "Bearer from-a-file");
+}
+
+#[test]
+fn errors_of_a_file_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("admin.conf");
+    std::fs::write(&file, "clusters: [").unwrap();
+    let error = Cluster::open(Some(&file), None, &impatient()).err().unwrap();
+    assert!(error.to_string().starts_with(&format!("the kubeconfig {} is not valid YAML", file.display())), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = |script: &str| {
+        let file = dir.path().join("plugin.sh");
+        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, interactiveMode: Never}";
+    let text = server.kubeconfig().replace("token: admins-token", exec);
+    let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient());
+
+    plugin(
+        r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"sesame"}}'"#,
+    );
+    connect().unwrap().get::<Value>("/version").unwrap();
+    assert_eq!(server.seen()[0].headers["authorization"], "Bearer sesame");
+
+    plugin("echo sesame; echo 'please log in first' >&2; exit 3");
+    let failed = story(&connect().err().unwrap());
+    assert!(failed.contains("please log in first") && !failed.contains("sesame"), "{failed}");
+    plugin("echo sesame");
+    let garbled = story(&connect().err().unwrap());
+    assert!(garbled.contains("ClusterLogin") && !garbled.contains("sesame"), "{garbled}");
+}

@@ -1,0 +1,296 @@
+//! Documents and overrides, one over the other, field by field. Each field remembers who set it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::errors::{Finding, suggestion};
+use super::shape::{self, Scalar, Shape};
+use super::spec::Config;
+use super::yaml::{self, Node, Value};
+use super::{Document, Origin, Override};
+
+/// The fields that are set, by dotted path, with who set them last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Layers {
+    leaves: BTreeMap<Vec<String>, (Json, Origin)>,
+    pub findings: Vec<Finding>,
+}
+
+impl Layers {
+    /// Puts a document over what is there.
+    pub fn document(&mut self, document: &Document) {
+        let from = |line, column| Origin::File { name: document.name.clone(), line, column };
+        match yaml::parse(&document.text) {
+            Ok(nodes) => nodes.iter().for_each(|node| self.node(node, shape::root(), &mut Vec::new(), &from)),
+            Err(e) => self.findings.push(Finding::new(&from(e.line, e.column), "", e.problem)),
+        }
+    }
+
+    /// Puts one value over what is there. `spec.` may be left out of its path.
+    pub fn set(&mut self, given: &Override) {
+        let mut path: Vec<&str> = given.path.split('.').collect();
+        if !matches!(path[0], "apiVersion" | "kind" | "metadata" | "spec") {
+            path.insert(0, "spec");
+        }
+        let refuse = |problem: String| Finding::new(&given.from, &path.join("."), problem);
+        let shape = match shape::root().at(&path) {
+            Ok(shape) => shape,
+            Err((known, allowed)) => {
+                self.findings.push(refuse(format!("unknown field; {}", suggestion(path[known], &allowed))));
+                return;
+            }
+        };
+        let value = match shape {
+            Shape::Scalar(_) => Ok(Value::plain(&given.value)),
+            Shape::List(_) if !given.value.trim_start().starts_with('[') => {
+                let items = given.value.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Ok(Value::List(items.map(|item| Node { value: Value::plain(item), line: 1, column: 1 }).collect()))
+            }
+            _ => match yaml::parse(&given.value).map(|mut nodes| nodes.pop()) {
+                Ok(Some(node)) => Ok(node.value),
+                Ok(None) => Err("there is no value".to_owned()),
+                Err(e) => Err(e.problem),
+            },
+        };
+        match value {
+            Ok(value) => {
+                let mut path = path.iter().map(|part| (*part).to_owned()).collect();
+                let node = Node { value, line: 1, column: 1 };
+                self.node(&node, shape, &mut path, &|_, _| given.from.clone());
+            }
+            Err(problem) => self.findings.push(refuse(problem)),
+        }
+    }
+
+    /// The config that all layers make together.
+    pub fn config(&self) -> Config {
+        let mut whole = Json::Object(serde_json::Map::new());
+        for (path, (value, _)) in &self.leaves {
+            merge(&mut whole, path, value.clone());
+        }
+        // Each field was read on its own before it came in, so together they can be read too.
+        Config::deserialize(whole).expect("checked fields make a config")
+    }
+
+    /// Where to point for a field that may be absent: at what was set nearest to it.
+    pub fn nearest_origin(&self, path: &str) -> Option<&Origin> {
+        let above = || path.rsplit_once('.').map(|(above, _)| above).filter(|above| above.contains('.'));
+        self.origin(path).or_else(|| self.nearest_origin(above()?))
+    }
+
+    /// Who set a field, or the first field below a section.
+    pub fn origin(&self, path: &str) -> Option<&Origin> {
+        let path: Vec<&str> = path.split('.').collect();
+        let below = |leaf: &[String]| leaf.len() >= path.len() && leaf.iter().zip(&path).all(|(a, b)| a == b);
+        self.leaves.iter().find(|(leaf, _)| below(leaf)).map(|(_, (_, from))| from)
+    }
+
+    fn refuse(&mut self, from: &Origin, path: &[String], problem: impl Into<String>) {
+        self.findings.push(Finding::new(from, &path.join("."), problem));
+    }
+
+    /// Takes a node in, as the shape says. `from` makes the origin of a position.
+    fn node(&mut self, node: &Node, shape: &Shape, path: &mut Vec<String>, from: &dyn Fn(usize, usize) -> Origin) {
+        let here = from(node.line, node.column);
+        match (shape, &node.value) {
+            // A field without value is not set: what lower layers say stays.
+            (_, Value::Null) => {}
+            (Shape::Section(fields), Value::Map(entries)) => {
+                for (key, below) in entries {
+                    let name = key_text(key);
+                    path.push(name.clone());
+                    if let Some((_, field)) = fields.iter().find(|(field, _)| *field == name) {
+                        self.node(below, &field.shape, path, from);
+                    } else {
+                        let allowed: Vec<&str> = fields.iter().map(|(field, _)| field.as_str()).collect();
+                        let problem = format!("unknown field; {}", suggestion(&name, &allowed));
+                        self.refuse(&from(key.line, key.column), path, problem);
+                    }
+                    path.pop();
+                }
+            }
+            (Shape::Entries(each), Value::Map(entries)) => {
+                for (key, below) in entries {
+                    path.push(key_text(key));
+                    self.node(below, each, path, from);
+                    path.pop();
+                }
+            }
+            (Shape::Free, Value::Map(_)) => {
+                if self.has_no_placeholder(node, path, from) {
+                    self.leaves.insert(path.clone(), (node.value.to_json(), here));
+                }
+            }
+            (Shape::List(each), Value::List(items)) => {
+                let taken: Vec<Json> = items.iter().filter_map(|item| self.item(item, each, path, from)).collect();
+                if taken.len() == items.len() {
+                    self.leaves.insert(path.clone(), (Json::Array(taken), here));
+                }
+            }
+            (Shape::Scalar(scalar), Value::Scalar { .. }) => {
+                if let Some(value) = self.scalar(node, scalar, path, from, |value| value) {
+                    self.leaves.insert(path.clone(), (value, here));
+                }
+            }
+            (Shape::Section(fields), _) => {
+                let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+                let kind = node.value.kind();
+                self.refuse(
+                    &here,
+                    path,
+                    format!("expected a section with fields, found {kind}; fields: {}", names.join(", ")),
+                );
+            }
+            (expected, found) => {
+                let expected = match expected {
+                    Shape::List(_) => "a list like [a, b]".to_owned(),
+                    Shape::Scalar(scalar) => scalar.expected(),
+                    _ => "names with values".to_owned(),
+                };
+                self.refuse(&here, path, format!("expected {expected}, found {}", found.kind()));
+            }
+        }
+    }
+
+    fn item(
+        &mut self,
+        item: &Node,
+        each: &Shape,
+        path: &[String],
+        from: &dyn Fn(usize, usize) -> Origin,
+    ) -> Option<Json> {
+        match (each, &item.value) {
+            (Shape::Scalar(scalar), Value::Scalar { .. }) => {
+                self.scalar(item, scalar, path, from, |value| Json::Array(vec![value]))
+            }
+            (_, found) => {
+                let problem = format!("expected a list of single values, found {} in it", found.kind());
+                self.refuse(&from(item.line, item.column), path, problem);
+                None
+            }
+        }
+    }
+
+    /// The value of a scalar if it is right; `whole` makes the field's value from it, for the check.
+    fn scalar(
+        &mut self,
+        node: &Node,
+        scalar: &Scalar,
+        path: &[String],
+        from: &dyn Fn(usize, usize) -> Origin,
+        whole: impl Fn(Json) -> Json,
+    ) -> Option<Json> {
+        if !self.has_no_placeholder(node, path, from) {
+            return None;
+        }
+        let problem = match typed(&node.value, scalar) {
+            None => format!("expected {}, found {}", scalar.expected(), found(&node.value)),
+            Some(value) => match read(path, whole(value.clone())) {
+                Ok(()) if in_range(&value, scalar) => return Some(value),
+                Ok(()) => format!("expected {}, found `{value}`", scalar.expected()),
+                Err(problem) => explain(&problem, &value, scalar),
+            },
+        };
+        self.refuse(&from(node.line, node.column), path, problem);
+        None
+    }
+
+    /// Whether no text in it is still a placeholder like `<your service cidr>`.
+    fn has_no_placeholder(&mut self, node: &Node, path: &[String], from: &dyn Fn(usize, usize) -> Origin) -> bool {
+        // Not the name of a group in a regular expression, as in `(?<name>…)` and `(?P<name>…)`.
+        static PLACEHOLDER: LazyLock<regex::Regex> =
+            LazyLock::new(|| regex::Regex::new(r"(?:^|[^?P])(<[^<>]+>)").expect("a literal expression is right"));
+        let before = self.findings.len();
+        match &node.value {
+            Value::Null => {}
+            Value::Scalar { text, .. } => {
+                if let Some(found) = PLACEHOLDER.captures(text) {
+                    let problem = format!("`{}` is a placeholder; write the real value", &found[1]);
+                    self.refuse(&from(node.line, node.column), path, problem);
+                }
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.has_no_placeholder(item, path, from);
+                }
+            }
+            Value::Map(entries) => {
+                for (_, below) in entries {
+                    self.has_no_placeholder(below, path, from);
+                }
+            }
+        }
+        self.findings.len() == before
+    }
+}
+
+fn key_text(key: &Node) -> String {
+    match &key.value {
+        Value::Scalar { text, .. } => text.clone(),
+        other => other.to_json().to_string(),
+    }
+}
+
+/// For messages: the kind of value that was found, and the value.
+fn found(value: &Value) -> String {
+    match value {
+        Value::Scalar { text, json: Json::String(_) } => format!("the text `{text}`"),
+        Value::Scalar { text, .. } => format!("`{text}`"),
+        other => other.kind().to_owned(),
+    }
+}
+
+/// The scalar as the type that the field has. Where the field takes text, what is written is the
+/// text, whatever YAML would take it for.
+fn typed(value: &Value, scalar: &Scalar) -> Option<Json> {
+    let Value::Scalar { text, json } = value else { return None };
+    match json {
+        Json::Bool(_) if scalar.boolean => Some(json.clone()),
+        Json::Number(number) if scalar.integer.is_some() && (number.is_i64() || number.is_u64()) => Some(json.clone()),
+        _ if scalar.text => Some(Json::String(text.clone())),
+        Json::String(_) if !scalar.words.is_empty() => Some(json.clone()),
+        _ => None,
+    }
+}
+
+fn in_range(value: &Json, scalar: &Scalar) -> bool {
+    match (value.as_i64(), scalar.integer) {
+        (Some(number), Some((least, most))) => (least..=most).contains(&number),
+        _ => true,
+    }
+}
+
+/// Reads a document that has only this field; so an error is this field's.
+fn read(path: &[String], value: Json) -> Result<(), String> {
+    let mut only = Json::Object(serde_json::Map::new());
+    merge(&mut only, path, value);
+    Config::deserialize(only).map(drop).map_err(|e| e.to_string())
+}
+
+/// The problem as serde tells it, or better where the schema knows what is allowed.
+fn explain(problem: &str, value: &Json, scalar: &Scalar) -> String {
+    let own_words = !(problem.starts_with("invalid ") || problem.starts_with("unknown variant"));
+    match value {
+        Json::String(word) if !scalar.words.is_empty() && !scalar.text => {
+            let words: Vec<&str> =
+                scalar.words.iter().map(String::as_str).chain(scalar.boolean.then_some("true, false")).collect();
+            format!("`{word}` is not allowed; {}", suggestion(word, &words))
+        }
+        _ if own_words => problem.to_owned(),
+        other => format!("expected {}, found `{}`", scalar.expected(), other.to_string().trim_matches('"')),
+    }
+}
+
+fn merge(whole: &mut Json, path: &[String], value: Json) {
+    let mut here = whole;
+    for part in path {
+        if !here.is_object() {
+            *here = Json::Object(serde_json::Map::new());
+        }
+        here = &mut here[part.as_str()];
+    }
+    *here = value;
+}

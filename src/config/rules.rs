@@ -1,0 +1,121 @@
+//! What fields of one config must be together. Rules that need to know the node or the cluster are
+//! in [`crate::settings`].
+
+use super::errors::Finding;
+use super::spec::{DatastoreType, SourceType};
+use super::types::Auto;
+use super::{Layered, Origin};
+use crate::settings::{Backend, Ipam};
+
+/// Why vxlan and host-local do not go together.
+pub(crate) const VXLAN_NEEDS_CALICO_IPAM: &str =
+    "the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods";
+
+const API_VERSION: &str = "calicoctl-win/v1alpha1";
+const KIND: &str = "NodeInstallation";
+
+/// Everything that contradicts itself.
+pub fn check(layered: &Layered) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut wrong = |path: &str, problem: String| {
+        let from = layered.nearest_origin(path).unwrap_or(&Origin::Default);
+        findings.push(Finding::new(from, path, problem));
+    };
+    let config = &layered.config;
+    let spec = &config.spec;
+    for (path, found, expected) in [("apiVersion", &config.api_version, API_VERSION), ("kind", &config.kind, KIND)] {
+        if let Some(found) = found.as_ref().filter(|found| *found != expected) {
+            wrong(path, format!("`{found}` is not known to this version, which reads `{expected}`"));
+        }
+    }
+
+    let network = &spec.calico_network;
+    if network.backend == Some(Backend::Vxlan) && network.ipam.kind == Some(Ipam::HostLocal) {
+        wrong("spec.calicoNetwork.ipam.type", VXLAN_NEEDS_CALICO_IPAM.into());
+    }
+    for cidr in spec.kubernetes.service_cidrs.iter().flatten() {
+        if cidr.addr() != cidr.network() {
+            let meant = cidr.trunc();
+            wrong("spec.kubernetes.serviceCIDRs", format!("`{cidr}` is an address within a network; write {meant}"));
+        }
+    }
+    for name in spec.services.extra_env.iter().flat_map(|variables| variables.keys()) {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            wrong("spec.services.extraEnv", format!("`{name}` cannot be the name of an environment variable"));
+        }
+    }
+    if let Some(Auto::Is(name)) = &spec.kubernetes.calico_namespace
+        && !is_dns_label(name)
+    {
+        let problem = format!("`{name}` is not a namespace: lower-case letters, digits and `-`, 63 at most");
+        wrong("spec.kubernetes.calicoNamespace", problem);
+    }
+    source(layered, &mut wrong);
+    datastore(layered, &mut wrong);
+    findings
+}
+
+fn is_dns_label(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+fn source(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
+    const BASE: &str = "spec.calico.source";
+    let source = &layered.config.spec.calico.source;
+    let has_path = source.path.as_ref().is_some_and(|path| !path.is_empty());
+    let has_url = source.url_template.as_ref().is_some_and(|url| !url.as_str().is_empty());
+    let local = matches!(source.kind, Some(SourceType::Bundle | SourceType::Directory));
+    match source.kind {
+        Some(SourceType::Mirror) if !has_url => {
+            wrong(&format!("{BASE}.urlTemplate"), "the source type mirror needs the URL of the mirror".into());
+        }
+        Some(_) if local && !has_path => {
+            wrong(&format!("{BASE}.path"), "the source types bundle and directory need a path".into());
+        }
+        _ => {}
+    }
+    if has_url && (local || (source.kind.is_none() && has_path)) {
+        wrong(&format!("{BASE}.urlTemplate"), "a release is taken from a path or from a URL, not from both".into());
+    } else if has_path && source.kind.is_some() && !local {
+        wrong(&format!("{BASE}.path"), "a path needs the source type bundle or directory".into());
+    }
+}
+
+fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
+    const BASE: &str = "spec.datastore.etcd";
+    let etcd = &layered.config.spec.datastore.etcd;
+    if layered.config.spec.datastore.kind != Some(DatastoreType::Etcdv3) {
+        if layered.origin(BASE).is_some() {
+            wrong(BASE, "these fields need spec.datastore.type: etcdv3".into());
+        }
+        return;
+    }
+    if etcd.endpoints.as_ref().is_none_or(Vec::is_empty) {
+        wrong(&format!("{BASE}.endpoints"), "the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]".into());
+    }
+    let files = [("keyFile", &etcd.key_file), ("certFile", &etcd.cert_file), ("caCertFile", &etcd.ca_cert_file)];
+    let (given, missing): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, file)| file.is_some());
+    let names = |files: &[(&str, _)]| files.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" and ");
+    let secret = &etcd.tls_secret_ref;
+    if secret.name.is_none() && secret.namespace.is_some() {
+        wrong(&format!("{BASE}.tlsSecretRef"), "the secret's name is missing".into());
+    }
+    match given.first() {
+        Some((first, _)) if secret.name.is_some() => {
+            wrong(
+                &format!("{BASE}.{first}"),
+                "certificates come from files or from tlsSecretRef, not from both".into(),
+            );
+        }
+        Some((first, _)) if !missing.is_empty() => {
+            wrong(
+                &format!("{BASE}.{first}"),
+                format!("etcd needs all of its TLS files or none; {} missing", names(&missing)),
+            );
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,366 @@
+//! The document `NodeInstallation` as users write it. Every field is optional; what an absent one
+//! becomes is decided in [`crate::settings`]. The doc comment of a field is its help: it is in the
+//! JSON Schema and in `docs/config.md`, with the text after "Default:" as the default.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
+use crate::calico::version::CalicoVersion;
+use crate::settings::{Backend, Credentials, Ipam, Provider};
+use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};
+
+/// One choice of several words, all in lower case.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident),+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($variant),+ }
+    };
+}
+
+words!(/// Where the release comes from.
+    SourceType { Release, Mirror, Bundle, Directory });
+words!(/// Which datastore Calico uses.
+    DatastoreType { Kubernetes, Etcdv3 });
+words!(/// How much a component logs.
+    LogLevel { Debug, Info, Warning, Error, Fatal });
+words!(/// Whose static rules Felix gets.
+    StaticRules { Auto, Aks, None });
+words!(/// What a blocked drain leads to.
+    OnBlocked { Fail });
+words!(/// How a change is made.
+    Mode { Auto, Staged, Try });
+words!(/// What happens when Windows must reboot.
+    RebootPolicy { Never, Request, Now });
+
+impl LogLevel {
+    /// As Felix and the CNI plugin spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Fatal => "fatal",
+        }
+    }
+}
+
+/// How one Windows node is to run Calico.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(title = "NodeInstallation")]
+pub struct Config {
+    /// Version of this document's format: `calicoctl-win/v1alpha1`.
+    pub api_version: Option<String>,
+    /// Kind of this document: `NodeInstallation`.
+    pub kind: Option<String>,
+    pub metadata: Metadata,
+    pub spec: Spec,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// Label of this configuration in logs and receipts. Default: none.
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    pub calico: Calico,
+    /// Whose Kubernetes this is: AKS, EKS, EC2, GCE, OpenShift, RKE2 or none. Decides the defaults of
+    /// backend, kubeNetwork, kubeconfig and platform. Default: `none`.
+    #[schemars(with = "Option<Auto<Provider>>")]
+    pub kubernetes_provider: Option<Auto<Provider>>,
+    pub kubernetes: Kubernetes,
+    pub calico_network: CalicoNetwork,
+    pub datastore: Datastore,
+    pub windows_nodes: WindowsNodes,
+    pub services: Services,
+    pub platform: Platform,
+    pub transport: Transport,
+    pub maintenance: Maintenance,
+    pub reboot: Reboot,
+    pub preflight: Preflight,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Calico {
+    /// Release to install, exact, like v3.32.1; the leading `v` may be left out. Default: none,
+    /// it must be given here or with `--release`.
+    #[schemars(with = "Option<String>")]
+    pub version: Option<CalicoVersion>,
+    pub source: Source,
+    /// Folder of the Calico release on the node. Default: `C:\CalicoWindows`.
+    #[schemars(with = "Option<String>")]
+    pub root_dir: Option<WinPath>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Source {
+    /// Where the release comes from: `release` (the project's download site), `mirror` (urlTemplate),
+    /// `bundle` (the zip at path) or `directory` (an extracted one at path). Default: what urlTemplate
+    /// or path point to, else `release`.
+    #[serde(rename = "type")]
+    pub kind: Option<SourceType>,
+    /// Zip file or folder on the machine this program runs on, for `bundle` and `directory`. Default: none.
+    pub path: Option<String>,
+    /// URL of the zip on a mirror; `{version}` becomes the version, like v3.32.1. Default: the
+    /// project's release page.
+    pub url_template: Option<WebUrl>,
+    /// SHA-256 the zip must have, 64 hexadecimal digits. Default: the one published beside the zip.
+    #[schemars(with = "Option<String>")]
+    pub sha256: Option<Sha256>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kubernetes {
+    /// Kubeconfig with which this program talks to the cluster; the node's own is made from it. A path
+    /// on the machine this program runs on. Default: `C:\k\config`, on EKS
+    /// `C:\ProgramData\kubernetes\kubeconfig`.
+    pub kubeconfig: Option<String>,
+    /// Context of the kubeconfig. Default: its current context.
+    pub context: Option<String>,
+    /// Name of this machine's Kubernetes Node. Default: `auto`, the host name in lower case.
+    pub node_name: Option<Auto<NodeNameText>>,
+    /// IPv4 CIDRs of the cluster's services. Default: what kubeadm's configuration in the cluster says,
+    /// else `10.96.0.0/12`.
+    #[serde(rename = "serviceCIDRs")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub service_cidrs: Option<Vec<Cidr>>,
+    pub dns: Dns,
+    /// Namespace of calico-node's service account: calico-system or kube-system. Default: `auto`, the
+    /// one found in the cluster.
+    pub calico_namespace: Option<Auto<String>>,
+    /// Whether the service account's token secret may be created where there is none, when credentials
+    /// is `secret`. Default: `true`.
+    pub create_service_account_token: Option<bool>,
+    /// How the node's kubeconfig gets its token: `token-request` (of limited life, renewed) or `secret`
+    /// (a service-account-token secret, without end). Default: `token-request`.
+    pub credentials: Option<Credentials>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Dns {
+    /// IPv4 addresses of the cluster's DNS servers, for pods. Default: the ClusterIP of the service
+    /// kube-dns, else `10.96.0.10`.
+    pub servers: Option<Vec<Address>>,
+    /// DNS search domains for pods. Default: `[svc.cluster.local]`.
+    pub search: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct CalicoNetwork {
+    /// Network between pods: `vxlan`, `windows-bgp`, or `none` (policy only, another CNI plugin owns the
+    /// network). Default: `none` on AKS and EKS, else what FelixConfiguration and the IP pools say.
+    pub backend: Option<Backend>,
+    /// Regular expression over the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
+    /// `azure.*`, on EKS `vpc.*`.
+    pub kube_network: Option<Pattern>,
+    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, or one with its prefix
+    /// length. Default: `autodetect`.
+    pub node_address: Option<AddressChoice>,
+    pub ipam: IpamSection,
+    pub vxlan: Vxlan,
+    /// Pods on one HNS network and one address block, the CNI key windows_use_single_network. Default: `true`.
+    pub windows_use_single_network: Option<bool>,
+    /// Direct Server Return for pods' way to services, the CNI key windows_loopback_DSR. Default: `auto`,
+    /// on where Windows can do it.
+    #[serde(rename = "windowsLoopbackDSR")]
+    pub windows_loopback_dsr: Option<Auto<bool>>,
+    /// Any keys merged over the CNI document (JSON merge patch, RFC 7386; null removes a key). Default: `{}`.
+    pub cni_config_overrides: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpamSection {
+    /// Who gives pods their addresses: `calico-ipam` or `host-local`; vxlan needs calico-ipam.
+    /// Default: `calico-ipam`.
+    #[serde(rename = "type")]
+    pub kind: Option<Ipam>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Vxlan {
+    /// VXLAN network identifier, 4096 to 65535 and not 9999, the same on every node. Default:
+    /// FelixConfiguration's vxlanVNI, else `4096`.
+    #[serde(rename = "vxlanVNI")]
+    #[schemars(range(min = 4096, max = 65535))]
+    pub vxlan_vni: Option<Vni>,
+    /// First two octets of pods' MAC addresses, like 0E-2A. Default: `0E-2A`.
+    #[serde(rename = "vxlanMACPrefix")]
+    #[schemars(with = "Option<String>")]
+    pub vxlan_mac_prefix: Option<MacPrefix>,
+    /// Name of the network adapter for the HNS network External. Default: none, Windows chooses the
+    /// primary one.
+    pub vxlan_adapter: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Datastore {
+    /// Where Calico keeps its data: `kubernetes` or `etcdv3`. Default: `kubernetes`.
+    #[serde(rename = "type")]
+    pub kind: Option<DatastoreType>,
+    pub etcd: Etcd,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Etcd {
+    /// Members of the etcd cluster, each http(s)://host:port. Needed with etcdv3. Default: none.
+    pub endpoints: Option<Vec<EtcdEndpoint>>,
+    /// Client key (PEM) on the node; keyFile, certFile and caCertFile go together. Default: none.
+    #[schemars(with = "Option<String>")]
+    pub key_file: Option<WinPath>,
+    /// Client certificate (PEM) on the node. Default: none.
+    #[schemars(with = "Option<String>")]
+    pub cert_file: Option<WinPath>,
+    /// Certificate authority (PEM) on the node. Default: none.
+    #[schemars(with = "Option<String>")]
+    pub ca_cert_file: Option<WinPath>,
+    pub tls_secret_ref: TlsSecretRef,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct TlsSecretRef {
+    /// Namespace of the secret. Default: the Calico namespace.
+    pub namespace: Option<String>,
+    /// Name of a secret with etcd-key, etcd-cert and etcd-ca, in place of the three files. Default: none.
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct WindowsNodes {
+    /// Folder of the CNI plugins. Default: `auto`, where the container runtime looks, else `C:\k\cni`.
+    #[schemars(with = "Option<Auto<String>>")]
+    pub cni_bin_dir: Option<Auto<WinPath>>,
+    /// Folder of the CNI configuration. Default: `auto`, where the container runtime looks, else
+    /// `C:\k\cni\config`.
+    #[schemars(with = "Option<Auto<String>>")]
+    pub cni_config_dir: Option<Auto<WinPath>>,
+    /// File name of the CNI configuration, ending in .conf or .json. Default: `10-calico.conf`.
+    pub cni_config_file: Option<ConfFile>,
+    /// Folder for a log file of the CNI plugin (cni.log). Default: none, it logs to the container runtime.
+    #[schemars(with = "Option<String>")]
+    pub cni_log_dir: Option<WinPath>,
+    /// How much the CNI plugin logs. Default: `info`.
+    pub cni_log_level: Option<LogLevel>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Services {
+    /// Whether the Windows services are started. Default: `true`.
+    pub start: Option<bool>,
+    /// How long CalicoNode waits for a valid IPv4 address after boot; 0 does not wait. Default: `90s`.
+    #[serde(rename = "startupValidIPTimeout")]
+    pub startup_valid_ip_timeout: Option<Wait>,
+    /// Folder of the services' logs on the node. Default: `logs` in calico.rootDir.
+    #[schemars(with = "Option<String>")]
+    pub log_dir: Option<WinPath>,
+    /// How much Felix logs. Default: `info`.
+    pub felix_log_severity: Option<LogLevel>,
+    /// Environment variables for every Calico component, over those this program sets. No secrets.
+    /// Default: `{}`.
+    pub extra_env: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Platform {
+    /// Static rules for Felix: `aks` blocks pods' way to Azure's wireserver. Default: `auto`, on for AKS.
+    pub static_rules: Option<StaticRules>,
+    /// Put the cloud's metadata route back after the vSwitch took it. Default: `auto`, on for GCE, and for
+    /// EC2 unless the backend is none.
+    pub preserve_metadata_route: Option<Auto<bool>>,
+    /// Firewall rule for TCP 10250, which kubectl exec and logs need. Default: `true`, `false` with
+    /// backend none.
+    pub firewall_kubectl_exec: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Transport {
+    /// URL of the HTTP proxy for downloads and the API. Default: none.
+    pub proxy: Option<WebUrl>,
+    /// Hosts, domains and CIDRs that are reached without the proxy. Default: `[]`.
+    pub no_proxy: Option<Vec<String>>,
+    /// PEM file with certificate authorities to trust besides the system's. Default: none.
+    pub ca_file: Option<String>,
+    /// Longest wait for one answer. Default: `60s`.
+    pub timeout: Option<Wait>,
+    /// How often a failed request is tried again, 0 to 20. Default: `5`.
+    #[schemars(range(min = 0, max = 20))]
+    pub retries: Option<u32>,
+    /// Use no network but the cluster's API. Default: `false`.
+    pub offline: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Maintenance {
+    pub drain: Drain,
+    /// Whether the node is uncordoned afterwards. Default: `auto`, if this program cordoned it.
+    pub uncordon: Option<Auto<bool>>,
+    /// How a change is made: `auto`, `staged` (prepared, carried out later) or `try` (undone unless
+    /// confirmed). Default: `auto`.
+    pub mode: Option<Mode>,
+    /// How long a `try` change waits for `confirm`. Default: `5m`.
+    pub confirm_timeout: Option<Wait>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Drain {
+    /// Whether pods are moved away before a change that interrupts them. Default: `auto`, when the
+    /// change needs it.
+    pub enabled: Option<Auto<bool>>,
+    /// Longest wait for the drain. Default: `10m`.
+    pub timeout: Option<Wait>,
+    /// Seconds each pod has to end; -1 leaves it to the pod. Default: `-1`.
+    #[schemars(range(min = -1, max = 86400))]
+    pub grace_period_seconds: Option<i64>,
+    /// Go on though pods of DaemonSets stay. Default: `true`.
+    pub ignore_daemon_sets: Option<bool>,
+    /// Go on though emptyDir data is lost. Default: `false`.
+    pub delete_empty_dir_data: Option<bool>,
+    /// Also delete pods that no controller will make again. Default: `false`.
+    pub force: Option<bool>,
+    /// Delete pods in place of evicting them, past PodDisruptionBudgets. Default: `false`.
+    pub disable_eviction: Option<bool>,
+    /// What to do when the drain is blocked: `fail` uncordons the node again and stops. Default: `fail`.
+    pub on_blocked: Option<OnBlocked>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reboot {
+    /// When Windows must reboot: `never` and `request` leave it to you (request says so in the exit
+    /// code), `now` reboots. Default: `request`.
+    pub policy: Option<RebootPolicy>,
+    /// Go on by itself after the reboot. Default: `false`.
+    pub resume_on_boot: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Preflight {
+    /// Ids of checks whose failure does not stop the run. Default: `[]`.
+    pub ignore: Option<Vec<String>>,
+}

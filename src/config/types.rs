@@ -1,0 +1,362 @@
+//! Checked values that only the config has. Those that travel further are in [`crate::values`].
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The refusal of an IPv6 address, wherever one is given.
+pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
+    format!("`{text}` is IPv6, which Calico does not support on Windows; give {instead}")
+}
+
+/// A password in a document would end in logs and receipts. Does not repeat the text.
+fn refuse_password(url: &str) -> Result<(), String> {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
+}
+
+/// A value, or `auto` (also written `""`): let this program find it out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Auto<T> {
+    Auto,
+    Is(T),
+}
+
+impl<T> Auto<T> {
+    /// The value, if one is given.
+    pub fn given(self) -> Option<T> {
+        match self {
+            Self::Auto => None,
+            Self::Is(value) => Some(value),
+        }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Auto<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        match value.as_str() {
+            Some("auto" | "") => Ok(Self::Auto),
+            _ => serde_json::from_value(value).map(Self::Is).map_err(D::Error::custom),
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Auto<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        format!("Auto_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "enum": ["auto", ""] }, generator.subschema_for::<T>()] })
+    }
+}
+
+/// Gives a type with `FromStr` and `Display` the serde and the JSON Schema of text.
+macro_rules! text {
+    ($name:ident, $schema:tt) => {
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+    ($name:ident) => {
+        text!($name, { "type": "string" });
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+/// A length of time as people write it: `90s`, `10m`, `1h30m`, `0`. Remembers how it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    text: String,
+    length: Duration,
+}
+text!(Wait, { "type": "string", "examples": ["90s", "10m", "0"] });
+
+impl Wait {
+    pub const fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// A length known when this program was written.
+    ///
+    /// # Panics
+    /// When the text is no length of time.
+    pub fn known(text: &str) -> Self {
+        text.parse().expect("a literal duration is right")
+    }
+}
+
+impl FromStr for Wait {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none");
+        let length = match text.trim() {
+            "0" => Duration::ZERO,
+            other => other
+                .parse::<jiff::SignedDuration>()
+                .ok()
+                .and_then(|length| Duration::try_from(length).ok())
+                .ok_or_else(wrong)?,
+        };
+        Ok(Self { text: text.trim().to_owned(), length })
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A regular expression in the syntax of Go's and Rust's engines, which for these uses is the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+text!(Pattern);
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Felix panics on a pattern that does not compile, so it must not get that far.
+        match regex::Regex::new(text) {
+            _ if text.is_empty() => Err("an empty expression would match every HNS network".into()),
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(error) => {
+                let reason = error.to_string();
+                let reason = reason.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+                Err(format!("`{text}` is not a regular expression: {reason}"))
+            }
+        }
+    }
+}
+
+/// `http(s)://host:port` of an etcd member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdEndpoint(String);
+text!(EtcdEndpoint);
+
+impl FromStr for EtcdEndpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const INSTEAD: &str = "an endpoint like https://etcd-0:2379";
+        let wrong = || format!("`{text}` is not {INSTEAD}: scheme http or https, host and port, nothing behind");
+        refuse_password(text)?;
+        let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
+        if authority.starts_with('[') {
+            return Err(no_ipv6(text, INSTEAD));
+        }
+        let (host, port) = authority.split_once(':').ok_or_else(wrong)?;
+        let named = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+        match port.parse::<u16>() {
+            Ok(1..) if named => Ok(Self(text.to_owned())),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// An IPv4 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address(pub Ipv4Addr);
+text!(Address, { "type": "string", "format": "ipv4" });
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(address) => Ok(Self(address)),
+            Err(_) if text.contains(':') => Err(no_ipv6(text, "an IPv4 address like 10.96.0.10")),
+            Err(_) => Err(format!("`{text}` is not an IPv4 address like 10.96.0.10")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `autodetect`, `none`, an IPv4 address or an IPv4 address with its prefix length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressChoice(String);
+text!(AddressChoice);
+
+impl FromStr for AddressChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fixed = text.parse::<Ipv4Addr>().is_ok() || text.parse::<ipnet::Ipv4Net>().is_ok();
+        match text {
+            "autodetect" | "none" => Ok(Self(text.to_owned())),
+            _ if fixed => Ok(Self(text.to_owned())),
+            _ if text.contains(':') => Err(no_ipv6(text, "an IPv4 address, `autodetect` or `none`")),
+            _ => Err(format!(
+                "`{text}` is not a node address: `autodetect`, `none`, or an IPv4 address like 10.0.0.7 or 10.0.0.7/24"
+            )),
+        }
+    }
+}
+
+/// An http or https URL. May hold `{version}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebUrl(String);
+text!(WebUrl);
+
+impl FromStr for WebUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        refuse_password(text)?;
+        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        // Empty text means "none" wherever a URL is taken.
+        if !text.is_empty() && rest.is_none_or(|rest| rest.is_empty() || rest.contains(char::is_whitespace)) {
+            return Err(format!("`{text}` is not a URL that begins with https:// or http://"));
+        }
+        let unknown = text.replace("{version}", "");
+        if unknown.contains(['{', '}']) {
+            return Err(format!("`{text}` holds a placeholder other than {{version}}"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The name of the CNI configuration file, without folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfFile(String);
+text!(ConfFile);
+
+impl FromStr for ConfFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let stem = text.strip_suffix(".conf").or_else(|| text.strip_suffix(".json")).unwrap_or_default();
+        if stem.is_empty() || text.contains(['\\', '/', ':', '*', '?', '"', '<', '>', '|']) {
+            Err(format!("`{text}` is not a file name ending in .conf or .json, like 10-calico.conf"))
+        } else {
+            Ok(Self(text.to_owned()))
+        }
+    }
+}
+
+/// The name of a Kubernetes Node, checked as one, or refused where it is only a word of another tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeNameText(pub crate::values::NodeName);
+text!(NodeNameText, { "type": "string" });
+
+impl FromStr for NodeNameText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "imds" => Err("this version does not ask the cloud for the node's name; \
+                           write the name as `kubectl get nodes` shows it"
+                .into()),
+            _ => text.parse().map(Self),
+        }
+    }
+}
+
+impl fmt::Display for NodeNameText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_with_their_unit() {
+        for (text, seconds) in [("90s", 90), ("10m", 600), ("1h30m", 5400), ("0", 0), ("0s", 0), (" 5m ", 300)] {
+            assert_eq!(text.parse::<Wait>().unwrap().length().as_secs(), seconds, "{text}");
+        }
+        for bad in ["", "90", "-5s", "soon", "1 fortnight"] {
+            assert!(bad.parse::<Wait>().unwrap_err().contains("unit"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn etcd_endpoints_have_scheme_host_and_port() {
+        for good in ["https://etcd-0:2379", "http://10.0.0.1:2379", "https://etcd.example.org:1"] {
+            assert!(good.parse::<EtcdEndpoint>().is_ok(), "{good}");
+        }
+        for bad in
+            ["etcd-0:2379", "https://etcd-0", "https://:2379", "https://e:0", "https://e:99999", "https://e:1/v3"]
+        {
+            assert!(bad.parse::<EtcdEndpoint>().is_err(), "{bad}");
+        }
+        assert!("https://[fd00::1]:2379".parse::<EtcdEndpoint>().unwrap_err().contains("IPv6"));
+    }
+
+    #[test]
+    fn a_file_name_is_only_a_name() {
+        for good in ["10-calico.conf", "calico.json"] {
+            assert!(good.parse::<ConfFile>().is_ok(), "{good}");
+        }
+        for bad in ["", ".conf", "10-calico.conflist", "a\\b.conf", "../x.conf", "10-calico"] {
+            assert!(bad.parse::<ConfFile>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_hold_no_password_and_no_other_placeholder() {
+        for good in ["", "https://mirror.example/{version}/c.zip", "http://proxy:3128"] {
+            assert!(good.parse::<WebUrl>().is_ok(), "{good}");
+        }
+        for bad in ["ftp://x", "mirror/c.zip", "https://m/{tag}.zip", "https://a b"] {
+            assert!(bad.parse::<WebUrl>().is_err(), "{bad}");
+        }
+        for secret in ["https://me:hunter2@proxy:3128", "me:hunter2@proxy:3128", "http://me:hunter2@proxy/x"] {
+            assert!(!secret.parse::<WebUrl>().unwrap_err().contains("hunter2"), "{secret}");
+            assert!(!secret.parse::<EtcdEndpoint>().unwrap_err().contains("hunter2"), "{secret}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! YAML text as a tree that remembers where each node stands. Types come later, from the schema:
+//! a scalar keeps its source text, so that a MAC prefix `0E-20` or a version `3.30` is not read as
+//! a number first.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+use serde_yaml::Spanned;
+
+/// A node of the document. Lines and columns count from 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub value: Value,
+    pub line: usize,
+    pub column: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    /// The text as written, and what YAML's core schema takes it for.
+    Scalar {
+        text: String,
+        json: Json,
+    },
+    List(Vec<Node>),
+    /// Keys with their own positions.
+    Map(Vec<(Node, Node)>),
+}
+
+impl Value {
+    /// What a value given outside a document (a flag, a variable) is taken for.
+    pub fn plain(text: &str) -> Self {
+        let json = match (text.parse::<bool>(), text.parse::<i64>()) {
+            (Ok(truth), _) => Json::Bool(truth),
+            (_, Ok(number)) => Json::from(number),
+            _ => Json::String(text.to_owned()),
+        };
+        Self::Scalar { text: text.to_owned(), json }
+    }
+
+    /// For messages: `a list`, `text`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a section with fields",
+            Self::Scalar { json: Json::Bool(_), .. } => "true or false",
+            Self::Scalar { json: Json::Number(_), .. } => "a number",
+            Self::Scalar { .. } => "text",
+        }
+    }
+
+    /// By YAML's own types, where no schema says better.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Null => Json::Null,
+            Self::Scalar { json, .. } => json.clone(),
+            Self::List(items) => items.iter().map(|item| item.value.to_json()).collect(),
+            Self::Map(entries) => {
+                let text = |key: &Node| match &key.value {
+                    Self::Scalar { text, .. } => text.clone(),
+                    other => other.to_json().to_string(),
+                };
+                Json::Object(entries.iter().map(|(key, node)| (text(key), node.value.to_json())).collect())
+            }
+        }
+    }
+}
+
+/// Why the text is no YAML, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed {
+    pub line: usize,
+    pub column: usize,
+    pub problem: String,
+}
+
+/// The documents in a text, without the empty ones. Duplicate keys are refused.
+///
+/// # Errors
+/// Where the text is not YAML.
+pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
+    // Notepad writes one.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let options = serde_yaml::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        emit_comments: false,
+    };
+    serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options)
+        .map(|documents| documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
+        .map_err(|error| {
+            let at = error.location();
+            let position = |of: fn(&serde_yaml::Location) -> u64| {
+                at.as_ref().map_or(1, |location| usize::try_from(of(location)).unwrap_or(1)).max(1)
+            };
+            let message = error.without_snippet().to_string();
+            // The library appends the position, which we show in front.
+            let problem = match message.rsplit_once(" at line ") {
+                Some((problem, _)) => problem.to_owned(),
+                None => message,
+            };
+            Malformed {
+                line: position(serde_yaml::Location::line),
+                column: position(serde_yaml::Location::column),
+                problem: match problem.lines().next().unwrap_or_default().split_once(", set DuplicateKeyPolicy") {
+                    Some((duplicate, _)) => duplicate.replace("mapping key: ", "field "),
+                    None => problem.lines().next().unwrap_or_default().to_owned(),
+                },
+            }
+        })
+}
+
+/// What serde sees of a node.
+enum Raw {
+    Null,
+    Scalar(Json),
+    List(Vec<Spanned<Self>>),
+    Map(Vec<(Spanned<Self>, Spanned<Self>)>),
+}
+
+fn raw_to_node(raw: Spanned<Raw>, source: &str) -> Node {
+    let position = |n: u64| usize::try_from(n).unwrap_or(1);
+    let value = match raw.value {
+        Raw::Null => Value::Null,
+        Raw::Scalar(Json::String(text)) => Value::Scalar { json: Json::String(text.clone()), text },
+        Raw::Scalar(json) => {
+            let span = raw.defined.span();
+            let start = span.byte_offset().and_then(|n| usize::try_from(n).ok());
+            let length = span.byte_len().and_then(|n| usize::try_from(n).ok());
+            let written = start.zip(length).and_then(|(start, length)| source.get(start..start + length));
+            Value::Scalar { text: written.map_or_else(|| json.to_string(), |w| w.trim().to_owned()), json }
+        }
+        Raw::List(items) => Value::List(items.into_iter().map(|item| raw_to_node(item, source)).collect()),
+        Raw::Map(entries) => Value::Map(
+            entries.into_iter().map(|(key, item)| (raw_to_node(key, source), raw_to_node(item, source))).collect(),
+        ),
+    };
+    Node { value, line: position(raw.referenced.line()), column: position(raw.referenced.column()) }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a YAML value")
+            }
+
+            fn visit_unit<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+
+            fn visit_bool<E>(self, truth: bool) -> Result<Raw, E> {
+                Ok(Raw::Scalar(Json::Bool(truth)))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Raw, E> {
+                Ok(Raw::Scalar(Json::from(number)))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Raw, E> {
+                Ok(Raw::Scalar(Json::from(number)))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Raw, E> {
+                Ok(Raw::Scalar(Json::from(number)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+                Ok(Raw::Scalar(Json::from(text)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(Raw::List(items))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Raw::Map(entries))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every scalar as `line:column text = json`.
+    fn scalars(text: &str) -> String {
+        fn walk(node: &Node, out: &mut Vec<String>) {
+            match &node.value {
+                Value::Null => out.push(format!("{}:{} null", node.line, node.column)),
+                Value::Scalar { text, json } => out.push(format!("{}:{} {text} = {json}", node.line, node.column)),
+                Value::List(items) => items.iter().for_each(|item| walk(item, out)),
+                Value::Map(entries) => entries.iter().for_each(|(key, item)| {
+                    walk(key, out);
+                    walk(item, out);
+                }),
+            }
+        }
+        let mut out = Vec::new();
+        parse(text).unwrap().iter().for_each(|node| walk(node, &mut out));
+        out.join("\n")
+    }
+
+    #[test]
+    fn a_scalar_keeps_its_text_its_type_and_its_place() {
+        insta::assert_snapshot!(scalars(
+            "\u{feff}mac: 0E-20\r\nversion: 3.30 # comment\r\nquoted: \"5000\"\nlist: [a, 1, true, no]\nnone:\nö: x\n"
+        ), @r#"
+    1:1 mac = "mac"
+    1:6 0E-20 = 0.0
+    2:1 version = "version"
+    2:10 3.30 = 3.3
+    3:1 quoted = "quoted"
+    3:9 5000 = "5000"
+    4:1 list = "list"
+    4:8 a = "a"
+    4:11 1 = 1
+    4:14 true = true
+    4:20 no = "no"
+    5:1 none = "none"
+    5:5 null
+    6:1 ö = "ö"
+    6:4 x = "x"
+    "#);
+    }
+
+    #[test]
+    fn an_alias_stands_where_it_is_used_and_documents_follow_one_another() {
+        insta::assert_snapshot!(scalars("a: &x 5000\nb: *x\n---\n# empty\n---\nc: 1\n"), @r#"
+    1:1 a = "a"
+    1:7 5000 = 5000
+    2:1 b = "b"
+    2:4 5000 = 5000
+    6:1 c = "c"
+    6:4 1 = 1
+    "#);
+    }
+
+    #[test]
+    fn text_that_is_no_yaml_is_refused_with_its_place() {
+        let refused: Vec<String> = ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "a:\n\t- 1\n", "a: *nowhere\n"]
+            .into_iter()
+            .map(|text| parse(text).unwrap_err())
+            .map(|e| format!("{}:{} {}", e.line, e.column, e.problem))
+            .collect();
+        insta::assert_snapshot!(refused.join("\n"), @r#"
+    2:1 duplicate field a
+    1:4 unclosed bracket '['
+    1:5 mapping values are not allowed in this context
+    2:2 tabs disallowed within this context (block indentation)
+    1:4 alias references unknown anchor
+    "#);
+    }
+}

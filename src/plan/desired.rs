@@ -1,0 +1,505 @@
+//! From settings to the world that is wanted on the node.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, bail};
+
+use super::Target;
+use super::item::{Access, Id, Manifest, Network, NetworkKind, RegValue, State, Tree, World};
+use crate::calico::agent_config::AgentConfig;
+use crate::calico::layout::{Build, Layout};
+use crate::calico::{cni, components, config_ps1, paths, services, static_rules};
+use crate::settings::{Backend, Datastore, Settings};
+use crate::values::{Cidr, Secret, Sha256, WinPath};
+
+/// The network that CalicoNode makes first, so that the vSwitch stands before Calico needs it.
+pub const BOOTSTRAP_NETWORK: &str = "External";
+/// The pods' network.
+pub const POD_NETWORK: &str = "Calico";
+
+const BOOTSTRAP_PREFIX: &str = "192.168.255.0/30";
+const BOOTSTRAP_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
+const BOOTSTRAP_VSID: u32 = 9999;
+
+/// The key by which upstream's scripts and others' tools tell that Calico is installed.
+pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
+
+/// Values that the agent writes below it while it runs: ours to take away, but not to prescribe.
+pub const AGENT_VALUES: [&str; 2] = ["BootId", "LastBootTime"];
+
+/// Everything that decides what is wanted.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    pub settings: &'a Settings,
+    /// The release that is staged. Without a `config.ps1`: that file is ours.
+    pub release: &'a Manifest,
+    /// The program itself, as it is to be installed.
+    pub executable: &'a Sha256,
+    pub kubeconfig: KubeconfigFile,
+    /// Only when the settings' etcd files are to be written by us, as those from a secret are.
+    pub etcd_files: Option<EtcdFiles>,
+}
+
+/// The node's own kubeconfig.
+pub enum KubeconfigFile {
+    /// As [`crate::calico::kubeconfig::render`] wrote it.
+    Rendered(Vec<u8>),
+    /// There will be one, but a plan asks for no token.
+    Pending,
+    /// None: only with an etcd datastore.
+    Absent,
+}
+
+impl fmt::Debug for KubeconfigFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rendered(_) => "Rendered(***)",
+            Self::Pending => "Pending",
+            Self::Absent => "Absent",
+        })
+    }
+}
+
+/// What the etcd client's files hold, PEM each.
+#[derive(Debug)]
+pub struct EtcdFiles {
+    pub key: Secret,
+    pub cert: String,
+    pub ca_cert: String,
+}
+
+/// What is wanted, and the bytes that no release has. The store must also get the executable, and
+/// the files of the release that are wanted outside of its tree, which their digests tell.
+#[derive(Debug)]
+pub struct Desired {
+    pub target: Target,
+    /// What we rendered, to be put into the store.
+    pub blobs: Vec<Blob>,
+}
+
+/// Bytes by their digest. They may hold a token, so they do not print.
+pub struct Blob {
+    sha256: Sha256,
+    bytes: Vec<u8>,
+}
+
+impl Blob {
+    pub const fn sha256(&self) -> &Sha256 {
+        &self.sha256
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blob({}, {} bytes)", self.sha256.short(), self.bytes.len())
+    }
+}
+
+/// The world that the settings ask for.
+///
+/// # Errors
+/// When the version is not supported, the release lacks a file, the CNI overrides are not valid, or
+/// there is no kubeconfig with the Kubernetes datastore.
+pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
+    let settings = inputs.settings;
+    let root = &settings.calico.root;
+    if matches!(inputs.kubeconfig, KubeconfigFile::Absent) && settings.datastore == Datastore::Kubernetes {
+        bail!("the datastore kubernetes needs the node's kubeconfig");
+    }
+    let kubeconfig = match inputs.kubeconfig {
+        KubeconfigFile::Absent => None,
+        _ => Some(paths::kubeconfig(root)),
+    };
+    let kubeconfig = kubeconfig.as_ref();
+
+    let mut wanted = Wanted { root, world: World::new(), blobs: Vec::new() };
+    wanted.add(Id::Tree(root.clone()), State::Tree(Tree::Release(inputs.release.digest())));
+    wanted.folder_of(root);
+    wanted.folder(&settings.services.log_dir);
+
+    let exe = WinPath::known(services::EXECUTABLE);
+    wanted.digest(Id::File(exe), inputs.executable.clone(), Access::Inherited);
+    match &inputs.kubeconfig {
+        KubeconfigFile::Rendered(bytes) => {
+            wanted.file(paths::kubeconfig(root), bytes.clone(), Access::Administrators);
+        }
+        KubeconfigFile::Pending => {
+            wanted.digest(Id::File(paths::kubeconfig(root)), Sha256::unknown(), Access::Administrators);
+        }
+        KubeconfigFile::Absent => {}
+    }
+    if let (Datastore::Etcdv3 { tls: Some(tls), .. }, Some(files)) = (&settings.datastore, &inputs.etcd_files) {
+        let parts =
+            [(&tls.key_file, files.key.reveal()), (&tls.cert_file, &files.cert), (&tls.ca_cert_file, &files.ca_cert)];
+        for (path, pem) in parts {
+            wanted.file(path.clone(), pem.into(), Access::Administrators);
+        }
+    }
+    // Both hold the user's extra variables, in which there may be a password.
+    let agent = components::agent_config(settings, kubeconfig)?;
+    let mut agent = serde_json::to_vec_pretty(&agent).context("write the services' configuration")?;
+    agent.push(b'\n');
+    wanted.file(WinPath::known(AgentConfig::PATH), agent, Access::Administrators);
+    wanted.file(paths::config_ps1(root), config_ps1::render(settings, kubeconfig), Access::Administrators);
+    wanted.file(paths::nodename(root), settings.node_name.as_str().into(), Access::Inherited);
+    if settings.platform.static_rules {
+        wanted.file(paths::static_rules(root), static_rules::render()?, Access::Inherited);
+    }
+
+    cni_files(inputs, &mut wanted, kubeconfig)?;
+
+    wanted.add(
+        Id::RegValue { key: REGISTRY_KEY.into(), name: "InstalledBy".into() },
+        State::RegValue(RegValue::String("calicoctl-win".into())),
+    );
+    for rule in services::firewall_rules(settings) {
+        wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
+    }
+    let mut started = networks(settings);
+    for (name, service) in services::services(settings) {
+        wanted.add(Id::Service(name.into()), State::Service(Box::new(service)));
+        started.push((Id::Running(name.into()), State::Running));
+    }
+
+    let Wanted { mut world, blobs, .. } = wanted;
+    // Not to be started is no order to stop: what runs goes on, and so does its network.
+    let mut leave: BTreeSet<Id> =
+        AGENT_VALUES.iter().map(|name| Id::RegValue { key: REGISTRY_KEY.into(), name: (*name).into() }).collect();
+    if settings.services.start {
+        world.extend(started);
+    } else {
+        leave.extend(started.into_iter().map(|(id, _)| id));
+    }
+    Ok(Desired { target: Target { world, leave }, blobs })
+}
+
+/// The CNI plugins and their configuration. With the backend none they are another product's.
+fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&WinPath>) -> Result<()> {
+    let settings = inputs.settings;
+    let layout = Layout::of(&settings.calico.version)?;
+    let paths = || inputs.release.files.keys().map(String::as_str);
+    layout.check(paths()).map_err(|missing| layout.refusal(&missing, Build::guess(paths())))?;
+    if settings.network.backend == Backend::None {
+        return Ok(());
+    }
+    for binary in layout.cni_binaries() {
+        let mut files = inputs.release.files.iter();
+        let (_, file) = files
+            .find(|(path, _)| path.eq_ignore_ascii_case(binary.source))
+            .with_context(|| format!("find {} in the release", binary.source))?;
+        wanted.digest(Id::File(settings.cni.bin_dir.join(binary.name)), file.sha256.clone(), Access::Inherited);
+    }
+    let conf = cni::render(settings, kubeconfig)?;
+    wanted.bytes(Id::CniConf(settings.cni.conf_dir.join(&settings.cni.conf_file)), conf, Access::Inherited);
+    Ok(())
+}
+
+/// What CalicoNode makes once it runs. The subnet of the pods' network is the IPAM block that the
+/// node gets, so it is left open.
+fn networks(settings: &Settings) -> Vec<(Id, State)> {
+    let (kind, bootstrap_vsid, vsid) = match settings.network.backend {
+        Backend::Vxlan => (NetworkKind::Overlay, Some(BOOTSTRAP_VSID), Some(settings.network.vni.get())),
+        Backend::WindowsBgp => (NetworkKind::L2Bridge, None, None),
+        Backend::None => return Vec::new(),
+    };
+    let prefix: Cidr = BOOTSTRAP_PREFIX.parse().expect("a literal CIDR is one");
+    let bootstrap = Network {
+        kind,
+        subnet: Some(prefix),
+        gateway: Some(BOOTSTRAP_GATEWAY),
+        vsid: bootstrap_vsid,
+        adapter: components::adapter(settings),
+        management_ip: None,
+    };
+    let pods = Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None };
+    vec![
+        (Id::Network(BOOTSTRAP_NETWORK.into()), State::Network(bootstrap)),
+        (Id::Network(POD_NETWORK.into()), State::Network(pods)),
+    ]
+}
+
+/// The world while it is gathered.
+struct Wanted<'a> {
+    root: &'a WinPath,
+    world: World,
+    blobs: Vec<Blob>,
+}
+
+impl Wanted<'_> {
+    fn add(&mut self, id: Id, state: State) {
+        self.world.insert(id, state);
+    }
+
+    fn file(&mut self, path: WinPath, bytes: Vec<u8>, access: Access) {
+        self.bytes(Id::File(path), bytes, access);
+    }
+
+    fn bytes(&mut self, id: Id, bytes: Vec<u8>, access: Access) {
+        let sha256 = Sha256::of(&bytes);
+        self.digest(id, sha256.clone(), access);
+        self.blobs.push(Blob { sha256, bytes });
+    }
+
+    fn digest(&mut self, id: Id, sha256: Sha256, access: Access) {
+        if let Some(path) = id.path().cloned() {
+            self.folder_of(&path);
+        }
+        self.add(id, State::File { sha256, access });
+    }
+
+    fn folder_of(&mut self, path: &WinPath) {
+        if let Some(parent) = path.parent() {
+            self.folder(&parent);
+        }
+    }
+
+    /// A folder and those above it, as far as they may be missing. Below the release's root there
+    /// are none: that folder is swapped as a whole, and what lies in it comes after the swap.
+    fn folder(&mut self, path: &WinPath) {
+        let own = WinPath::known(AgentConfig::PATH).parent();
+        let always_there = |folder: &WinPath| {
+            folder.parent().is_none()
+                || own.as_ref() == Some(folder)
+                || [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"]
+                    .iter()
+                    .any(|known| *folder == WinPath::known(known))
+        };
+        let mut next = Some(path.clone());
+        while let Some(folder) = next {
+            if !always_there(&folder) && !folder.is_below(self.root) {
+                self.world.insert(Id::Dir(folder.clone()), State::Dir { access: Access::Inherited });
+            }
+            next = folder.parent();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::item::ManifestFile;
+    use super::*;
+    use crate::calico::samples::{etcd, settings};
+    use crate::fault::{Exit, Fault};
+
+    fn release(settings: &Settings) -> Manifest {
+        let file = |path: &str| ManifestFile { size: 1, sha256: Sha256::of(path.as_bytes()) };
+        let layout = Layout::of(&settings.calico.version).unwrap();
+        Manifest {
+            version: settings.calico.version.to_string(),
+            archive: None,
+            files: layout.required().map(|path| (path.to_owned(), file(path))).collect(),
+        }
+    }
+
+    fn wanted_with(settings: &Settings, kubeconfig: KubeconfigFile) -> Result<Desired> {
+        desired(&Inputs {
+            settings,
+            release: &release(settings),
+            executable: &Sha256::of(b"exe"),
+            kubeconfig,
+            etcd_files: Some(EtcdFiles {
+                key: Secret::new("k3y"),
+                cert: "certificate".into(),
+                ca_cert: "authority".into(),
+            }),
+        })
+    }
+
+    fn wanted(settings: &Settings) -> Desired {
+        wanted_with(settings, KubeconfigFile::Rendered(b"kubeconfig with t0ken".to_vec())).unwrap()
+    }
+
+    fn list(desired: &Desired) -> String {
+        let line = |(id, state): (&Id, &State)| match state {
+            State::File { access: Access::Administrators, .. } => format!("{id} (administrators)"),
+            State::Network(n) => format!("{id} {:?} vsid={:?} adapter={:?}", n.kind, n.vsid, n.adapter),
+            _ => id.to_string(),
+        };
+        desired.target.world.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_vxlan_node_wants_all_of_this() {
+        insta::assert_snapshot!(list(&wanted(&settings("v3.30.3"))), @r"
+        folder C:\Program Files\calicoctl-win
+        folder C:\Program Files\containerd
+        folder C:\Program Files\containerd\cni
+        folder C:\Program Files\containerd\cni\bin
+        folder C:\Program Files\containerd\cni\conf
+        release C:\CalicoWindows
+        file C:\CalicoWindows\calico-kube-config (administrators)
+        file C:\CalicoWindows\config.ps1 (administrators)
+        file C:\CalicoWindows\nodename
+        file C:\Program Files\calicoctl-win\calicoctl-win.exe
+        file C:\Program Files\containerd\cni\bin\calico-ipam.exe
+        file C:\Program Files\containerd\cni\bin\calico.exe
+        file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\Software\Tigera\Calico\InstalledBy
+        firewall Overlay Traffic 4789 UDP
+        firewall kubectl exec 10250
+        service CalicoFelix
+        service CalicoNode
+        hns-network Calico Overlay vsid=Some(4096) adapter=None
+        hns-network External Overlay vsid=Some(9999) adapter=None
+        file C:\Program Files\containerd\cni\conf\10-calico.conf
+        running CalicoFelix
+        running CalicoNode
+        ");
+    }
+
+    #[test]
+    fn a_policy_only_aks_node_wants_no_cni_and_no_network() {
+        let mut settings = settings("v3.33.0");
+        settings.network.backend = Backend::None;
+        settings.platform.static_rules = true;
+        insta::assert_snapshot!(list(&wanted(&settings)), @r"
+        folder C:\Program Files\calicoctl-win
+        release C:\CalicoWindows
+        file C:\CalicoWindows\calico-kube-config (administrators)
+        file C:\CalicoWindows\config.ps1 (administrators)
+        file C:\CalicoWindows\nodename
+        file C:\CalicoWindows\static-rules.json
+        file C:\Program Files\calicoctl-win\calicoctl-win.exe
+        file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\Software\Tigera\Calico\InstalledBy
+        service CalicoFelix
+        service CalicoNode
+        running CalicoFelix
+        running CalicoNode
+        ");
+    }
+
+    #[test]
+    fn a_bgp_node_wants_confd_and_bridges() {
+        let mut settings = settings("v3.32.1");
+        settings.network.backend = Backend::WindowsBgp;
+        settings.network.adapter = Some("Ethernet".into());
+        let list = list(&wanted(&settings));
+        for line in [
+            "service CalicoConfd",
+            "running CalicoConfd",
+            "hns-network External L2Bridge vsid=None adapter=None",
+            "hns-network Calico L2Bridge vsid=None adapter=None",
+        ] {
+            assert!(list.lines().any(|l| l == line), "{line}\n{list}");
+        }
+        assert!(!list.contains("4789"), "{list}");
+    }
+
+    #[test]
+    fn the_vni_and_the_adapter_are_those_of_the_networks() {
+        let mut settings = settings("v3.30.3");
+        settings.network.vni = 5000.try_into().unwrap();
+        settings.network.adapter = Some("Ethernet 2".into());
+        let list = list(&wanted(&settings));
+        assert!(list.contains("Calico Overlay vsid=Some(5000) adapter=None"), "{list}");
+        assert!(list.contains("External Overlay vsid=Some(9999) adapter=Some(\"Ethernet 2\")"), "{list}");
+    }
+
+    #[test]
+    fn a_new_vni_changes_the_network_and_what_names_it() {
+        let old = settings("v3.30.3");
+        let mut new = old.clone();
+        new.network.vni = 5000.try_into().unwrap();
+        let (old, new) = (wanted(&old).target.world, wanted(&new).target.world);
+        let changed: Vec<String> =
+            new.iter().filter(|(id, state)| old.get(id) != Some(state)).map(|(id, _)| id.to_string()).collect();
+        insta::assert_snapshot!(changed.join("\n"), @r"
+        file C:\CalicoWindows\config.ps1
+        file C:\ProgramData\calicoctl-win\services.json
+        hns-network Calico
+        file C:\Program Files\containerd\cni\conf\10-calico.conf
+        ");
+    }
+
+    #[test]
+    fn without_start_nothing_is_started_and_nothing_stopped() {
+        let mut settings = settings("v3.30.3");
+        settings.services.start = false;
+        let target = wanted(&settings).target;
+        assert!(!target.world.keys().any(|id| matches!(id, Id::Running(_) | Id::Network(_))));
+        assert!(target.leave.contains(&Id::Running("CalicoFelix".into())));
+        assert!(target.leave.contains(&Id::Network("Calico".into())));
+    }
+
+    #[test]
+    fn every_digest_has_its_bytes_and_no_bytes_print() {
+        let mut settings = settings("v3.33.0");
+        settings.datastore = etcd();
+        let desired = wanted(&settings);
+        let mut there: BTreeSet<&Sha256> = desired.blobs.iter().map(|blob| &blob.sha256).collect();
+        let release = release(&settings);
+        there.extend(release.files.values().map(|file| &file.sha256));
+        for (id, state) in &desired.target.world {
+            if let State::File { sha256, .. } = state {
+                assert!(there.contains(sha256) || *sha256 == Sha256::of(b"exe"), "{id}");
+            }
+        }
+        assert!(desired.blobs.iter().all(|blob| Sha256::of(&blob.bytes) == blob.sha256));
+        let shown = format!("{desired:?}{:?}", KubeconfigFile::Rendered(b"t0ken".to_vec()));
+        for secret in ["t0ken", "k3y", "116, 48, 107"] {
+            assert!(!shown.contains(secret), "{secret}");
+        }
+    }
+
+    #[test]
+    fn from_v3_33_both_cni_plugins_are_one_file() {
+        let settings = settings("v3.33.0");
+        let desired = wanted(&settings);
+        let state = |name: &str| desired.target.world[&Id::File(settings.cni.bin_dir.join(name))].clone();
+        assert_eq!(state("calico.exe"), state("calico-ipam.exe"));
+    }
+
+    #[test]
+    fn etcd_files_from_a_secret_are_for_administrators_alone() {
+        let mut settings = settings("v3.30.3");
+        settings.datastore = etcd();
+        let list = list(&wanted(&settings));
+        for name in ["server.key", "server.crt", "ca.crt"] {
+            assert!(list.contains(&format!(r"C:\CalicoWindows\etcd-tls\{name} (administrators)")), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_plan_needs_no_token_and_etcd_no_kubeconfig() {
+        let mut settings = settings("v3.30.3");
+        let file = Id::File(paths::kubeconfig(&settings.calico.root));
+        let plan = wanted_with(&settings, KubeconfigFile::Pending).unwrap();
+        let unknown = State::File { sha256: Sha256::unknown(), access: Access::Administrators };
+        assert_eq!(plan.target.world[&file], unknown);
+        assert!(wanted_with(&settings, KubeconfigFile::Absent).is_err());
+        settings.datastore = etcd();
+        let without = wanted_with(&settings, KubeconfigFile::Absent).unwrap();
+        assert!(!without.target.world.contains_key(&file));
+    }
+
+    #[test]
+    fn a_release_without_a_plugin_is_refused() {
+        let settings = settings("v3.30.3");
+        let mut release = release(&settings);
+        release.files.remove("cni/calico-ipam.exe");
+        let error = desired(&Inputs {
+            settings: &settings,
+            release: &release,
+            executable: &Sha256::of(b"exe"),
+            kubeconfig: KubeconfigFile::Pending,
+            etcd_files: None,
+        })
+        .unwrap_err();
+        let fault = error.downcast_ref::<Fault>().unwrap();
+        assert_eq!(fault.exit, Exit::ReleaseInvalid);
+        assert!(fault.what.contains("cni/calico-ipam.exe"), "{}", fault.what);
+    }
+
+    #[test]
+    fn the_same_settings_want_the_same_world() {
+        let settings = settings("v3.32.1");
+        assert_eq!(wanted(&settings).target, wanted(&settings).target);
+    }
+}

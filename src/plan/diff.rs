@@ -1,0 +1,270 @@
+//! The ordered difference between what is wanted and what was observed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::item::{Id, State, Tree, World};
+use super::order::{NODE_SERVICE, SERVICES, reads};
+use super::{Owned, Step, Target};
+
+/// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
+/// management IP), so that it is the agent that says what is missing.
+const NETWORK_WITHIN: Duration = Duration::from_secs(180);
+
+/// Everything whose state a plan needs to know: what is wanted, what is ours, and what runs.
+pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
+    let mut ids: BTreeSet<Id> = target.world.keys().chain(owned.keys()).chain(&target.leave).cloned().collect();
+    ids.extend(SERVICES.map(|name| Id::Running(name.into())));
+    ids
+}
+
+/// The steps from `observed` to `target`, in an order that never pulls the ground from under a
+/// running service, shows kubelet the CNI configuration only while the network behind it stands,
+/// and touches HNS last when everything goes.
+pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
+    let ids = ids(target, owned);
+    let want = |id: &Id| target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref));
+    let serves = |id: &Id| match (observed.get(id), want(id)) {
+        (Some(have), Some(wanted)) => have.satisfies(wanted),
+        (have, wanted) => have.is_none() && wanted.is_none(),
+    };
+
+    // A release that is swapped in comes without our files, so all of them are written again. A
+    // folder that was there before us, or that is to go, is moved as a whole with what lies in it.
+    let inside = |id: &Id, release: bool| {
+        id.path().is_some_and(|path| {
+            ids.iter().any(|tree| match (tree, want(tree)) {
+                (Id::Tree(root), Some(State::Tree(Tree::Release(_)))) if release => {
+                    path.is_below(root) && !serves(tree)
+                }
+                (Id::Tree(_), Some(State::Tree(Tree::Release(_)))) => false,
+                (Id::Tree(root), _) => !release && path.is_below(root),
+                _ => false,
+            }) && !matches!(id, Id::Tree(_))
+        })
+    };
+
+    let changed: Vec<&Id> = ids
+        .iter()
+        .filter(|id| !matches!(id, Id::Running(_)) && !target.leave.contains(*id))
+        .filter(|id| if inside(id, true) { want(id).is_some() } else { !serves(id) && !inside(id, false) })
+        .collect();
+    let before = |id: &Id| if inside(id, true) { None } else { observed.get(id).cloned() };
+    let put = |id: &Id, after: Option<&State>| Step::Put { id: id.clone(), before: before(id), after: after.cloned() };
+
+    let mut steps = Vec::new();
+
+    // Withdraw the CNI configuration before the network behind it goes.
+    let network_goes = changed.iter().any(|id| id.is_derived() && observed.contains_key(*id));
+    let withdrawn: Vec<&Id> = ids
+        .iter()
+        .filter(|id| matches!(id, Id::CniConf(_)) && observed.contains_key(*id) && owned.contains_key(*id))
+        .filter(|id| changed.contains(id) && want(id).is_none() || network_goes)
+        .collect();
+    steps.extend(withdrawn.iter().map(|id| put(id, None)));
+
+    // Stop what must not run any more, and what reads something that changes.
+    let mut stopped = BTreeSet::new();
+    for service in SERVICES.iter().rev() {
+        let run = Id::Running((*service).into());
+        let keep = want(&run).is_some() || target.leave.contains(&run);
+        let ours = owned.contains_key(&run) || target.world.contains_key(&run) || target.leave.contains(&run);
+        let disturbed = changed.iter().any(|id| reads(service, id));
+        if observed.contains_key(&run) && ours && (!keep || disturbed) {
+            steps.push(put(&run, None));
+            stopped.insert(run);
+        }
+    }
+
+    // A wrong network goes while nothing uses it; one that nobody wants any more goes last.
+    let unwanted = |id: &Id| id.is_derived() && want(id).is_none();
+    steps.extend(
+        changed
+            .iter()
+            .rev()
+            .filter(|id| id.is_derived() && !unwanted(id) && observed.contains_key(**id))
+            .map(|id| put(id, None)),
+    );
+
+    let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_));
+    steps.extend(changed.iter().rev().filter(|id| plain(id) && want(id).is_none()).map(|id| put(id, None)));
+    steps.extend(changed.iter().filter(|id| plain(id)).filter_map(|id| want(id).map(|state| put(id, Some(state)))));
+
+    // Start, and wait for what the services make.
+    for service in SERVICES {
+        let run = Id::Running(service.into());
+        let wanted = want(&run).is_some() || (target.leave.contains(&run) && stopped.contains(&run));
+        if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
+            steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });
+        }
+        if service == NODE_SERVICE {
+            for id in changed.iter().filter(|id| id.is_derived()) {
+                if let Some(state) = target.world.get(*id) {
+                    steps.push(Step::Await { id: (*id).clone(), state: state.clone(), within: NETWORK_WITHIN });
+                } else if let Some(original) = want(id) {
+                    steps.push(Step::Put { id: (*id).clone(), before: None, after: Some(original.clone()) });
+                }
+            }
+        }
+    }
+
+    // Publish the CNI configuration: from here on kubelet may start pods.
+    for id in ids.iter().filter(|id| matches!(id, Id::CniConf(_))) {
+        if (changed.contains(&id) || withdrawn.contains(&id))
+            && let Some(state) = want(id)
+        {
+            let before = if withdrawn.contains(&id) { None } else { before(id) };
+            steps.push(Step::Put { id: id.clone(), before, after: Some(state.clone()) });
+        }
+    }
+
+    steps.extend(changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::item::{Access, Network, NetworkKind};
+    use super::*;
+    use crate::values::{Sha256, WinPath};
+
+    fn file(text: &str) -> State {
+        State::File { sha256: Sha256::of(text.as_bytes()), access: Access::Inherited }
+    }
+
+    fn overlay(vsid: u32) -> State {
+        State::Network(Network {
+            kind: NetworkKind::Overlay,
+            subnet: None,
+            gateway: None,
+            vsid: Some(vsid),
+            adapter: None,
+            management_ip: None,
+        })
+    }
+
+    fn root() -> WinPath {
+        WinPath::known(r"C:\CalicoWindows")
+    }
+
+    fn conf() -> Id {
+        Id::CniConf(WinPath::known(r"C:\k\cni\config\10-calico.conf"))
+    }
+
+    fn node(vni: u32) -> Target {
+        let world = World::from([
+            (Id::Tree(root()), State::Tree(Tree::Release(Sha256::of(b"release")))),
+            (Id::File(root().join("config.ps1")), file("config")),
+            (Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\services.json")), file(&vni.to_string())),
+            (Id::Network("Calico".into()), overlay(vni)),
+            (conf(), file(&format!("vni={vni}"))),
+            (Id::Running("CalicoFelix".into()), State::Running),
+            (Id::Running("CalicoNode".into()), State::Running),
+        ]);
+        Target { world, leave: BTreeSet::new() }
+    }
+
+    fn story(steps: &[Step]) -> String {
+        let line = |step: &Step| match step {
+            Step::Put { id, before: None, .. } => format!("+ {id}\n"),
+            Step::Put { id, after: None, .. } => format!("- {id}\n"),
+            Step::Put { id, .. } => format!("~ {id}\n"),
+            Step::Await { id, .. } => format!("? {id}\n"),
+        };
+        steps.iter().map(line).collect()
+    }
+
+    fn owned(target: &Target) -> Owned {
+        target.world.keys().map(|id| (id.clone(), None)).collect()
+    }
+
+    #[test]
+    fn a_bare_node_comes_up_in_order() {
+        insta::assert_snapshot!(story(&diff(&node(4096), &World::new(), &Owned::new())), @r"
+        + release C:\CalicoWindows
+        + file C:\CalicoWindows\config.ps1
+        + file C:\ProgramData\calicoctl-win\services.json
+        + running CalicoNode
+        ? hns-network Calico
+        + running CalicoFelix
+        + file C:\k\cni\config\10-calico.conf
+        ");
+    }
+
+    #[test]
+    fn the_second_time_there_is_nothing_to_do() {
+        let target = node(4096);
+        assert_eq!(diff(&target, &target.world, &owned(&target)), []);
+    }
+
+    #[test]
+    fn a_vni_change_withdraws_stops_deletes_and_comes_back() {
+        let (old, new) = (node(4096), node(5000));
+        insta::assert_snapshot!(story(&diff(&new, &old.world, &owned(&old))), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running CalicoFelix
+        - running CalicoNode
+        - hns-network Calico
+        ~ file C:\ProgramData\calicoctl-win\services.json
+        + running CalicoNode
+        ? hns-network Calico
+        + running CalicoFelix
+        + file C:\k\cni\config\10-calico.conf
+        ");
+    }
+
+    #[test]
+    fn everything_goes_with_hns_last() {
+        let old = node(4096);
+        insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned(&old))), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running CalicoFelix
+        - running CalicoNode
+        - file C:\ProgramData\calicoctl-win\services.json
+        - release C:\CalicoWindows
+        - hns-network Calico
+        ");
+    }
+
+    #[test]
+    fn a_folder_that_was_there_before_brings_its_files_back() {
+        let old = node(4096);
+        let mut owned = owned(&old);
+        owned.insert(Id::Tree(root()), Some(State::Tree(Tree::Foreign)));
+        owned.insert(conf(), Some(file("somebody's")));
+        insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned)), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running CalicoFelix
+        - running CalicoNode
+        - file C:\ProgramData\calicoctl-win\services.json
+        ~ release C:\CalicoWindows
+        + file C:\k\cni\config\10-calico.conf
+        - hns-network Calico
+        ");
+    }
+
+    #[test]
+    fn with_start_false_services_stay_as_they_are_but_are_cycled_around_a_change() {
+        let mut old = node(4096);
+        for id in [Id::Running("CalicoFelix".into()), Id::Running("CalicoNode".into()), Id::Network("Calico".into())] {
+            old.world.remove(&id);
+            old.leave.insert(id);
+        }
+        let owned: Owned = old.world.keys().chain(&old.leave).map(|id| (id.clone(), None)).collect();
+        let mut running = node(4096).world;
+        assert_eq!(diff(&old, &running, &owned), []);
+        running.remove(&Id::Running("CalicoFelix".into()));
+        old.world.insert(Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\services.json")), file("new"));
+        insta::assert_snapshot!(story(&diff(&old, &running, &owned)), @r"
+        - running CalicoNode
+        ~ file C:\ProgramData\calicoctl-win\services.json
+        + running CalicoNode
+        ");
+    }
+
+    #[test]
+    fn other_peoples_running_services_of_our_names_are_left_when_we_own_nothing() {
+        let theirs = World::from([(Id::Running("CalicoNode".into()), State::Running)]);
+        assert_eq!(diff(&Target::default(), &theirs, &Owned::new()), []);
+    }
+}

@@ -1,0 +1,230 @@
+//! How a plan looks: the document for machines, the table for people.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::item::{Access, FirewallRule, Id, Network, RegValue, Service, State, Tree};
+use super::order::phase;
+use super::{Step, Target};
+use crate::values::Sha256;
+
+/// What a plan disturbs, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Disruption {
+    None,
+    /// Calico's services restart; running pods keep their network.
+    Services,
+    /// The pods of this node lose their network.
+    Pods,
+    /// The machine's own network pauses while the virtual switch is rebuilt.
+    HostNetwork,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Create,
+    Update,
+    Delete,
+    Replace,
+}
+
+/// One line of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// Kind and target in one, unique within a plan.
+    pub id: String,
+    pub phase: String,
+    pub kind: String,
+    pub target: String,
+    pub action: Action,
+    /// What it is now; files by their digest.
+    pub before: Option<State>,
+    pub after: Option<State>,
+    pub disruption: Disruption,
+}
+
+/// The document of kind `Plan`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    pub changes: Vec<Change>,
+    pub disruption: Disruption,
+    /// Pods must leave the node first; `install` refuses and `reconfigure` does it.
+    pub needs_drain: bool,
+    pub needs_reboot: bool,
+    /// Names this plan: a saved one is refused when the node or the config has changed since.
+    pub digest: String,
+}
+
+impl Plan {
+    /// The plan that these steps are. `standing`: a generation of ours is installed, so pods may
+    /// hang on the network.
+    pub fn new(steps: &[Step], target: &Target, standing: bool) -> Self {
+        let mut changes: Vec<Change> = Vec::new();
+        for step in steps {
+            let (id, before, after) = match step {
+                Step::Put { id, before, after } => (id, before.clone(), after.clone()),
+                Step::Await { id, state, .. } => (id, None, Some(state.clone())),
+            };
+            // Taken away in order to come back: one line.
+            if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
+                earlier.after = after;
+                earlier.action = Action::Replace;
+                continue;
+            }
+            let action = match (&before, &after) {
+                (None, _) => Action::Create,
+                (_, None) => Action::Delete,
+                _ => Action::Update,
+            };
+            changes.push(Change {
+                id: id.to_string(),
+                phase: phase(id, true).into(),
+                kind: id.kind().into(),
+                target: id.target(),
+                action,
+                disruption: disruption(id, before.is_some()),
+                before,
+                after,
+            });
+        }
+        let needs_drain = standing
+            && !target.world.is_empty()
+            && changes.iter().any(|change| change.kind == "hns-network" && change.before.is_some());
+        let text = serde_json::to_string(&(steps, target)).unwrap_or_default();
+        Self {
+            disruption: changes.iter().map(|change| change.disruption).max().unwrap_or(Disruption::None),
+            needs_drain,
+            needs_reboot: false,
+            digest: Sha256::of(text.as_bytes()).to_string(),
+            changes,
+        }
+    }
+
+    /// `12 to create, 1 to update, 0 to delete`.
+    pub fn counts(&self) -> String {
+        let count = |action| self.changes.iter().filter(|change| change.action == action).count();
+        let replaced = count(Action::Replace);
+        let tail = if replaced > 0 { format!(", {replaced} to replace") } else { String::new() };
+        format!(
+            "{} to create, {} to update, {} to delete{tail}",
+            count(Action::Create),
+            count(Action::Update),
+            count(Action::Delete)
+        )
+    }
+
+    /// The plan as a person reads it.
+    pub fn text(&self) -> String {
+        if self.changes.is_empty() {
+            return "Nothing to do: the node is as the config says.\n".into();
+        }
+        let width = self.changes.iter().map(|change| change.kind.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for change in &self.changes {
+            let sign = match change.action {
+                Action::Create => "+",
+                Action::Update => "~",
+                Action::Delete => "-",
+                Action::Replace => "-/+",
+            };
+            let warn = if change.disruption >= Disruption::Pods { "!" } else { " " };
+            let detail = detail(change);
+            text.push_str(format!("{warn} {sign:<3} {:<width$}  {}{detail}", change.kind, change.target).trim_end());
+            text.push('\n');
+        }
+        let disruption = match self.disruption {
+            Disruption::None => "none",
+            Disruption::Services => "Calico's services restart",
+            Disruption::Pods => "pods on this node lose their network",
+            Disruption::HostNetwork => "the host's network pauses, remote sessions may drop",
+        };
+        let drain = if self.needs_drain { "  Drain: needed." } else { "" };
+        text.push_str(&format!("\nPlan: {}.  Disruption: {disruption}.{drain}\n", self.counts()));
+        text
+    }
+}
+
+fn detail(change: &Change) -> String {
+    match (&change.before, &change.after) {
+        (Some(before), Some(after)) if before != after => format!("   {} -> {}", state(before), state(after)),
+        (_, Some(after)) | (Some(after), None) if change.kind != "running" => format!("   {}", state(after)),
+        _ => String::new(),
+    }
+}
+
+/// What one item's change disturbs.
+fn disruption(id: &Id, there: bool) -> Disruption {
+    match id {
+        Id::Network(name) if name == "External" => Disruption::HostNetwork,
+        Id::Network(_) | Id::Route(_) if there => Disruption::Pods,
+        Id::Network(_) => Disruption::HostNetwork,
+        Id::Running(_) if there => Disruption::Services,
+        _ => Disruption::None,
+    }
+}
+
+/// A state in a few words.
+pub fn state(state: &State) -> String {
+    let access = |access: &Access| match access {
+        Access::Administrators => ", SYSTEM and Administrators only",
+        Access::Inherited => "",
+    };
+    match state {
+        State::Dir { access: Access::Inherited } | State::Running => String::new(),
+        State::Dir { .. } => "SYSTEM and Administrators only".into(),
+        State::Tree(Tree::Release(digest)) => format!("release {}", digest.short()),
+        State::Tree(Tree::Drifted { files, .. }) => format!("{} files changed: {}", files.len(), files.join(", ")),
+        State::Tree(Tree::Foreign) => "a folder that was there before".into(),
+        State::File { sha256, access: rights } if *sha256 == Sha256::unknown() => {
+            format!("with new credentials{}", access(rights))
+        }
+        State::File { sha256, access: rights } => format!("sha256 {}{}", sha256.short(), access(rights)),
+        State::RegValue(value) => reg(value),
+        State::Firewall(FirewallRule { protocol, local_ports, .. }) => format!("inbound {protocol} {local_ports}"),
+        State::Service(service) => self::service(service),
+        State::Network(network) => self::network(network),
+        State::Route { interface, next_hop, metric } => format!("on {interface} via {next_hop} metric {metric}"),
+    }
+}
+
+fn reg(value: &RegValue) -> String {
+    match value {
+        RegValue::String(text) | RegValue::ExpandString(text) => format!("\"{text}\""),
+        RegValue::MultiString(lines) => lines.join(", "),
+        RegValue::Dword(number) => number.to_string(),
+        RegValue::Qword(number) => number.to_string(),
+        RegValue::Binary(bytes) => format!("{} bytes", bytes.len()),
+    }
+}
+
+fn service(service: &Service) -> String {
+    let needs = if service.depends_on.is_empty() {
+        String::new()
+    } else {
+        format!(", after {}", service.depends_on.join(", "))
+    };
+    let start = match service.start {
+        super::item::StartType::Auto => "automatic",
+        super::item::StartType::Manual => "manual",
+        super::item::StartType::Disabled => "disabled",
+    };
+    format!("{start}, {}{needs}", service.account)
+}
+
+fn network(network: &Network) -> String {
+    let mut text = format!("{:?}", network.kind);
+    for part in [
+        network.vsid.map(|vsid| format!("VSID {vsid}")),
+        network.subnet.map(|subnet| subnet.to_string()),
+        network.adapter.as_ref().map(|adapter| format!("on {adapter}")),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        text.push_str(", ");
+        text.push_str(&part);
+    }
+    text
+}

@@ -1,0 +1,470 @@
+//! A zip that was checked as a whole before anyone reads a file of it.
+//!
+//! The order is the point: the digest first, so that no parser sees a byte that was not vouched
+//! for; then the table of contents; then every entry, against hard limits, with Windows' eyes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use sha2::Digest;
+use zip::CompressionMethod;
+use zip::read::{ArchiveOffset, Config, ZipFileEntry};
+use zip::{ZipArchive, ZipReadOptions};
+
+use super::check::{Names, Refusal, TOP};
+use super::files::{PathContext, open_shared, read_exact_at};
+use super::{invalid, phase};
+use crate::fault::Fault;
+use crate::report::event::{Event, Sink};
+use crate::values::Sha256;
+
+/// Most entries. Releases have 40 to 120.
+pub const MAX_ENTRIES: usize = 1000;
+/// Largest table of contents, in bytes. It is held in memory; a real one has about 10 kB.
+pub const MAX_DIRECTORY: u64 = 1 << 20;
+/// Largest file, in bytes. The largest of a real release, calico.exe, has about 95 MB.
+pub const MAX_FILE: u64 = 1 << 30;
+/// Largest sum of files, in bytes. A real release has about 210 MB.
+pub const MAX_TOTAL: u64 = 2 << 30;
+/// Greatest compression ratio. Executables reach 3 to 4, scripts 10; a bomb reaches 1000.
+pub const MAX_RATIO: u64 = 100;
+/// Below this size (in bytes) the ratio is not looked at: a small file of blanks is no bomb.
+const RATIO_FREE: u64 = 1 << 20;
+
+/// An open archive whose digest and table of contents are in order. What an entry's data inflate to
+/// is checked while they are inflated.
+#[derive(Debug)]
+pub struct Archive {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    pub(super) entries: Vec<Entry>,
+    /// Folders that have an entry of their own, which may be empty.
+    pub(super) folders: Vec<String>,
+    pub sha256: Sha256,
+}
+
+/// A file in an archive.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Below the top folder, with `/`.
+    pub path: String,
+    pub deflated: bool,
+    pub size: u64,
+    pub packed: u64,
+    pub crc: u32,
+    /// Where its data begin in the archive.
+    pub start: u64,
+}
+
+impl Archive {
+    /// Hashes the file, compares with the digest it should have, reads the table of contents and
+    /// checks it.
+    ///
+    /// # Errors
+    /// A [`Fault`] of class ReleaseInvalid: `ReleaseDigest`, `ReleaseTruncated`, `ReleaseNotZip`,
+    /// `ReleaseLayout`, `ReleaseHostileEntry`, `ReleaseTooLarge`, `ReleaseDamaged`,
+    /// `ReleaseNotFound`.
+    pub fn open(path: &Path, expected: Option<&Sha256>, events: Sink) -> Result<Self> {
+        let file = match open_shared(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(invalid("ReleaseNotFound", format!("there is no release archive at {}", path.display()))
+                    .hint("check the path, or name a version or URL instead")
+                    .into());
+            }
+            opened => opened.doing("open", path)?,
+        };
+        let metadata = file.metadata().doing("read", path)?;
+        if !metadata.is_file() {
+            return Err(invalid("ReleaseNotZip", format!("{} is not a file", path.display())).into());
+        }
+        let size = metadata.len();
+        let sha256 = hash(&file, size, path, events)?;
+        if let Some(expected) = expected.filter(|expected| **expected != sha256) {
+            return Err(digest_mismatch(&path.display().to_string(), expected, &sha256).into());
+        }
+
+        let mut archive = Self { file, path: path.to_owned(), entries: Vec::new(), folders: Vec::new(), sha256 };
+        archive.bound_directory(size)?;
+        // Nothing may stand before the archive: what is two things at once is read by two programs
+        // in two ways.
+        let config = Config { archive_offset: ArchiveOffset::Known(0) };
+        let file = archive.file.try_clone().doing("read", path)?;
+        let mut zip = ZipArchive::with_config(config, file).map_err(|e| archive.cut_short(&e.to_string()))?;
+        archive.read_directory(&zip)?;
+        archive.read_headers(&mut zip)?;
+        Ok(archive)
+    }
+
+    /// The paths of all files, below the top folder.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.path.as_str())
+    }
+
+    /// The sum of all files' sizes, in bytes.
+    pub fn total(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.size).sum()
+    }
+
+    /// Looks at the record that ends a zip (APPNOTE 4.3.16) before the parser does, which reserves
+    /// memory for as many entries as the record claims. Zips of Calico have no comment and need no
+    /// ZIP64, so the record is the last 22 bytes, and the table of contents ends where it begins.
+    fn bound_directory(&self, size: u64) -> Result<(), Fault> {
+        const LENGTH: usize = 22;
+        let mut magic = [0; 4];
+        if read_exact_at(&self.file, &mut magic, 0).is_err() || !magic.starts_with(b"PK") {
+            let path = self.path.display();
+            return Err(invalid("ReleaseNotZip", format!("{path} is not a zip archive"))
+                .hint("look into it: a proxy's or sign-in page may have been saved in its place"));
+        }
+        let mut record = [0; LENGTH];
+        let start = size.saturating_sub(LENGTH as u64);
+        read_exact_at(&self.file, &mut record, start).map_err(|e| self.cut_short(&e.to_string()))?;
+        let half = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
+        let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 2)) << 16;
+        if &record[..4] != b"PK\x05\x06" || half(20) != 0 {
+            return Err(self.cut_short("it does not end as a zip does"));
+        }
+        let (entries, length, offset) = (usize::from(half(10)), word(12), word(16));
+        if entries > MAX_ENTRIES {
+            return Err(self.too_large(&format!("it has {entries} entries, {MAX_ENTRIES} is the limit")));
+        }
+        if length > MAX_DIRECTORY {
+            return Err(self.too_large("its table of contents is larger than 1 MiB"));
+        }
+        if offset + length != start {
+            return Err(self.damaged("something stands before it, or between its parts"));
+        }
+        Ok(())
+    }
+
+    /// Checks every entry of the table of contents.
+    fn read_directory(&mut self, zip: &ZipArchive<File>) -> Result<(), Fault> {
+        if zip.has_duplicate_names() {
+            return Err(self.damaged("two of its entries have the same name"));
+        }
+        let mut names = Names::default();
+        let mut total = 0u64;
+        let (mut entries, mut folders) = (Vec::new(), Vec::new());
+        for index in 0..zip.len() {
+            let entry = zip.by_index_data(index).map_err(|e| self.damaged(&e.to_string()))?;
+            let name = std::str::from_utf8(entry.name_raw())
+                .map_err(|_| self.hostile(&String::from_utf8_lossy(entry.name_raw()), "its name is not UTF-8"))?;
+            let folder = is_folder(name);
+            let path = names.admit_entry(name, folder).map_err(|refusal| self.refuse(name, refusal))?;
+            self.check_entry(&entry, name, folder)?;
+            total = total.saturating_add(entry.size());
+            if total > MAX_TOTAL {
+                return Err(self.too_large(&format!("its files take more than {} GiB", MAX_TOTAL >> 30)));
+            }
+            if folder {
+                folders.extend(Some(path).filter(|path| !path.is_empty()));
+                continue;
+            }
+            entries.push(Entry {
+                path,
+                deflated: entry.compression() == CompressionMethod::Deflated,
+                size: entry.size(),
+                packed: entry.compressed_size(),
+                crc: entry.crc32(),
+                start: 0,
+            });
+        }
+        if entries.is_empty() {
+            return Err(invalid("ReleaseLayout", format!("{}: the archive is empty", self.path.display()))
+                .hint("use the asset calico-windows-vX.Y.Z.zip of a Calico release"));
+        }
+        (self.entries, self.folders) = (entries, folders);
+        Ok(())
+    }
+
+    fn check_entry(&self, entry: &ZipFileEntry<'_>, name: &str, folder: bool) -> Result<(), Fault> {
+        // Unix puts the file's mode into the upper half, Windows its attributes into the lower.
+        const TYPE: u32 = 0o170_000;
+        const REGULAR: u32 = 0o100_000;
+        const DIRECTORY: u32 = 0o040_000;
+        const REPARSE_POINT_DEVICE_OR_LABEL: u32 = 0x400 | 0x40 | 0x08;
+
+        let attributes = entry.external_attributes();
+        let kind = (attributes >> 16) & TYPE;
+        let plain = kind == 0 || kind == if folder { DIRECTORY } else { REGULAR };
+        if !plain || attributes & REPARSE_POINT_DEVICE_OR_LABEL != 0 {
+            return Err(self.hostile(name, "it is a link or special file"));
+        }
+        if entry.encrypted() {
+            return Err(self.hostile(name, "it is encrypted"));
+        }
+        match entry.compression() {
+            CompressionMethod::Deflated => {}
+            CompressionMethod::Stored if entry.size() == entry.compressed_size() => {}
+            CompressionMethod::Stored => {
+                return Err(self.hostile(name, "it is stored, but in another size than its own"));
+            }
+            other => {
+                return Err(self.hostile(name, &format!("it is packed in a way that zips of Calico are not ({other})")));
+            }
+        }
+        if folder && entry.size() != 0 {
+            return Err(self.hostile(name, "it is a folder with contents"));
+        }
+        if entry.size() > MAX_FILE {
+            return Err(self.too_large(&format!("`{}` is larger than {} GiB", name.escape_debug(), MAX_FILE >> 30)));
+        }
+        if entry.size() > RATIO_FREE && entry.size() / entry.compressed_size().max(1) > MAX_RATIO {
+            return Err(self.too_large(&format!(
+                "`{}` would grow more than {MAX_RATIO}-fold when extracted",
+                name.escape_debug()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The header before each entry's data must say the same as the table of contents, and no two
+    /// entries may share bytes. Finds where the data begin.
+    fn read_headers(&mut self, zip: &mut ZipArchive<File>) -> Result<(), Fault> {
+        let mut starts = Vec::with_capacity(self.entries.len());
+        for index in 0..zip.len() {
+            let name = zip.name_for_index(index).and_then(Result::ok).unwrap_or_default().into_owned();
+            let checked = ZipReadOptions::new().enforce_header_consistency(true);
+            let entry = zip
+                .by_index_with_options(index, checked)
+                .map_err(|e| self.damaged(&format!("entry `{}`: {e}", name.escape_debug())))?;
+            if !is_folder(&name) {
+                starts.extend(entry.data_start());
+            }
+        }
+        if zip.has_overlapping_entries().map_err(|e| self.damaged(&e.to_string()))? {
+            return Err(self.damaged("entries of it overlap"));
+        }
+        if starts.len() != self.entries.len() {
+            return Err(self.damaged("its entries' data are not where they should be"));
+        }
+        for (entry, start) in self.entries.iter_mut().zip(starts) {
+            entry.start = start;
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, name: &str, refusal: Refusal) -> Fault {
+        match refusal {
+            Refusal::Hostile(why) => self.hostile(name, &why),
+            Refusal::OutsideTop => invalid(
+                "ReleaseLayout",
+                format!(
+                    "{}: the archive has `{}`, but a Calico for Windows release has one top folder, {TOP}",
+                    self.path.display(),
+                    name.escape_debug()
+                ),
+            )
+            .hint("use the asset calico-windows-vX.Y.Z.zip of a Calico release"),
+        }
+    }
+
+    fn hostile(&self, name: &str, why: &str) -> Fault {
+        let mut shown: String = name.escape_debug().take(200).collect();
+        if shown.len() < name.len() {
+            shown.push('…');
+        }
+        invalid(
+            "ReleaseHostileEntry",
+            format!("{}: the archive's entry `{shown}` is refused: {why}", self.path.display()),
+        )
+        .hint("this is no archive that the Calico project made; fetch it anew from a source you trust")
+    }
+
+    fn too_large(&self, why: &str) -> Fault {
+        invalid("ReleaseTooLarge", format!("{}: the archive is refused: {why}", self.path.display()))
+            .hint("this is no archive that the Calico project made; fetch it anew from a source you trust")
+    }
+
+    fn damaged(&self, why: &str) -> Fault {
+        invalid("ReleaseDamaged", format!("{}: the archive is damaged: {why}", self.path.display()))
+            .hint("fetch it anew, and pin its SHA-256 in the config")
+    }
+
+    pub(super) fn entry_damaged(&self, entry: &Entry, why: &str) -> Fault {
+        self.damaged(&format!("entry `{}`: {why}", entry.path))
+    }
+
+    fn cut_short(&self, why: &str) -> Fault {
+        let path = self.path.display();
+        invalid("ReleaseTruncated", format!("{path}: the archive is cut short, or damaged at its end ({why})"))
+            .hint("fetch it anew; an interrupted download leaves such a file")
+    }
+}
+
+/// A zip names folders with a slash at the end; old .NET wrote backslashes.
+fn is_folder(name: &str) -> bool {
+    name.ends_with(['/', '\\'])
+}
+
+fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
+    const STEP: u64 = 8 << 20;
+    let mut buffer = vec![0; super::inflate::BUFFER];
+    let mut hasher = sha2::Sha256::new();
+    let mut at = 0;
+    while at < size {
+        let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        read_exact_at(file, &mut buffer[..n], at).doing("read", path)?;
+        hasher.update(&buffer[..n]);
+        at += n as u64;
+        if at % STEP == 0 || at == size {
+            events(Event::Progress { phase: phase::VERIFY, current: at, total: Some(size) });
+        }
+    }
+    Ok(Sha256::from_digest(&hasher.finalize()))
+}
+
+/// The one wording for a digest that is not the expected one.
+pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> Fault {
+    invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(
+        "compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::extract::{ExtractOptions, extract};
+    use crate::release::fixtures::{Bench, edited, fault_id, noise, quiet, zip_of};
+
+    /// What extracting an archive fails with, having left nothing behind.
+    fn refused(bytes: &[u8]) -> (&'static str, String) {
+        let bench = Bench::with(bytes);
+        let error = extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet).unwrap_err();
+        assert!(bench.is_untouched(), "something was left behind after {error:#}");
+        let fault = error.downcast_ref::<Fault>().expect("a fault");
+        assert_eq!(fault.exit, crate::fault::Exit::ReleaseInvalid);
+        assert!(fault.hint.is_some());
+        (fault.id, error.to_string())
+    }
+
+    fn sound() -> Vec<u8> {
+        zip_of(&[
+            ("CalicoWindows/", b""),
+            ("CalicoWindows/calico-node.exe", &noise(40_000, 1)),
+            ("CalicoWindows/b", b"b"),
+        ])
+    }
+
+    /// A sound archive with one more entry, whose name is then written over.
+    fn with_name(name: &str) -> Vec<u8> {
+        let stand_in = format!("CalicoWindows/{}", "z".repeat(name.len()));
+        let zip = zip_of(&[("CalicoWindows/a.txt", b"a"), (&stand_in[14..], b"evil")]);
+        edited(zip, &stand_in.as_bytes()[14..], name.as_bytes())
+    }
+
+    /// Where the n-th entry of the table of contents begins.
+    fn central(zip: &[u8], n: usize) -> usize {
+        zip.windows(4).enumerate().filter(|(_, w)| w == b"PK\x01\x02").nth(n).expect("an entry").0
+    }
+
+    #[test]
+    fn hostile_names_are_refused_and_nothing_is_written() {
+        for name in [
+            "/etc/passwd",
+            "\\\\server\\share\\x",
+            "C:\\Windows\\x.dll",
+            "CalicoWindows/../evil.txt",
+            "CalicoWindows\\..\\evil.txt",
+            "CalicoWindows/a.txt:stream",
+            "CalicoWindows//x",
+            "CalicoWindows/NUL.txt",
+            "CalicoWindows/dot.",
+            "CalicoWindows/space ",
+            "CalicoWindows/bell\x07",
+            "CalicoWindows/A.TXT",
+            "CalicoWindows/a.txt/below",
+            "CalicoWindows\\a.txt",
+        ] {
+            let (id, said) = refused(&with_name(name));
+            assert_eq!(id, "ReleaseHostileEntry", "{name}: {said}");
+            assert!(said.contains(&name.escape_debug().to_string()), "{name}: {said}");
+            assert!(said.contains("calico-windows-v3.32.1.zip"), "{said}");
+        }
+        assert_eq!(refused(&with_name("Elsewhere/x")).0, "ReleaseLayout");
+        assert_eq!(refused(&with_name("calicowindows/x")).0, "ReleaseLayout");
+        assert_eq!(refused(&with_name("CalicoWindows/a.txt")).0, "ReleaseDamaged");
+    }
+
+    #[test]
+    fn entries_that_are_no_plain_files_are_refused() {
+        let byte = |offset: usize, bytes: &[u8]| {
+            let mut zip = sound();
+            let at = central(&zip, 1) + offset;
+            zip[at..at + bytes.len()].copy_from_slice(bytes);
+            zip
+        };
+        for (what, zip, id) in [
+            ("symbolic link", byte(38, &(0o120_777_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("device", byte(38, &(0o020_666_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("pipe", byte(38, &(0o010_666_u32 << 16).to_le_bytes()), "ReleaseHostileEntry"),
+            ("reparse point", byte(38, &0x400_u32.to_le_bytes()), "ReleaseHostileEntry"),
+            ("encrypted", byte(8, &[1, 0]), "ReleaseHostileEntry"),
+            ("bzip2", byte(10, &[12, 0]), "ReleaseHostileEntry"),
+            ("stored in another size", byte(10, &[0, 0]), "ReleaseHostileEntry"),
+            ("another size than its header has", byte(24, &40_001_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("another packed size", byte(20, &30_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("another crc", byte(16, &[1, 2, 3, 4]), "ReleaseDamaged"),
+            ("a header that is not there", byte(42, &7_u32.to_le_bytes()), "ReleaseDamaged"),
+            ("a bomb", byte(24, &100_000_000_u32.to_le_bytes()), "ReleaseTooLarge"),
+            ("a file of 2 GiB", byte(24, &(2_u32 << 30).to_le_bytes()), "ReleaseTooLarge"),
+        ] {
+            let (found, said) = refused(&zip);
+            assert_eq!(found, id, "{what}: {said}");
+            assert!(said.contains("calico-node.exe"), "{what}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_only_the_header_has_is_refused() {
+        let mut zip = sound();
+        let at = zip.windows(4).position(|w| w == b"node").unwrap();
+        zip[at] = b'N';
+        assert_eq!(refused(&zip).0, "ReleaseDamaged");
+    }
+
+    #[test]
+    fn archives_that_are_not_whole_are_refused() {
+        let sound = sound();
+        for cut in [5, 40, sound.len() / 2, sound.len() - 30, sound.len() - 1] {
+            assert_eq!(refused(&sound[..cut]).0, "ReleaseTruncated", "cut at {cut}");
+        }
+        assert_eq!(refused(&[sound.clone(), vec![0; 9]].concat()).0, "ReleaseTruncated");
+        assert_eq!(refused(b"<html>Sign in</html>").0, "ReleaseNotZip");
+        assert_eq!(refused(b"").0, "ReleaseNotZip");
+        assert_eq!(refused(&[b"PK".to_vec(), sound].concat()).0, "ReleaseDamaged");
+        assert_eq!(refused(&zip_of(&[])).0, "ReleaseLayout");
+        assert_eq!(refused(&zip_of(&[("CalicoWindows/", b"")])).0, "ReleaseLayout");
+    }
+
+    #[test]
+    fn a_record_that_claims_too_much_is_refused_before_it_is_believed() {
+        let record = |offset: usize, bytes: &[u8]| {
+            let mut zip = sound();
+            let at = zip.len() - 22 + offset;
+            zip[at..at + bytes.len()].copy_from_slice(bytes);
+            zip
+        };
+        assert_eq!(refused(&record(10, &[0xff, 0xff])).0, "ReleaseTooLarge");
+        assert_eq!(refused(&record(12, &u32::MAX.to_le_bytes())).0, "ReleaseTooLarge");
+        let many: Vec<String> = (0..=MAX_ENTRIES).map(|n| format!("CalicoWindows/{n}")).collect();
+        let many: Vec<(&str, &[u8])> = many.iter().map(|name| (name.as_str(), b"".as_slice())).collect();
+        assert_eq!(refused(&zip_of(&many)).0, "ReleaseTooLarge");
+    }
+
+    #[test]
+    fn the_digest_comes_first() {
+        let bench = Bench::with(b"not even a zip");
+        let expected = Sha256::of(b"something else");
+        let options = ExtractOptions { sha256: Some(expected.clone()) };
+        let error = extract(&bench.archive, &bench.dest, &options, &mut quiet).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseDigest");
+        assert!(error.to_string().contains(expected.as_str()), "{error}");
+        assert!(bench.is_untouched());
+
+        let missing = bench.folder.path().join("nowhere.zip");
+        let error = Archive::open(&missing, None, &mut quiet).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseNotFound");
+    }
+}

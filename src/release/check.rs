@@ -1,0 +1,234 @@
+//! Which names a release may hold. The rules are Windows' own and hold on every machine, so that
+//! an archive which is fine on the administrator's laptop is fine on the node.
+//!
+//! Windows reads far more into a name than Unix does: `a:b` is a stream of `a`, `NUL.txt` is a
+//! device, `x.` and `x ` are `x`, and `Cni` is `cni`.
+
+use std::collections::HashMap;
+
+/// The one folder that every release holds, and that is not there once it is extracted.
+pub const TOP: &str = "CalicoWindows";
+
+/// Longest path below the top folder, in UTF-16 units. With `C:\CalicoWindows\` before it this
+/// stays under MAX_PATH (260), which the PowerShell of the node's administrator still has.
+/// The longest name in a real release has about 60.
+pub const MAX_PATH_UNITS: usize = 240;
+
+/// Deepest path below the top folder; a real release has four parts.
+pub const MAX_PARTS: usize = 16;
+
+/// Why a name is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It lies beside the top folder: a wrong layout rather than an attack.
+    OutsideTop,
+    /// It would do harm on Windows.
+    Hostile(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Named by an entry.
+    Folder,
+    /// Only known because something lies in it.
+    ImpliedFolder,
+    File,
+}
+
+/// The names seen so far.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Name as Windows compares it, to its kind and first spelling.
+    seen: HashMap<String, (Kind, String)>,
+}
+
+impl Names {
+    /// Checks an archive entry's name: what [`Self::admit`] checks, and that it lies in [`TOP`].
+    /// Gives the path below the top folder with `/` between its parts; empty for the folder itself.
+    pub fn admit_entry(&mut self, name: &str, folder: bool) -> Result<String, Refusal> {
+        let path = name.replace('\\', "/");
+        let path = if folder { path.strip_suffix('/').unwrap_or(&path) } else { &path };
+        check_parts(path)?;
+        match path.split_once('/') {
+            Some((TOP, below)) => self.place(below, folder),
+            None if folder && path == TOP => Ok(String::new()),
+            _ => Err(Refusal::OutsideTop),
+        }
+    }
+
+    /// Checks a path below the top folder: its parts, its length, and that nothing of the same
+    /// name was there before, as Windows compares names.
+    pub fn admit(&mut self, path: &str, folder: bool) -> Result<String, Refusal> {
+        check_parts(path)?;
+        self.place(path, folder)
+    }
+
+    fn place(&mut self, path: &str, folder: bool) -> Result<String, Refusal> {
+        if path.encode_utf16().count() > MAX_PATH_UNITS {
+            return Err(Refusal::Hostile(format!("its path is longer than {MAX_PATH_UNITS} characters")));
+        }
+        if path.split('/').count() > MAX_PARTS {
+            return Err(Refusal::Hostile(format!("its path has more than {MAX_PARTS} parts")));
+        }
+        for (end, _) in path.match_indices('/') {
+            self.claim(&path[..end], Kind::ImpliedFolder)?;
+        }
+        self.claim(path, if folder { Kind::Folder } else { Kind::File })?;
+        Ok(path.to_owned())
+    }
+
+    fn claim(&mut self, path: &str, kind: Kind) -> Result<(), Refusal> {
+        let Some((before, spelling)) = self.seen.get_mut(&fold(path)) else {
+            self.seen.insert(fold(path), (kind, path.to_owned()));
+            return Ok(());
+        };
+        let fits = match (*before, kind) {
+            (Kind::Folder | Kind::ImpliedFolder, Kind::ImpliedFolder) | (Kind::ImpliedFolder, Kind::Folder) => {
+                spelling == path
+            }
+            _ => false,
+        };
+        if !fits {
+            return Err(Refusal::Hostile(format!(
+                "`{}` is there already, and Windows would take both for the same",
+                spelling.escape_debug()
+            )));
+        }
+        if kind == Kind::Folder {
+            *before = kind;
+        }
+        Ok(())
+    }
+}
+
+/// NTFS compares names by upper-casing each character.
+fn fold(path: &str) -> String {
+    path.chars().flat_map(char::to_uppercase).collect()
+}
+
+fn check_parts(path: &str) -> Result<(), Refusal> {
+    path.split('/').try_for_each(check_part).map_err(Refusal::Hostile)
+}
+
+/// Whether a part of a path means on Windows what it says.
+fn check_part(part: &str) -> Result<(), String> {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+
+    if part.is_empty() {
+        return Err("its path is absolute or has an empty part".into());
+    }
+    if part == "." || part == ".." {
+        return Err(format!("`{part}` would leave the folder it is extracted to"));
+    }
+    if part.contains(':') {
+        return Err("`:` makes it a drive or an alternate data stream".into());
+    }
+    if let Some(bad) = part.chars().find(|c| c.is_control() || "<>\"|?*".contains(*c)) {
+        return Err(format!("`{}` cannot be in a Windows file name", bad.escape_debug()));
+    }
+    if part.ends_with(['.', ' ']) {
+        return Err("Windows drops the dot or space that a part of it ends with".into());
+    }
+    let base = part.split('.').next().unwrap_or(part).trim_end_matches(' ').to_uppercase();
+    let numbered = ["COM", "LPT"].iter().any(|port| {
+        base.strip_prefix(port).is_some_and(|n| matches!(n.as_bytes(), [b'0'..=b'9']) || matches!(n, "¹" | "²" | "³"))
+    });
+    if numbered || DEVICES.contains(&base.as_str()) {
+        return Err(format!("`{}` is a device on Windows", part.escape_debug()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(names: &[&str]) -> String {
+        let mut seen = Names::default();
+        for name in names {
+            match seen.admit_entry(name, name.ends_with('/')) {
+                Ok(_) => {}
+                Err(Refusal::OutsideTop) => return "outside the top folder".into(),
+                Err(Refusal::Hostile(why)) => return why,
+            }
+        }
+        panic!("admitted: {names:?}")
+    }
+
+    #[test]
+    fn a_release_s_own_names_are_fine() {
+        let mut names = Names::default();
+        for name in [
+            "CalicoWindows/",
+            "CalicoWindows/cni/calico.exe",
+            "CalicoWindows/cni/",
+            "CalicoWindows\\confd\\conf.d\\blocks.toml",
+            "CalicoWindows/nssm-2.24-103-gdee49fc/win64/nssm.exe",
+            "CalicoWindows/console.txt",
+            "CalicoWindows/com10.log",
+            "CalicoWindows/.gitkeep",
+        ] {
+            assert!(names.admit_entry(name, name.ends_with('/')).is_ok(), "{name}");
+        }
+        assert_eq!(names.admit_entry("CalicoWindows\\libs\\hns\\hns.psm1", false).unwrap(), "libs/hns/hns.psm1");
+    }
+
+    #[test]
+    fn names_that_windows_reads_otherwise_are_refused() {
+        let long = format!("CalicoWindows/{}", "a".repeat(241));
+        let deep = format!("CalicoWindows/{}x", "a/".repeat(16));
+        for (name, why) in [
+            ("/etc/passwd", "empty part"),
+            ("\\\\server\\share\\x", "empty part"),
+            ("CalicoWindows//x", "empty part"),
+            ("", "empty part"),
+            ("C:\\Windows\\x", "drive"),
+            ("C:x", "drive"),
+            ("CalicoWindows/../x", "leave"),
+            ("CalicoWindows\\..\\..\\x", "leave"),
+            ("../CalicoWindows/x", "leave"),
+            ("CalicoWindows/./x", "leave"),
+            ("CalicoWindows/config.ps1:evil", "alternate data stream"),
+            ("CalicoWindows/a\u{7}b", "file name"),
+            ("CalicoWindows/a\0b", "file name"),
+            ("CalicoWindows/a<b", "file name"),
+            ("CalicoWindows/what?", "file name"),
+            ("CalicoWindows/nul", "device"),
+            ("CalicoWindows/NUL.txt", "device"),
+            ("CalicoWindows/con .log", "device"),
+            ("CalicoWindows/aux/x", "device"),
+            ("CalicoWindows/Com1.tar.gz", "device"),
+            ("CalicoWindows/com¹", "device"),
+            ("CalicoWindows/LPT³.txt", "device"),
+            ("CalicoWindows/lpt0", "device"),
+            ("CalicoWindows/CONIN$", "device"),
+            ("CalicoWindows/x.", "drops"),
+            ("CalicoWindows/x /y", "drops"),
+            (&long, "longer"),
+            (&deep, "parts"),
+        ] {
+            let said = refused(&[name]);
+            assert!(said.contains(why), "{name:?}: {said}");
+        }
+        for outside in ["readme.txt", "calicowindows/x", "Other/x", "CalicoWindows", "CalicoWindows2/x"] {
+            assert_eq!(refused(&[outside]), "outside the top folder", "{outside}");
+        }
+    }
+
+    #[test]
+    fn two_names_for_one_file_are_refused() {
+        for names in [
+            ["CalicoWindows/a.txt", "CalicoWindows/A.TXT"],
+            ["CalicoWindows/a.txt", "CalicoWindows/a.txt"],
+            ["CalicoWindows/é", "CalicoWindows/É"],
+            ["CalicoWindows/cni/a", "CalicoWindows/CNI/b"],
+            ["CalicoWindows/cni", "CalicoWindows/cni/calico.exe"],
+            ["CalicoWindows/cni/calico.exe", "CalicoWindows/CNI"],
+            ["CalicoWindows/cni/", "CalicoWindows/cni/"],
+            ["CalicoWindows\\a", "CalicoWindows/a"],
+        ] {
+            let said = refused(&names);
+            assert!(said.contains("take both for the same"), "{names:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The few file operations that this room needs and [`std::fs`] spells differently by system, and
+//! what their errors mean.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Error, Result};
+
+use crate::fault::{Exit, Fault};
+
+/// Opens an archive for reading. Windows is told to let nobody write to it meanwhile, so that what
+/// was hashed is what is extracted.
+pub fn open_shared(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::OpenOptionsExt;
+        const FILE_SHARE_READ: u32 = 1;
+        options.share_mode(FILE_SHARE_READ);
+    }
+    options.open(path)
+}
+
+/// Fills `buffer` from `at` on. Takes the file by reference: several threads read one file.
+pub fn read_exact_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match read_at(file, buffer, at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                buffer = &mut buffer[n..];
+                at += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, at)
+}
+
+/// Says what an error of the file system means and what to do about it.
+///
+/// `doing` is the operation with its path, as `write /srv/x`.
+pub fn explain(error: io::Error, doing: &str) -> Error {
+    let fault = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Fault::new(Exit::Failed, "DiskFull", format!("cannot {doing}: the disk is full"))
+                .hint("free some space on that disk (a release needs about 250 MB), then run the command again")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Fault::new(Exit::Failed, "AccessDenied", format!("cannot {doing}: access is denied"))
+                .hint("run it as a user who may do that (on Windows: Run as administrator), or choose another folder")
+        }
+        _ => return Error::new(error).context(format!("cannot {doing}")),
+    };
+    Error::new(error).context(fault)
+}
+
+/// [`explain`] for a path.
+pub trait PathContext<T> {
+    fn doing(self, verb: &str, path: &Path) -> Result<T>;
+}
+
+impl<T> PathContext<T> for io::Result<T> {
+    fn doing(self, verb: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| explain(error, &format!("{verb} {}", path.display())))
+    }
+}
+
+/// A folder that something is built in, beside the place where it is to be. It goes when this is
+/// dropped, unless [`Staging::publish`] moved it there.
+pub struct Staging {
+    path: PathBuf,
+    dest: PathBuf,
+    published: bool,
+}
+
+impl Staging {
+    /// Makes the folder. `dest` must not exist, or be an empty folder.
+    pub fn beside(dest: &Path) -> Result<Self> {
+        let name = dest
+            .file_name()
+            .ok_or_else(|| anyhow::anyhow!("{} has no name to make a folder of", dest.display()))?
+            .to_string_lossy();
+        match dest.read_dir().map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(false) => {
+                return Err(Fault::new(Exit::Failed, "FolderNotEmpty", format!("{} is not empty", dest.display()))
+                    .hint("name a folder that does not exist yet, or an empty one")
+                    .into());
+            }
+            Err(error) => return Err(explain(error, &format!("use {} as a folder", dest.display()))),
+        }
+        let parent = match dest.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        std::fs::create_dir_all(parent).doing("make the folder", parent)?;
+        // One fixed name: what a killed run left behind is cleared by the next one.
+        let path = parent.join(format!(".{name}.calicoctl-win-partial"));
+        remove_tree(&path)?;
+        std::fs::create_dir(&path).doing("make the folder", &path)?;
+        Ok(Self { path, dest: dest.to_owned(), published: false })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves the folder to where it is to be, in one step.
+    pub fn publish(mut self) -> Result<()> {
+        // Windows does not rename over a folder, even an empty one. This refuses a full one.
+        match std::fs::remove_dir(&self.dest) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(explain(error, &format!("replace the empty folder {}", self.dest.display())));
+            }
+            _ => {}
+        }
+        std::fs::rename(&self.path, &self.dest)
+            .map_err(|error| explain(error, &format!("move the finished folder to {}", self.dest.display())))?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.published {
+            // Nothing better can be done here: the error that led here is the one to tell.
+            drop(std::fs::remove_dir_all(&self.path));
+        }
+    }
+}
+
+fn remove_tree(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(explain(error, &format!("clear {}, which an interrupted run left", path.display())))
+        }
+        _ => Ok(()),
+    }
+}

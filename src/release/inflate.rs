@@ -1,0 +1,186 @@
+//! One entry's data, from the archive into one or more files: a fixed amount of memory, whatever
+//! the entry's size.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Result;
+use flate2::{Decompress, FlushDecompress, Status};
+use sha2::Digest;
+
+use super::archive::{Archive, Entry};
+use super::files::{PathContext, read_exact_at};
+use crate::values::Sha256;
+
+/// Bytes per read and per write. Larger ones measure no faster (docs/performance.md).
+pub const BUFFER: usize = 256 << 10;
+
+/// What a worker holds for its whole life: two buffers and the decompressor's window.
+pub struct Inflater {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    stream: Decompress,
+}
+
+/// How far all workers are, and whether one of them has failed.
+#[derive(Default)]
+pub struct Pace {
+    pub written: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+/// The files that one entry's data go to.
+struct Sinks {
+    files: Vec<(File, PathBuf)>,
+    crc: crc32fast::Hasher,
+    sha256: Option<sha2::Sha256>,
+    written: u64,
+}
+
+impl Inflater {
+    pub fn new() -> Self {
+        Self { input: vec![0; BUFFER], output: vec![0; BUFFER], stream: Decompress::new(false) }
+    }
+
+    /// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC.
+    /// With `digest` it also hashes what it writes; with `durable` the data are on the disk when it
+    /// returns. None when another worker's failure stopped it.
+    pub fn run(
+        &mut self,
+        archive: &Archive,
+        entry: &Entry,
+        paths: &[PathBuf],
+        (digest, durable): (bool, bool),
+        pace: &Pace,
+    ) -> Result<Option<Option<Sha256>>> {
+        let mut sinks = Sinks::create(paths, entry.size, digest)?;
+        let finished = if entry.deflated {
+            self.inflate(archive, entry, &mut sinks, pace)?
+        } else {
+            self.copy(archive, entry, &mut sinks, pace)?
+        };
+        if !finished {
+            return Ok(None);
+        }
+        if sinks.written != entry.size {
+            return Err(archive.entry_damaged(entry, "it is shorter than it says").into());
+        }
+        let crc = sinks.crc.finalize();
+        if crc != entry.crc {
+            let why = format!("its CRC is {crc:08x}, but {:08x} is expected", entry.crc);
+            return Err(archive.entry_damaged(entry, &why).into());
+        }
+        if durable {
+            for (file, path) in &sinks.files {
+                file.sync_data().doing("write", path)?;
+            }
+        }
+        Ok(Some(sinks.sha256.map(|hasher| Sha256::from_digest(&hasher.finalize()))))
+    }
+
+    fn inflate(&mut self, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+        self.stream.reset(false);
+        let (mut at, end) = (entry.start, entry.start + entry.packed);
+        let mut unread = 0..0;
+        loop {
+            if pace.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if unread.is_empty() && at < end {
+                unread = 0..step(end - at);
+                read_exact_at(&archive.file, &mut self.input[unread.clone()], at).doing("read", &archive.path)?;
+                at += unread.len() as u64;
+            }
+            let (taken, made) = (self.stream.total_in(), self.stream.total_out());
+            let status = self
+                .stream
+                .decompress(&self.input[unread.clone()], &mut self.output, FlushDecompress::None)
+                .map_err(|error| archive.entry_damaged(entry, &error.to_string()))?;
+            // Both are at most the length of a buffer.
+            let taken = (self.stream.total_in() - taken) as usize;
+            let made = (self.stream.total_out() - made) as usize;
+            unread.start += taken;
+            sinks.write(archive, entry, &self.output[..made], pace)?;
+            match status {
+                Status::StreamEnd if unread.is_empty() && at == end => return Ok(true),
+                Status::StreamEnd => return Err(archive.entry_damaged(entry, "something follows its data").into()),
+                Status::Ok | Status::BufError if taken == 0 && made == 0 => {
+                    return Err(archive.entry_damaged(entry, "its data end too early").into());
+                }
+                Status::Ok | Status::BufError => {}
+            }
+        }
+    }
+
+    fn copy(&mut self, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+        let (mut at, end) = (entry.start, entry.start + entry.packed);
+        while at < end {
+            if pace.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let block = &mut self.input[..step(end - at)];
+            read_exact_at(&archive.file, block, at).doing("read", &archive.path)?;
+            at += block.len() as u64;
+            sinks.write(archive, entry, block, pace)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether two entries' packed data are the same bytes. Then so is what they inflate to, which
+    /// an equal CRC alone would not prove.
+    pub fn same_data(&mut self, archive: &Archive, one: &Entry, other: &Entry) -> Result<bool> {
+        if (one.packed, one.deflated) != (other.packed, other.deflated) {
+            return Ok(false);
+        }
+        let mut done = 0;
+        while done < one.packed {
+            let n = step(one.packed - done);
+            let (a, b) = (&mut self.input[..n], &mut self.output[..n]);
+            read_exact_at(&archive.file, a, one.start + done).doing("read", &archive.path)?;
+            read_exact_at(&archive.file, b, other.start + done).doing("read", &archive.path)?;
+            if a != b {
+                return Ok(false);
+            }
+            done += n as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// The next block's length, in bytes.
+fn step(left: u64) -> usize {
+    usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER))
+}
+
+impl Sinks {
+    fn create(paths: &[PathBuf], size: u64, digest: bool) -> Result<Self> {
+        let files = paths
+            .iter()
+            .map(|path| {
+                let file = File::create_new(path).doing("create", path)?;
+                // Windows finds here already that the disk is too small, and fragments less.
+                file.set_len(size).doing("create", path)?;
+                Ok((file, path.clone()))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { files, crc: crc32fast::Hasher::new(), sha256: digest.then(sha2::Sha256::new), written: 0 })
+    }
+
+    fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
+        self.written += block.len() as u64;
+        if self.written > entry.size {
+            return Err(archive.entry_damaged(entry, "it is longer than it says").into());
+        }
+        self.crc.update(block);
+        if let Some(hasher) = &mut self.sha256 {
+            hasher.update(block);
+        }
+        for (file, path) in &mut self.files {
+            file.write_all(block).doing("write", path)?;
+        }
+        pace.written.fetch_add((block.len() * self.files.len()) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,482 @@
+//! From what the config names as the release to a file or folder on this machine, its version, and
+//! the digest it must have.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use reqwest::Url;
+
+use super::download::Cache;
+use super::files::PathContext;
+use super::invalid;
+use super::transport::{Http, Transport, shown};
+use crate::calico::version::CalicoVersion;
+use crate::fault::{Exit, Fault};
+use crate::report::event::{Event, Sink};
+use crate::settings::Source;
+use crate::values::Sha256;
+
+/// A release on this machine, not yet looked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// The archive, or the folder of an extracted one.
+    pub path: PathBuf,
+    pub version: CalicoVersion,
+    /// What the archive must hash to: from the config, from beside it, or (with a warning) what it
+    /// hashed to while it was downloaded.
+    pub sha256: Option<Sha256>,
+    /// Where it comes from, for people.
+    pub from: String,
+}
+
+/// Finds a release, downloading it into `cache` when it is not there yet.
+///
+/// `version` and `pinned` are the config's. Without a version, the file's name must tell it; when
+/// both do, they must agree. Without a pinned digest, `<name>.sha256` or `SHA256SUMS` beside the
+/// archive has it; else there is a warning `ReleaseNotPinned`.
+///
+/// # Errors
+/// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseDigestFile`, and what
+/// [`Cache::fetch`] fails with.
+pub fn locate(
+    source: &Source,
+    version: Option<&CalicoVersion>,
+    pinned: Option<&Sha256>,
+    cache: &Path,
+    transport: &Transport,
+    events: Sink,
+) -> Result<Located> {
+    match source {
+        Source::Directory(path) => {
+            let path = PathBuf::from(path);
+            if !path.is_dir() {
+                return Err(missing(&path).into());
+            }
+            let version = version.cloned().ok_or_else(|| {
+                invalid("ReleaseVersion", format!("{} does not say which version it holds", path.display()))
+                    .hint("set calico.version in the config")
+            })?;
+            Ok(Located { from: path.display().to_string(), path, version, sha256: None })
+        }
+        Source::File(path) => {
+            let path = PathBuf::from(path);
+            if !path.is_file() {
+                return Err(missing(&path).into());
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let version = agree(version, &name)?;
+            let sha256 = match pinned {
+                Some(pinned) => Some(pinned.clone()),
+                None => digest_beside(&path, &name)?,
+            };
+            if sha256.is_none() {
+                events(not_pinned(&path.display().to_string()));
+            }
+            Ok(Located { from: path.display().to_string(), path, version, sha256 })
+        }
+        Source::Url(text) => {
+            let url = parse(text)?;
+            let name = url.path_segments().and_then(Iterator::last).unwrap_or_default().to_owned();
+            let version = agree(version, &name)?;
+            let (path, sha256) = fetch(&url, &name, pinned, &Cache::at(cache), transport, events)?;
+            Ok(Located { from: shown(&url), path, version, sha256: Some(sha256) })
+        }
+    }
+}
+
+fn fetch(
+    url: &Url,
+    name: &str,
+    pinned: Option<&Sha256>,
+    cache: &Cache<'_>,
+    transport: &Transport,
+    events: Sink,
+) -> Result<(PathBuf, Sha256)> {
+    if let Some(pinned) = pinned
+        && let Some(path) = cache.archive(pinned)?
+    {
+        return Ok((path, pinned.clone()));
+    }
+    if transport.offline {
+        if pinned.is_none()
+            && let Some(found) = cache.last_of(url)?
+        {
+            events(not_pinned(&shown(url)));
+            return Ok(found);
+        }
+        return Err(invalid(
+            "ReleaseOffline",
+            format!("{} is not in the cache, and --offline forbids to fetch it", shown(url)),
+        )
+        .hint("bring the archive to this machine and name it with --release FILE, or run without --offline")
+        .into());
+    }
+    let http = Http::new(transport)?;
+    let published = match pinned {
+        Some(_) => None,
+        None => digest_published(&http, url, name, events)?,
+    };
+    let expected = pinned.or(published.as_ref());
+    match expected {
+        Some(expected) => {
+            if let Some(path) = cache.archive(expected)? {
+                return Ok((path, expected.clone()));
+            }
+        }
+        None => events(not_pinned(&shown(url))),
+    }
+    cache.fetch(&http, url, expected, events)
+}
+
+fn parse(text: &str) -> Result<Url, Fault> {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    // Not shown: what is no URL may still hold a password.
+    url.ok_or_else(|| Fault::new(Exit::InvalidConfig, "ReleaseUrl", "the release's URL is not an http or https URL"))
+}
+
+fn missing(path: &Path) -> Fault {
+    invalid("ReleaseNotFound", format!("there is no release at {}", path.display()))
+        .hint("check the path, or name a version or URL instead")
+}
+
+/// The version of `calico-windows-v3.32.1.zip`.
+pub fn version_in(name: &str) -> Option<CalicoVersion> {
+    name.strip_prefix("calico-windows-")?.strip_suffix(".zip")?.strip_prefix('v')?.parse().ok()
+}
+
+fn agree(given: Option<&CalicoVersion>, name: &str) -> Result<CalicoVersion, Fault> {
+    match (given, version_in(name)) {
+        (Some(given), Some(found)) if *given != found => Err(invalid(
+            "ReleaseVersion",
+            format!("the config says {given}, but the archive is named `{}`", name.escape_debug()),
+        )
+        .hint("make calico.version and the archive agree")),
+        (Some(given), _) => Ok(given.clone()),
+        (None, Some(found)) => Ok(found),
+        (None, None) => Err(invalid(
+            "ReleaseVersion",
+            format!("the name `{}` does not tell a version, as calico-windows-v3.32.1.zip does", name.escape_debug()),
+        )
+        .hint("set calico.version in the config")),
+    }
+}
+
+fn digest_beside(archive: &Path, name: &str) -> Result<Option<Sha256>> {
+    for (beside, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
+        let path = archive.with_file_name(beside);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                if let Some(digest) = digest_in(&text, name, sums, &path.display().to_string())? {
+                    return Ok(Some(digest));
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).doing("read", &path),
+        }
+    }
+    Ok(None)
+}
+
+fn digest_published(http: &Http, url: &Url, name: &str, events: Sink) -> Result<Option<Sha256>> {
+    for (beside, sums) in [(format!("{name}.sha256"), false), ("SHA256SUMS".to_owned(), true)] {
+        let mut beside_url = url.clone();
+        if let Ok(mut segments) = beside_url.path_segments_mut() {
+            segments.pop().push(&beside);
+        }
+        if let Some(text) = http.text(&beside_url, events)?
+            && let Some(digest) = digest_in(&text, name, sums, &shown(&beside_url))?
+        {
+            return Ok(Some(digest));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads what sha256sum writes: `<digest>  <name>` or `<digest> *<name>` a line. A file for one
+/// archive (`sums` false) may have the digest alone.
+fn digest_in(text: &str, name: &str, sums: bool, from: &str) -> Result<Option<Sha256>, Fault> {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (digest, of) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+        let of = of.trim_start().trim_start_matches('*');
+        if of.rsplit(['/', '\\']).next() == Some(name) || (!sums && of.is_empty()) {
+            return digest.parse().map(Some).map_err(|why| {
+                invalid("ReleaseDigestFile", format!("{from}: {why}"))
+                    .hint("pin the digest in the config, as calico.source.sha256")
+            });
+        }
+    }
+    Ok(None)
+}
+
+fn not_pinned(what: &str) -> Event {
+    Event::Warning {
+        id: "ReleaseNotPinned",
+        message: format!(
+            "nothing vouches for {what}: no SHA-256 is in the config, and neither a .sha256 nor a SHA256SUMS is beside it"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::release::fixtures::{fault_id, names};
+    use crate::sandbox::release::ReleaseFault::{
+        Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
+    };
+    use crate::sandbox::release::{Asked, ReleaseFault, ReleaseServer, SyntheticRelease};
+
+    fn version() -> CalicoVersion {
+        CalicoVersion::new(3, 32, 1)
+    }
+
+    /// A mirror and a machine that downloads from it.
+    struct Download {
+        server: ReleaseServer,
+        cache: tempfile::TempDir,
+        transport: Transport,
+        warnings: Vec<&'static str>,
+    }
+
+    impl Download {
+        fn from(faults: &[ReleaseFault]) -> Self {
+            let transport = Transport {
+                no_proxy: Some("*".into()),
+                backoff: Duration::from_millis(1),
+                retries: 3,
+                ..Transport::default()
+            };
+            let server = ReleaseServer::start(&[version()], faults).unwrap();
+            Self { server, cache: tempfile::tempdir().unwrap(), transport, warnings: Vec::new() }
+        }
+
+        fn run(&mut self, pinned: Option<&Sha256>) -> Result<Located> {
+            let source = Source::Url(self.server.url(&version()));
+            let warnings = &mut self.warnings;
+            locate(&source, None, pinned, self.cache.path(), &self.transport, &mut |event| {
+                if let Event::Warning { id, .. } = event {
+                    warnings.push(id);
+                }
+            })
+        }
+
+        /// The requests for the archive itself.
+        fn asked(&self) -> Vec<Asked> {
+            self.server.asked().into_iter().filter(|asked| asked.path.ends_with(".zip")).collect()
+        }
+    }
+
+    fn digest() -> Sha256 {
+        Sha256::of(&SyntheticRelease::build(&version()))
+    }
+
+    fn is_whole(located: &Located) -> bool {
+        std::fs::read(&located.path).unwrap() == SyntheticRelease::build(&version())
+    }
+
+    #[test]
+    fn a_release_is_fetched_and_its_published_digest_found() {
+        let mut download = Download::from(&[]);
+        let located = download.run(None).unwrap();
+        assert!(is_whole(&located));
+        assert_eq!((&located.version, &located.sha256), (&version(), &Some(digest())));
+        assert_eq!(located.from, download.server.url(&version()));
+        assert!(download.warnings.is_empty());
+        assert!(names(download.cache.path()).contains(&format!("{}.zip", digest())));
+        assert_eq!(names(download.cache.path()).len(), 2, "the archive and what is remembered of the URL");
+    }
+
+    #[test]
+    fn what_was_fetched_once_is_not_fetched_again() {
+        let mut download = Download::from(&[]);
+        download.run(Some(&digest())).unwrap();
+        let before = download.server.asked().len();
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        assert_eq!(download.server.asked().len(), before, "a pinned release needs no request at all");
+        download.run(None).unwrap();
+        assert_eq!(download.asked().len(), 1, "a published digest is enough");
+
+        download.transport.offline = true;
+        assert!(is_whole(&download.run(None).unwrap()));
+    }
+
+    #[test]
+    fn a_damaged_archive_in_the_cache_is_fetched_anew() {
+        let mut download = Download::from(&[]);
+        let located = download.run(Some(&digest())).unwrap();
+        std::fs::write(&located.path, b"rotten").unwrap();
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        assert_eq!(download.asked().len(), 2);
+    }
+
+    #[test]
+    fn a_cut_download_goes_on_where_it_stopped() {
+        let mut download = Download::from(&[Reset]);
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        let half = SyntheticRelease::build(&version()).len() / 2;
+        let asked = download.asked();
+        assert_eq!(asked.len(), 2);
+        assert_eq!((asked[0].status, asked[0].range.as_deref()), (200, None));
+        assert_eq!((asked[1].status, asked[1].range.clone()), (206, Some(format!("bytes={half}-"))));
+        assert!(asked[1].if_range.is_some());
+    }
+
+    #[test]
+    fn the_next_run_goes_on_where_a_failed_one_stopped() {
+        let mut download = Download::from(&[Reset]);
+        download.transport.retries = 0;
+        let error = download.run(Some(&digest())).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseUnavailable");
+        assert!(error.to_string().contains("broke off after"), "{error}");
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        assert_eq!(download.asked().last().unwrap().status, 206);
+    }
+
+    #[test]
+    fn a_server_that_cannot_resume_sends_it_all() {
+        // Its first answer is cut, its second one is whole although the rest was asked for.
+        let mut download = Download::from(&[Reset, IgnoreRange]);
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        let asked = download.asked();
+        assert_eq!((asked.len(), asked[1].status, asked[1].range.is_some()), (2, 200, true));
+    }
+
+    #[test]
+    fn a_finished_part_is_taken_as_it_is() {
+        let mut download = Download::from(&[Reset]);
+        download.transport.retries = 0;
+        download.run(Some(&digest())).unwrap_err();
+        let part = names(download.cache.path()).into_iter().find(|name| name.ends_with(".part")).unwrap();
+        std::fs::write(download.cache.path().join(part), SyntheticRelease::build(&version())).unwrap();
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        assert_eq!(download.asked().last().unwrap().status, 416);
+    }
+
+    #[test]
+    fn a_part_that_is_of_something_else_is_thrown_away() {
+        let mut download = Download::from(&[Reset]);
+        download.transport.retries = 0;
+        download.run(Some(&digest())).unwrap_err();
+        let part = names(download.cache.path()).into_iter().find(|name| name.ends_with(".part")).unwrap();
+        let path = download.cache.path().join(part);
+        let wrong = vec![0; usize::try_from(path.metadata().unwrap().len()).unwrap()];
+        std::fs::write(&path, wrong).unwrap();
+        download.transport.retries = 3;
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        let statuses: Vec<u16> = download.asked().iter().map(|asked| asked.status).collect();
+        assert_eq!(statuses, [200, 206, 200, 206], "cut; resumed and found wrong; from the start, cut; resumed");
+    }
+
+    #[test]
+    fn an_overloaded_server_is_asked_again_and_one_that_says_no_is_not() {
+        let mut download = Download::from(&[Unavailable { times: Some(2) }]);
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+        assert_eq!(download.asked().len(), 3);
+
+        for (fault, id, requests) in
+            [(Unavailable { times: None }, "ReleaseUnavailable", 4), (NotFound, "ReleaseNotFound", 1)]
+        {
+            let mut download = Download::from(&[fault]);
+            let error = download.run(Some(&digest())).unwrap_err();
+            assert_eq!(fault_id(&error), id);
+            assert_eq!(download.asked().len(), requests, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_archive_is_refused_and_not_kept() {
+        for fault in [Corrupt, Truncate] {
+            let mut download = Download::from(&[fault]);
+            let error = download.run(None).unwrap_err();
+            assert_eq!(fault_id(&error), "ReleaseDigest", "{fault:?}");
+            assert!(names(download.cache.path()).is_empty(), "{:?}", names(download.cache.path()));
+        }
+    }
+
+    #[test]
+    fn a_slow_server_is_waited_for_until_the_deadline() {
+        let mut download = Download::from(&[Slow]);
+        download.transport.timeout = Duration::from_millis(150);
+        let error = download.run(Some(&digest())).unwrap_err();
+        assert!(error.to_string().contains("took longer"), "{error}");
+        download.transport.timeout = Duration::from_secs(60);
+        assert!(is_whole(&download.run(Some(&digest())).unwrap()));
+    }
+
+    #[test]
+    fn without_a_digest_there_is_a_warning_and_the_server_is_asked_whether_it_changed() {
+        let mut download = Download::from(&[NoSums]);
+        assert!(is_whole(&download.run(None).unwrap()));
+        assert!(is_whole(&download.run(None).unwrap()));
+        download.transport.offline = true;
+        assert!(is_whole(&download.run(None).unwrap()));
+        assert_eq!(download.warnings, ["ReleaseNotPinned"; 3]);
+        let statuses: Vec<u16> = download.asked().iter().map(|asked| asked.status).collect();
+        assert_eq!(statuses, [200, 304]);
+    }
+
+    #[test]
+    fn offline_fetches_nothing() {
+        let mut download = Download::from(&[]);
+        download.transport.offline = true;
+        assert_eq!(fault_id(&download.run(None).unwrap_err()), "ReleaseOffline");
+        assert!(download.server.asked().is_empty());
+    }
+
+    #[test]
+    fn a_file_s_version_and_digest_are_found_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "calico-windows-v3.32.1.zip";
+        let archive = folder.path().join(name);
+        std::fs::write(&archive, b"zip").unwrap();
+        let find = |version: Option<CalicoVersion>| {
+            let mut warnings = Vec::new();
+            let source = Source::File(archive.display().to_string());
+            let found = locate(&source, version.as_ref(), None, folder.path(), &Transport::default(), &mut |e| {
+                warnings.push(e);
+            });
+            (found, warnings.len())
+        };
+        let (found, warnings) = find(None);
+        assert_eq!((found.unwrap().sha256, warnings), (None, 1));
+
+        let (one, two) = (Sha256::of(b"one"), Sha256::of(b"two"));
+        let sums = folder.path().join("SHA256SUMS");
+        std::fs::write(&sums, format!("{one}  other.zip\n{two} *./{name}\n")).unwrap();
+        let (found, warnings) = find(Some(version()));
+        assert_eq!((found.unwrap().sha256, warnings), (Some(two), 0));
+
+        let own = folder.path().join(format!("{name}.sha256"));
+        std::fs::write(&own, format!("{one}\n")).unwrap();
+        assert_eq!(find(None).0.unwrap().sha256, Some(one));
+        std::fs::write(&own, "oops\n").unwrap();
+        assert_eq!(fault_id(&find(None).0.unwrap_err()), "ReleaseDigestFile");
+
+        assert_eq!(fault_id(&find(Some(CalicoVersion::new(3, 30, 0))).0.unwrap_err()), "ReleaseVersion");
+    }
+
+    #[test]
+    fn what_a_url_hides_is_not_shown() {
+        let url = Url::parse("https://me:hunter2@mirror.example/c.zip?sig=hunter3#x").unwrap();
+        assert_eq!(shown(&url), "https://mirror.example/c.zip");
+    }
+
+    #[test]
+    fn what_is_not_there_or_no_url_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let nowhere = folder.path().join("nowhere").display().to_string();
+        for (source, id) in [
+            (Source::File(nowhere.clone()), "ReleaseNotFound"),
+            (Source::Directory(nowhere), "ReleaseNotFound"),
+            (Source::Directory(folder.path().display().to_string()), "ReleaseVersion"),
+            (Source::Url("ftp://user:hunter2@host/calico-windows-v3.32.1.zip".into()), "ReleaseUrl"),
+            (Source::Url("http://127.0.0.1/release.zip".into()), "ReleaseVersion"),
+        ] {
+            let error = locate(&source, None, None, folder.path(), &Transport::default(), &mut |_| {}).unwrap_err();
+            assert_eq!(fault_id(&error), id, "{source:?}");
+            assert!(!format!("{error:#}").contains("hunter2"));
+        }
+    }
+}

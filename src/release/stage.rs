@@ -1,0 +1,291 @@
+//! Makes a release tree of ours: the release's files, and the manifest that names it and finds
+//! drift in it later. Nothing on the node refers to the tree yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use sha2::Digest;
+
+use super::archive::{Archive, MAX_ENTRIES, MAX_TOTAL};
+use super::check::{Names, Refusal, TOP};
+use super::extract::{Unpack, unpack};
+use super::files::{PathContext, Staging};
+use super::inflate::BUFFER;
+use super::{invalid, phase};
+use crate::calico::version::CalicoVersion;
+use crate::plan::item::{Manifest, ManifestFile};
+use crate::report::event::{Event, Sink};
+use crate::values::Sha256;
+
+/// We render this one; the release's own only holds defaults.
+const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];
+
+/// Tells whether a release of this version has the files it must have; if not, or if the version
+/// is not known, says what is wrong.
+pub type LayoutCheck<'a> = &'a dyn Fn(&CalicoVersion, &[&str]) -> Result<(), String>;
+
+/// What a release must be.
+pub struct StageOptions<'a> {
+    pub version: &'a CalicoVersion,
+    /// What the archive must hash to. A folder has no digest.
+    pub sha256: Option<&'a Sha256>,
+    pub layout: LayoutCheck<'a>,
+}
+
+/// Verifies a release archive, or a folder that holds an extracted one, and makes a release tree of
+/// it at `dest`, which must not exist or be empty. `config.ps1` is left out of tree and manifest.
+///
+/// The manifest is written last and is later than every file: a file later than the manifest was
+/// changed since. All data are on the disk when this returns.
+///
+/// # Errors
+/// As [`super::extract::extract`]; also `ReleaseLayout` from the layout check. `dest` is as it was.
+pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Sink) -> Result<Manifest> {
+    if release.is_dir() {
+        return stage_folder(release, dest, options, events);
+    }
+    let archive = Archive::open(release, options.sha256, events)?;
+    check_layout(&archive.paths().collect::<Vec<_>>(), release, options)?;
+    let staging = Staging::beside(dest)?;
+    let how = Unpack { digests: true, durable: true, skip: &LEFT_OUT };
+    let mut unpacked = unpack(&archive, staging.path(), &how, events)?;
+    let mut files = BTreeMap::new();
+    for (path, size) in unpacked.sizes {
+        let sha256 = unpacked.digests.remove(&path).expect("a digest was asked for, and each file has one");
+        files.insert(path, ManifestFile { size, sha256 });
+    }
+    seal(staging, options.version, Some(archive.sha256), files)
+}
+
+fn check_layout(paths: &[&str], release: &Path, options: &StageOptions<'_>) -> Result<()> {
+    (options.layout)(options.version, paths).map_err(|why| {
+        invalid("ReleaseLayout", format!("{}: not a release {}: {why}", release.display(), options.version))
+            .hint("check that the version and the archive belong together")
+            .into()
+    })
+}
+
+/// Writes the manifest and moves the tree to where it is to be.
+fn seal(
+    staging: Staging,
+    version: &CalicoVersion,
+    archive: Option<Sha256>,
+    files: BTreeMap<String, ManifestFile>,
+) -> Result<Manifest> {
+    let mut latest = SystemTime::UNIX_EPOCH;
+    for path in files.keys() {
+        let path = staging.path().join(path);
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).doing("read", &path)?;
+        latest = latest.max(modified);
+    }
+    let manifest = Manifest { version: version.to_string(), archive, files };
+    let path = staging.path().join(Manifest::FILE);
+    let mut file = File::create_new(&path).doing("create", &path)?;
+    file.write_all(&serde_json::to_vec_pretty(&manifest)?).doing("write", &path)?;
+    // File systems keep time in steps: the manifest may have got the same one as the last file.
+    let written = file.metadata().and_then(|metadata| metadata.modified()).doing("read", &path)?;
+    if written <= latest {
+        file.set_modified(latest + Duration::from_micros(1)).doing("write", &path)?;
+    }
+    file.sync_all().doing("write", &path)?;
+    staging.publish()?;
+    Ok(manifest)
+}
+
+/// A release that someone extracted already: the same checks, and a copy of our own, since what
+/// lies there may change under us.
+fn stage_folder(source: &Path, dest: &Path, options: &StageOptions<'_>, events: Sink) -> Result<Manifest> {
+    let root = if source.join(TOP).is_dir() { source.join(TOP) } else { source.to_owned() };
+    let mut found = Found::default();
+    found.walk(&root, "")?;
+    check_layout(&found.files.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), &root, options)?;
+
+    let staging = Staging::beside(dest)?;
+    for folder in &found.folders {
+        let folder = staging.path().join(folder);
+        std::fs::create_dir_all(&folder).doing("make the folder", &folder)?;
+    }
+    let total = found.files.iter().map(|(_, size)| size).sum();
+    let mut buffer = vec![0; BUFFER];
+    let (mut current, mut files) = (0, BTreeMap::new());
+    for (path, _) in found.files {
+        if LEFT_OUT.iter().any(|left_out| left_out.eq_ignore_ascii_case(&path)) {
+            continue;
+        }
+        let copied = copy(&root.join(&path), &staging.path().join(&path), &mut buffer)?;
+        current += copied.size;
+        events(Event::Progress { phase: phase::UNPACK, current, total: Some(total) });
+        files.insert(path, copied);
+    }
+    seal(staging, options.version, None, files)
+}
+
+fn copy(from: &Path, to: &Path, buffer: &mut [u8]) -> Result<ManifestFile> {
+    let mut source = File::open(from).doing("open", from)?;
+    let mut target = File::create_new(to).doing("create", to)?;
+    let (mut hasher, mut size) = (sha2::Sha256::new(), 0);
+    loop {
+        let n = source.read(buffer).doing("read", from)?;
+        if n == 0 {
+            break;
+        }
+        hasher.update(&buffer[..n]);
+        target.write_all(&buffer[..n]).doing("write", to)?;
+        size += n as u64;
+    }
+    target.sync_data().doing("write", to)?;
+    Ok(ManifestFile { size, sha256: Sha256::from_digest(&hasher.finalize()) })
+}
+
+/// What a folder holds, by path below it.
+#[derive(Default)]
+struct Found {
+    names: Names,
+    folders: BTreeSet<String>,
+    files: Vec<(String, u64)>,
+    total: u64,
+}
+
+impl Found {
+    fn walk(&mut self, folder: &Path, prefix: &str) -> Result<()> {
+        let mut entries =
+            folder.read_dir().doing("list", folder)?.collect::<Result<Vec<_>, _>>().doing("list", folder)?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
+            let refuse = |why: &str| {
+                invalid("ReleaseHostileEntry", format!("{} is refused: {why}", path.display()))
+                    .hint("remove it from the folder, or use the release's zip archive")
+            };
+            let name = entry.file_name().into_string().map_err(|_| refuse("its name is not Unicode"))?;
+            let below = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            let kind = entry.file_type().doing("read", &path)?;
+            if !kind.is_dir() && !kind.is_file() {
+                return Err(refuse("it is a link or special file").into());
+            }
+            let below = self.names.admit(&below, kind.is_dir()).map_err(|refusal| match refusal {
+                Refusal::Hostile(why) => refuse(&why),
+                Refusal::OutsideTop => refuse("it lies outside the release"),
+            })?;
+            if kind.is_dir() {
+                self.folders.insert(below.clone());
+                self.walk(&path, &below)?;
+            } else {
+                let size = entry.metadata().doing("read", &path)?.len();
+                self.total += size;
+                self.files.push((below, size));
+            }
+            if self.files.len() + self.folders.len() > MAX_ENTRIES || self.total > MAX_TOTAL {
+                return Err(self.too_large(folder));
+            }
+        }
+        Ok(())
+    }
+
+    fn too_large(&self, folder: &Path) -> anyhow::Error {
+        invalid(
+            "ReleaseTooLarge",
+            format!(
+                "{} holds more than a release does (over {MAX_ENTRIES} files or {} GiB)",
+                folder.display(),
+                MAX_TOTAL >> 30
+            ),
+        )
+        .hint("name the folder that holds the release, CalicoWindows, and nothing else")
+        .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::fixtures::{Bench, fault_id, names, quiet};
+    use crate::sandbox::release::SyntheticRelease;
+
+    fn version() -> CalicoVersion {
+        CalicoVersion::new(3, 32, 1)
+    }
+
+    fn run(release: &Path, dest: &Path, layout: LayoutCheck) -> Result<Manifest> {
+        stage(release, dest, &StageOptions { version: &version(), sha256: None, layout }, &mut quiet)
+    }
+
+    fn any(_: &CalicoVersion, _: &[&str]) -> Result<(), String> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_staged_release_has_a_manifest_that_is_later_than_every_file() {
+        let bench = Bench::with(&SyntheticRelease::build(&version()));
+        let manifest = run(&bench.archive, &bench.dest, &any).unwrap();
+
+        let expected: BTreeMap<String, ManifestFile> = SyntheticRelease::files(&version())
+            .into_iter()
+            .filter(|(path, _)| path != "config.ps1")
+            .map(|(path, text)| (path, ManifestFile { size: text.len() as u64, sha256: Sha256::of(text.as_bytes()) }))
+            .collect();
+        assert_eq!(manifest.files, expected);
+        assert_eq!(manifest.version, "v3.32.1");
+        assert_eq!(manifest.archive, Some(Sha256::of(&std::fs::read(&bench.archive).unwrap())));
+
+        let file = bench.dest.join(Manifest::FILE);
+        assert_eq!(serde_json::from_slice::<Manifest>(&std::fs::read(&file).unwrap()).unwrap(), manifest);
+        assert!(!bench.dest.join("config.ps1").exists());
+        let sealed = file.metadata().unwrap().modified().unwrap();
+        for path in manifest.files.keys() {
+            assert!(bench.dest.join(path).metadata().unwrap().modified().unwrap() < sealed, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_gives_the_same_release_as_its_archive() {
+        let bench = Bench::with(&SyntheticRelease::build(&version()));
+        let from_archive = run(&bench.archive, &bench.dest, &any).unwrap();
+
+        let extracted = bench.folder.path().join("extracted");
+        std::fs::create_dir(&extracted).unwrap();
+        for (path, text) in SyntheticRelease::files(&version()) {
+            let path = extracted.join(TOP).join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        for (name, source) in [("one", extracted.clone()), ("two", extracted.join(TOP))] {
+            let from_folder = run(&source, &bench.folder.path().join(name), &any).unwrap();
+            assert_eq!(from_folder.digest(), from_archive.digest());
+            assert_eq!(from_folder.archive, None);
+        }
+        // A staged tree can be staged again: its manifest is not one of its files.
+        let again = run(&bench.dest, &bench.folder.path().join("three"), &any).unwrap();
+        assert_eq!(again.digest(), from_archive.digest());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_a_folder_is_refused() {
+        let bench = Bench::with(b"");
+        let source = bench.folder.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", source.join("README.txt")).unwrap();
+        let error = run(&source, &bench.dest, &any).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseHostileEntry");
+        assert!(error.to_string().contains("README.txt"), "{error}");
+        assert!(!bench.dest.exists());
+    }
+
+    #[test]
+    fn a_layout_that_does_not_fit_the_version_is_refused() {
+        let bench = Bench::with(&SyntheticRelease::build(&CalicoVersion::new(3, 33, 0)));
+        let layout = |version: &CalicoVersion, paths: &[&str]| {
+            if paths.contains(&"calico-node.exe") { Ok(()) } else { Err(format!("{version} has calico-node.exe")) }
+        };
+        let error = run(&bench.archive, &bench.dest, &layout).unwrap_err();
+        assert_eq!(fault_id(&error), "ReleaseLayout");
+        assert!(error.to_string().contains("v3.32.1 has calico-node.exe"), "{error}");
+        assert!(bench.is_untouched());
+        assert_eq!(names(bench.folder.path()).len(), 1);
+    }
+}

@@ -1,0 +1,273 @@
+//! How this room reaches a server, and which of its failures are worth another try.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Error, Result};
+use backon::{BlockingRetryable, ExponentialBuilder};
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Certificate, NoProxy, Proxy, StatusCode, Url, redirect, tls};
+
+use super::files::PathContext;
+use super::invalid;
+use crate::fault::{Exit, Fault};
+use crate::report::event::{Event, Sink};
+
+/// A server that says nothing for so long is given up, and tried again.
+const IDLE: Duration = Duration::from_secs(30);
+const CONNECT: Duration = Duration::from_secs(15);
+const MAX_REDIRECTS: usize = 10;
+/// Longest pause that a server's Retry-After can ask of us.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Largest digest file, in bytes.
+const MAX_TEXT: u64 = 1 << 20;
+
+/// How to reach a server.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    /// `http://proxy:3128`; none takes the system's.
+    pub proxy: Option<String>,
+    /// Hosts that are reached without `proxy`, separated by commas; `*` alone uses no proxy at all.
+    pub no_proxy: Option<String>,
+    /// Certificates (PEM) that are trusted besides the system's.
+    pub ca_file: Option<PathBuf>,
+    /// For everything that is fetched for one release, retries included.
+    pub timeout: Duration,
+    /// How many more tries after the first.
+    pub retries: usize,
+    /// The pause before the second try; it doubles from try to try.
+    pub backoff: Duration,
+    /// Fetch nothing: what is in the cache must do.
+    pub offline: bool,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self {
+            proxy: None,
+            no_proxy: None,
+            ca_file: None,
+            timeout: Duration::from_secs(30 * 60),
+            retries: 5,
+            backoff: Duration::from_secs(1),
+            offline: false,
+        }
+    }
+}
+
+/// An HTTP client with a deadline.
+pub struct Http {
+    client: Client,
+    deadline: Instant,
+    transport: Transport,
+}
+
+/// Why a try failed.
+pub enum Failure {
+    /// May go well next time, and not before the server's Retry-After.
+    Retry {
+        error: Error,
+        after: Option<Duration>,
+    },
+    Final(Error),
+}
+
+impl Failure {
+    pub fn retry(error: impl Into<Error>) -> Self {
+        Self::Retry { error: error.into(), after: None }
+    }
+
+    pub fn done(error: impl Into<Error>) -> Self {
+        Self::Final(error.into())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Http {
+    pub fn new(transport: &Transport) -> Result<Self> {
+        // Fails when someone installed it before, which is just as good.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let mut builder = Client::builder()
+            .user_agent(concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT)
+            .timeout(IDLE)
+            .tls_version_min(tls::Version::TLS_1_2)
+            .redirect(redirect::Policy::custom(follow));
+        let exceptions = transport.no_proxy.as_deref().map(str::trim);
+        if exceptions == Some("*") {
+            builder = builder.no_proxy();
+        } else if let Some(proxy) = &transport.proxy {
+            // The error would show the proxy's password.
+            let proxy = Proxy::all(proxy).map_err(|_| {
+                Fault::new(Exit::InvalidConfig, "ProxyInvalid", "the proxy is not a URL like http://proxy:3128")
+            })?;
+            builder = builder.proxy(proxy.no_proxy(exceptions.and_then(NoProxy::from_string)));
+        }
+        if let Some(path) = &transport.ca_file {
+            let pem = std::fs::read(path).doing("read the CA file", path)?;
+            let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+            if certificates.is_empty() {
+                return Err(Fault::new(
+                    Exit::InvalidConfig,
+                    "CaFileInvalid",
+                    format!("{} holds no certificate in PEM form", path.display()),
+                )
+                .into());
+            }
+            builder = builder.tls_certs_merge(certificates);
+        }
+        let client = builder.build().context("set up the HTTP client")?;
+        Ok(Self { client, deadline: Instant::now() + transport.timeout, transport: transport.clone() })
+    }
+
+    pub fn get(&self, url: &Url) -> RequestBuilder {
+        self.client.get(url.clone())
+    }
+
+    /// Sends a request and sorts the answer. Success, 304 and 416 are the caller's to read.
+    pub fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, Failure> {
+        self.check_deadline(url)?;
+        let response = request.send().map_err(|error| failed(url, error))?;
+        let status = response.status();
+        if status.is_success() || matches!(status, StatusCode::NOT_MODIFIED | StatusCode::RANGE_NOT_SATISFIABLE) {
+            return Ok(response);
+        }
+        let fault = answered(url, status);
+        if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
+            let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let after = after.and_then(|seconds| seconds.trim().parse().ok()).map(Duration::from_secs);
+            return Err(Failure::Retry { error: fault.into(), after });
+        }
+        Err(Failure::done(fault))
+    }
+
+    pub fn check_deadline(&self, url: &Url) -> Result<(), Failure> {
+        if Instant::now() < self.deadline {
+            return Ok(());
+        }
+        let limit = self.transport.timeout.as_secs();
+        Err(Failure::done(
+            unavailable(url, &format!("it took longer than {limit} s"))
+                .hint("run the command again: it goes on where it stopped; or give it more time with --timeout"),
+        ))
+    }
+
+    /// Tries, and tries again after a growing pause.
+    pub fn with_retries<T>(&self, events: Sink, mut attempt: impl FnMut(Sink) -> Result<T, Failure>) -> Result<T> {
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(self.transport.backoff)
+            .with_max_delay(MAX_PAUSE)
+            .with_max_times(self.transport.retries);
+        // What Retry-After asked for, from the try to the pause after it.
+        let asked = Rc::new(Cell::new(None));
+        let pause_asked = Rc::clone(&asked);
+        let attempt = move || {
+            attempt(events).inspect_err(|failure| {
+                if let Failure::Retry { error, after } = failure {
+                    asked.set(*after);
+                    events(Event::Log { message: format!("{error:#}; trying again") });
+                }
+            })
+        };
+        attempt
+            .retry(backoff)
+            .sleep(move |pause| std::thread::sleep(pause_asked.take().unwrap_or(pause).min(MAX_PAUSE)))
+            .when(|failure| matches!(failure, Failure::Retry { .. }))
+            .call()
+            .map_err(|failure| match failure {
+                Failure::Retry { error, .. } | Failure::Final(error) => error,
+            })
+    }
+
+    /// A small text; none with what the server said when it has no such thing.
+    pub fn text(&self, url: &Url, events: Sink) -> Result<Option<String>> {
+        use std::io::Read;
+        self.with_retries(events, |_| {
+            let response = match self.send(url, self.get(url)) {
+                Ok(response) => response,
+                Err(Failure::Final(error)) if error.downcast_ref::<Fault>().is_some_and(|f| f.id == ABSENT) => {
+                    return Ok(None);
+                }
+                Err(failure) => return Err(failure),
+            };
+            let mut text = String::new();
+            response.take(MAX_TEXT).read_to_string(&mut text).map_err(|error| {
+                Failure::retry(Error::new(error).context(unavailable(url, "the transfer broke off")))
+            })?;
+            Ok(Some(text))
+        })
+    }
+}
+
+/// Id of the fault for what a server does not have.
+const ABSENT: &str = "ReleaseNotFound";
+
+fn follow(attempt: redirect::Attempt) -> redirect::Action {
+    if attempt.previous().len() > MAX_REDIRECTS {
+        return attempt.error("it is redirected too often");
+    }
+    if attempt.previous().last().is_some_and(|from| from.scheme() == "https") && attempt.url().scheme() != "https" {
+        return attempt.error("it is redirected from https to http");
+    }
+    attempt.follow()
+}
+
+fn failed(url: &Url, error: reqwest::Error) -> Failure {
+    let lasting = error.is_redirect() || error.is_builder();
+    let error = Error::new(error.without_url());
+    let certificate = error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref)
+            .is_some_and(|e| e.is::<rustls::Error>())
+    });
+    let mut fault = unavailable(url, &innermost(&error));
+    if certificate {
+        fault =
+            fault.hint("if a proxy or mirror with a certificate of your own is in between, name its CA with --ca-file");
+    }
+    let error = error.context(fault);
+    if lasting || certificate { Failure::Final(error) } else { Failure::retry(error) }
+}
+
+/// The cause at the bottom, which is the one that says something.
+fn innermost(error: &Error) -> String {
+    error.root_cause().to_string()
+}
+
+/// A fault for a URL that could not be had, without the secrets a URL can hold.
+pub fn unavailable(url: &Url, why: &str) -> Fault {
+    invalid("ReleaseUnavailable", format!("cannot fetch {}: {why}", shown(url)))
+        .hint("check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped")
+}
+
+/// A fault for an answer that is none of those we can use.
+pub fn answered(url: &Url, status: StatusCode) -> Fault {
+    let mut fault = unavailable(url, &format!("the server answered {status}"));
+    // Object stores say 403 for what they do not have.
+    if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN) {
+        fault.id = ABSENT;
+        fault = fault
+            .hint("check the version and the URL; on a node without internet access name a file with --release FILE");
+    }
+    fault
+}
+
+/// A URL for people: without user, password and query, where tokens are.
+pub fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // Only fail for URLs without a host, which have neither.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}

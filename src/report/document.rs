@@ -1,0 +1,280 @@
+//! The documents of `-o json`. Scripts depend on these names: fields are added, never renamed.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::fault::{Exit, Fault};
+use crate::plan::item::NetworkKind;
+use crate::plan::show::Plan;
+
+/// The version of all documents.
+pub const API_VERSION: &str = "calicoctl-win/v1alpha1";
+
+/// Puts `apiVersion` and `kind` before a document's own fields.
+pub fn envelope(kind: &str, body: &impl Serialize) -> Value {
+    let mut document = json!({ "apiVersion": API_VERSION, "kind": kind });
+    if let (Some(top), Ok(Value::Object(fields))) = (document.as_object_mut(), serde_json::to_value(body)) {
+        top.extend(fields);
+    }
+    document
+}
+
+/// How a run ended, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Succeeded,
+    NoChanges,
+    Failed,
+    Cancelled,
+    RebootRequired,
+}
+
+/// The document of every verb that changes something, and of every failure of any verb.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RunResult {
+    pub status: Status,
+    pub changed: bool,
+    pub exit_code: i32,
+    pub exit_name: String,
+    /// One sentence for people.
+    pub msg: String,
+    pub error: Option<Failure>,
+    pub failed_phase: Option<String>,
+    pub rolled_back: bool,
+    pub reboot_required: bool,
+    /// The generation that stands after the run.
+    pub generation: Option<u32>,
+    pub run: Option<String>,
+    pub duration_ms: u64,
+    /// From the first service stopped to the last one started.
+    pub downtime_ms: u64,
+    /// The log file, on the machine that ran this.
+    pub log: Option<String>,
+    /// Commands that make sense now.
+    pub next: Vec<String>,
+    /// What a dry run would do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+}
+
+/// What failed, why, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Failure {
+    pub what: String,
+    pub why: Option<String>,
+    pub hint: Option<String>,
+    /// `explain` has a page for it.
+    pub id: String,
+    /// All messages from the outermost to the root cause.
+    pub chain: Vec<String>,
+}
+
+impl RunResult {
+    /// A run that ended well.
+    pub fn new(exit: Exit, changed: bool, msg: impl Into<String>) -> Self {
+        let status = match exit {
+            Exit::RebootRequired | Exit::RebootStarted => Status::RebootRequired,
+            _ if changed => Status::Succeeded,
+            _ => Status::NoChanges,
+        };
+        Self {
+            status,
+            changed,
+            exit_code: exit.code(),
+            exit_name: exit.name().into(),
+            msg: msg.into(),
+            error: None,
+            failed_phase: None,
+            rolled_back: false,
+            reboot_required: status == Status::RebootRequired,
+            generation: None,
+            run: None,
+            duration_ms: 0,
+            downtime_ms: 0,
+            log: None,
+            next: Vec::new(),
+            plan: None,
+        }
+    }
+
+    /// A run that failed.
+    pub fn failed(error: &anyhow::Error) -> Self {
+        let exit = exit_of(error);
+        let failure = Failure::new(error);
+        Self {
+            status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
+            error: Some(failure.clone()),
+            ..Self::new(exit, false, failure.what)
+        }
+    }
+
+    #[must_use]
+    pub fn took(mut self, duration: Duration) -> Self {
+        self.duration_ms = millis(duration);
+        self
+    }
+}
+
+/// Whole milliseconds, for documents.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The exit class of an error: that of its outermost fault, else FAILED.
+pub fn exit_of(error: &anyhow::Error) -> Exit {
+    error.downcast_ref::<Fault>().map_or(Exit::Failed, |fault| fault.exit)
+}
+
+impl Failure {
+    pub fn new(error: &anyhow::Error) -> Self {
+        let fault = error.downcast_ref::<Fault>();
+        let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+        Self {
+            what: chain[0].clone(),
+            why: (chain.len() > 1).then(|| chain[1..].join(": ")),
+            hint: fault.and_then(|fault| fault.hint.clone()),
+            id: fault.map_or("Failed", |fault| fault.id).into(),
+            chain,
+        }
+    }
+}
+
+/// The document of `plan`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PlanDocument {
+    #[serde(flatten)]
+    pub plan: Plan,
+    /// Things to know that stop nothing.
+    pub warnings: Vec<String>,
+}
+
+/// The document of `status`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct NodeStatus {
+    pub overall: Overall,
+    /// Why it is not healthy, a sentence each.
+    pub reasons: Vec<String>,
+    pub generation: Option<u32>,
+    pub calico_version: Option<String>,
+    pub backend: Option<String>,
+    pub services: Vec<ServiceStatus>,
+    pub networks: Vec<NetworkStatus>,
+    pub cni: Option<CniStatus>,
+    pub credentials: Vec<CredentialStatus>,
+    pub node: Option<KubernetesNode>,
+    /// Items that are not as the standing generation has them.
+    pub drift: Vec<String>,
+    /// A run in progress, or one that was interrupted.
+    pub run: Option<RunInProgress>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum Overall {
+    Healthy,
+    Degraded,
+    Failed,
+    Changing,
+    NotInstalled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ServiceStatus {
+    pub name: String,
+    /// `Running`, `Stopped` or `Absent`.
+    pub state: String,
+    pub pid: Option<u32>,
+    pub since: Option<Timestamp>,
+    pub restarts: Option<u32>,
+    /// What the service waits for before it is of use.
+    pub waiting_for: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NetworkStatus {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: NetworkKind,
+    pub vsid: Option<u32>,
+    pub management_ip: Option<String>,
+    pub adapter: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CniStatus {
+    pub conf: String,
+    pub bin: String,
+    pub drift: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CredentialStatus {
+    pub kind: String,
+    pub path: String,
+    /// None for a token that does not expire.
+    pub expires: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct KubernetesNode {
+    pub name: String,
+    /// None when the cluster could not be asked.
+    pub ready: Option<bool>,
+    pub schedulable: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RunInProgress {
+    pub run: String,
+    pub command: String,
+    pub since: Timestamp,
+    /// No process holds the lock any more: `resume` or `resume --undo`.
+    pub interrupted: bool,
+    /// As `step 7 of 23: service CalicoNode`.
+    pub at: Option<String>,
+}
+
+/// The document of `preflight` and `cluster check`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PreflightReport {
+    pub checks: Vec<Check>,
+    pub summary: Summary,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Check {
+    /// PascalCase; `explain` has a page for it.
+    pub id: String,
+    pub group: String,
+    pub status: CheckStatus,
+    /// Failed, and told to be ignored.
+    pub ignored: bool,
+    pub detail: String,
+    pub why: Option<String>,
+    /// A command to paste, or what to do.
+    pub fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckStatus {
+    Ok,
+    Warn,
+    Fail,
+    Skip,
+    /// The question could not be answered.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Summary {
+    pub ok: usize,
+    pub warn: usize,
+    pub fail: usize,
+    pub skip: usize,
+    pub unknown: usize,
+}

@@ -1,0 +1,57 @@
+//! The log file of a run: every event, whatever the screen shows.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::event::Event;
+
+/// An open log file. Losing it (a full disk) never stops a run.
+#[derive(Debug)]
+pub struct Log {
+    file: File,
+    pub path: PathBuf,
+}
+
+impl Log {
+    /// Opens, and makes the folder.
+    ///
+    /// # Errors
+    /// When folder or file cannot be made.
+    pub fn open(path: &Path) -> Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("make the log folder {}", folder.display()))?;
+        }
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("open the log {}", path.display()))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, now: Timestamp, level: &str, message: &str) {
+        let _full_disk_is_no_reason_to_stop = writeln!(self.file, "{now:.3} {level:<5} {message}");
+    }
+
+    /// Adds an event; progress and waiting are left out, they are many and say little later.
+    pub fn event(&mut self, now: Timestamp, event: &Event) {
+        let (level, message) = match event {
+            Event::Progress { .. } | Event::Waiting { .. } => return,
+            Event::PhaseStarted { phase, index, total } => ("INFO", format!("phase {phase} ({index}/{total})")),
+            Event::PhaseCompleted { phase, message, took, .. } => {
+                ("INFO", format!("phase {phase} done in {} ms: {message}", took.as_millis()))
+            }
+            Event::PhaseSkipped { phase, reason } => ("INFO", format!("phase {phase} skipped: {reason}")),
+            Event::PhaseFailed { phase, message } => ("ERROR", format!("phase {phase} failed: {message}")),
+            Event::ConnectivityNotice { message, .. } => ("WARN", message.clone()),
+            Event::Warning { id, message } => ("WARN", format!("{id}: {message}")),
+            Event::Log { message } => ("DEBUG", message.clone()),
+        };
+        self.line(now, level, &message);
+    }
+}

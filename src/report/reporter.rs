@@ -1,0 +1,282 @@
+//! The one place that writes to the screen.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where all output goes")]
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::document::{RunResult, envelope};
+use super::event::Event;
+use super::log::Log;
+use super::{ndjson, text};
+
+/// The shape of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One JSON event a line.
+    Ndjson,
+    /// One YAML document.
+    Yaml,
+}
+
+/// Whether to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// How much is said, and in which shape.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    pub format: Format,
+    pub color: Color,
+    /// Show events of type log.
+    pub verbose: bool,
+    /// Only failures and the result.
+    pub quiet: bool,
+}
+
+/// Takes events and documents to stdout, stderr and the log file.
+#[derive(Debug)]
+pub struct Reporter {
+    style: Style,
+    colour: bool,
+    run: String,
+    seq: u64,
+    numbers: Option<(usize, usize)>,
+    /// The phase that failed, for the result.
+    pub failed_phase: Option<&'static str>,
+    bar: Option<ProgressBar>,
+    pub log: Option<Log>,
+}
+
+impl Reporter {
+    /// Begins the output; with NDJSON by the line that names tool and schema.
+    pub fn new(style: Style, run: &str) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let colour = match style.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                terminal
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+        };
+        let mut reporter =
+            Self { style, colour, run: run.into(), seq: 0, numbers: None, failed_phase: None, bar: None, log: None };
+        if style.format == Format::Ndjson {
+            reporter.ndjson(json!({ "type": "version", "level": "info", "message": "calicoctl-win",
+                "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }));
+        }
+        reporter
+    }
+
+    /// The run that all of this belongs to.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    pub const fn format(&self) -> Format {
+        self.style.format
+    }
+
+    /// Shows an event.
+    pub fn event(&mut self, event: &Event) {
+        if let Some(log) = &mut self.log {
+            log.event(Timestamp::now(), event);
+        }
+        match event {
+            Event::PhaseStarted { index, total, .. } => self.numbers = Some((*index, *total)),
+            Event::PhaseFailed { phase, .. } => self.failed_phase = Some(phase),
+            _ => {}
+        }
+        match self.style.format {
+            Format::Ndjson => {
+                if !matches!(event, Event::Log { .. }) || self.style.verbose {
+                    self.ndjson(ndjson::fields(event));
+                }
+            }
+            Format::Text => self.text_event(event),
+            Format::Json | Format::Yaml => {}
+        }
+        if matches!(event, Event::PhaseCompleted { .. } | Event::PhaseFailed { .. }) {
+            self.numbers = None;
+        }
+    }
+
+    fn text_event(&mut self, event: &Event) {
+        match event {
+            Event::Progress { phase, current, total } => self.progress(phase, *current, *total),
+            Event::Waiting { what, elapsed, limit } => {
+                let message =
+                    format!("waiting for {what} ({} of at most {})", text::took(*elapsed), text::took(*limit));
+                self.spinner().set_message(message);
+            }
+            Event::Log { message } if self.style.verbose => self.say(message),
+            _ => {
+                if let Some(line) = text::line(event, self.numbers) {
+                    self.clear_bar();
+                    let important = matches!(
+                        event,
+                        Event::Warning { .. } | Event::PhaseFailed { .. } | Event::ConnectivityNotice { .. }
+                    );
+                    if important || !self.style.quiet {
+                        self.say(&self.paint(&line));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bars draw to stderr and only where a person looks (indicatif hides them elsewhere).
+    fn progress(&mut self, phase: &'static str, current: u64, total: Option<u64>) {
+        if self.style.quiet {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+            let template = "        {msg:<15} {bar:30} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_message(phase);
+            bar
+        });
+        bar.set_position(current);
+    }
+
+    fn spinner(&mut self) -> &ProgressBar {
+        self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new_spinner();
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        })
+    }
+
+    fn clear_bar(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn paint(&self, line: &str) -> String {
+        if !self.colour {
+            return line.to_owned();
+        }
+        let (code, width) = match line.get(..6) {
+            Some("[ OK ]") => ("32", 6),
+            Some("[WARN]" | "[NOTE]") => ("33", 6),
+            Some("[FAIL]") => ("31", 6),
+            _ => return line.to_owned(),
+        };
+        format!("\u{1b}[{code}m{}\u{1b}[0m{}", &line[..width], &line[width..])
+    }
+
+    /// Prints text for people; nothing in the other shapes.
+    pub fn say(&mut self, text: &str) {
+        if self.style.format == Format::Text {
+            self.clear_bar();
+            print(text.trim_end_matches('\n'));
+        }
+    }
+
+    /// As [`Self::say`], but not with `-q`.
+    pub fn tell(&mut self, text: &str) {
+        if !self.style.quiet {
+            self.say(text);
+        }
+    }
+
+    /// Prints raw text as it is, in the shape text only: completions, schemas, templates.
+    pub fn raw(&mut self, text: &str) {
+        let _closed_pipe_is_no_failure = std::io::stdout().write_all(text.as_bytes());
+    }
+
+    /// Prints a document that is not a run's result. Text is given beside it.
+    pub fn document(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
+        let document = envelope(kind, body);
+        match self.style.format {
+            Format::Text => self.say(text),
+            Format::Json => print(&pretty(&document)),
+            Format::Yaml => print(yaml(&document).trim_end()),
+            Format::Ndjson => {
+                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }))
+            }
+        }
+    }
+
+    /// Ends the output of a verb that changes something, or of any failure.
+    pub fn finish(&mut self, result: &RunResult) {
+        self.clear_bar();
+        if let Some(log) = &mut self.log {
+            if let Some(error) = &result.error {
+                log.line(Timestamp::now(), "ERROR", &error.chain.join(": "));
+            }
+            log.line(Timestamp::now(), "INFO", &text::result(result));
+        }
+        match self.style.format {
+            Format::Text => {
+                if let Some(error) = &result.error {
+                    eprint_text(&text::failure(error, text::state_after(result)));
+                }
+                print(&text::result(result));
+            }
+            Format::Json => print(&pretty(&envelope("RunResult", result))),
+            Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
+            Format::Ndjson => self.result_line(result),
+        }
+    }
+
+    /// Ends the output of a verb that showed a document: the last line of text and NDJSON.
+    pub fn close(&mut self, result: &RunResult) {
+        self.clear_bar();
+        match self.style.format {
+            Format::Text => print(&text::result(result)),
+            Format::Ndjson => self.result_line(result),
+            Format::Json | Format::Yaml => {}
+        }
+    }
+
+    fn result_line(&mut self, result: &RunResult) {
+        let mut line = json!({ "type": "result", "level": if result.error.is_some() { "error" } else { "info" }, "message": result.msg });
+        if let (Some(line), Ok(Value::Object(fields))) = (line.as_object_mut(), serde_json::to_value(result)) {
+            line.extend(fields.into_iter().filter(|(key, _)| key != "run"));
+        }
+        self.ndjson(line);
+    }
+
+    fn ndjson(&mut self, fields: Value) {
+        print(&ndjson::line(Timestamp::now(), &self.run, self.seq, fields));
+        self.seq += 1;
+    }
+}
+
+/// A line to stdout. Losing stdout (the session dropped) never stops a run.
+fn print(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn eprint_text(text: &str) {
+    let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+fn yaml(value: &Value) -> String {
+    serde_yaml::to_string(value).unwrap_or_default()
+}

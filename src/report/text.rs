@@ -1,0 +1,73 @@
+//! Text for people. Piped it is plain ASCII, a line for each phase; on a terminal the same words
+//! with colour, and bars while something moves.
+
+use std::time::Duration;
+
+use super::document::{Failure, RunResult};
+use super::event::Event;
+
+/// A duration as people say it: `0.3s`, `72s`, `4m 05s`.
+pub fn took(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    if seconds < 60.0 {
+        format!("{seconds:.1}s")
+    } else {
+        format!("{}m {:02}s", duration.as_secs() / 60, duration.as_secs() % 60)
+    }
+}
+
+/// Bytes as people say them.
+pub fn bytes(n: u64) -> String {
+    indicatif::BinaryBytes(n).to_string()
+}
+
+/// The line that an event leaves on the screen, if it leaves one. `numbers`: the current phase's
+/// place in its list.
+pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
+    let tag = numbers.map_or_else(|| "[ OK ]".into(), |(index, total)| format!("[{index:>2}/{total}]"));
+    match event {
+        Event::PhaseCompleted { phase, message, took: time, .. } => {
+            Some(format!("{tag:<7} {phase:<15} {message:<58} {:>6}", took(*time)).trim_end().to_owned())
+        }
+        Event::PhaseSkipped { phase, reason } => Some(format!("{:<7} {phase:<15} {reason}", "[SKIP]")),
+        Event::PhaseFailed { phase, message } => Some(format!("{:<7} {phase:<15} {message}", "[FAIL]")),
+        Event::ConnectivityNotice { message, resume_with } => {
+            Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
+        }
+        Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
+        Event::PhaseStarted { .. } | Event::Progress { .. } | Event::Waiting { .. } | Event::Log { .. } => None,
+    }
+}
+
+/// The block on stderr when a run failed: what, why, the state of the node, what to do.
+pub fn failure(failure: &Failure, state: &str) -> String {
+    let mut text = format!("error: {}\n", failure.what);
+    for cause in failure.chain.iter().skip(1) {
+        text.push_str(&format!("  caused by: {cause}\n"));
+    }
+    text.push_str(&format!("  state: {state}\n"));
+    if let Some(hint) = &failure.hint {
+        text.push_str(&format!("  hint: {hint}\n"));
+    }
+    text.push_str(&format!("  more: calicoctl-win explain {}\n", failure.id));
+    text
+}
+
+/// The last line of every run.
+pub fn result(result: &RunResult) -> String {
+    let log = result.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
+    format!(
+        "result: {} (exit {}) changed={} reboot={}{log}",
+        result.exit_name, result.exit_code, result.changed, result.reboot_required
+    )
+}
+
+/// What the node is like after a failure.
+pub fn state_after(result: &RunResult) -> &'static str {
+    match result.exit_name.as_str() {
+        "FAILED_ROLLED_BACK" => "the node is as it was before; the change was taken back",
+        "FAILED_INCOMPLETE" => "the node is half-way; nothing is lost, the journal knows how to go on or back",
+        _ if result.changed => "see above for what was changed",
+        _ => "nothing was changed",
+    }
+}

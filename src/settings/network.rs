@@ -1,0 +1,141 @@
+//! The cluster's services and the pods' network.
+
+use std::net::Ipv4Addr;
+
+use super::backend::{self, Undecided};
+use super::resolver::{Resolver, filled};
+use super::{Backend, Credentials, Ipam, Kubernetes, Network, NodeAddress, Provider};
+use crate::config::spec::Spec;
+use crate::config::types::{Address, AddressChoice, Auto, Pattern};
+use crate::config::{Origin, VXLAN_NEEDS_CALICO_IPAM};
+use crate::facts::ClusterFacts;
+use crate::values::{Cidr, MacPrefix, Vni};
+
+pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&ClusterFacts>) -> Kubernetes {
+    let given = &spec.kubernetes;
+    let service_cidrs = to.decide(
+        "spec.kubernetes.serviceCIDRs",
+        given.service_cidrs.clone().filter(|cidrs| !cidrs.is_empty()),
+        || match cluster.map(|cluster| &cluster.service_cidrs) {
+            Some(cidrs) if !cidrs.is_empty() => (cidrs.clone(), Origin::Detected("the cluster's configuration".into())),
+            _ => (vec!["10.96.0.0/12".parse::<Cidr>().expect("a literal CIDR is right")], Origin::Default),
+        },
+    );
+    let servers = to.decide(
+        "spec.kubernetes.dns.servers",
+        given.dns.servers.clone().filter(|servers| !servers.is_empty()),
+        || match cluster.and_then(|cluster| cluster.dns_service_ip) {
+            Some(address) => (vec![Address(address)], Origin::Detected("service kube-dns".into())),
+            None => (vec![Address(Ipv4Addr::new(10, 96, 0, 10))], Origin::Default),
+        },
+    );
+    let dns_servers: Vec<Ipv4Addr> = servers.into_iter().map(|Address(address)| address).collect();
+    for server in dns_servers.iter().filter(|server| !service_cidrs.iter().any(|cidr| cidr.contains(*server))) {
+        let cidrs: Vec<String> = service_cidrs.iter().map(Cidr::to_string).collect();
+        let message = format!("the DNS server {server} is outside the service CIDR {}", cidrs.join(", "));
+        to.warn("DnsOutsideServiceCidr", message);
+    }
+    Kubernetes {
+        service_cidrs,
+        dns_servers,
+        dns_search: to.or_default(
+            "spec.kubernetes.dns.search",
+            given.dns.search.clone(),
+            vec!["svc.cluster.local".to_owned()],
+        ),
+        calico_namespace: to.decide(
+            "spec.kubernetes.calicoNamespace",
+            given.calico_namespace.clone().and_then(Auto::given),
+            || match cluster {
+                Some(cluster) => (cluster.calico_namespace.clone(), Origin::Detected("the cluster".into())),
+                None => ("calico-system".to_owned(), Origin::Default),
+            },
+        ),
+        credentials: to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest),
+    }
+}
+
+/// The pods' network, and why the cluster's encapsulation makes it impossible, if it does.
+pub(super) fn network(
+    to: &mut Resolver<'_>,
+    spec: &Spec,
+    provider: Provider,
+    cluster: Option<&ClusterFacts>,
+) -> (Network, Option<String>) {
+    let given = &spec.calico_network;
+    let path = "spec.calicoNetwork.backend";
+    let mut ipip = None;
+    let backend = match given.backend.map_or_else(|| backend::detect(provider, cluster), |b| Ok((b, Origin::Default))) {
+        Ok((backend, from)) => to.decide(path, given.backend, || (backend, from)),
+        Err(reason) => {
+            match reason {
+                Undecided::IpIp(reason) => ipip = Some(reason),
+                Undecided::NoFacts => to.wrong(
+                    path,
+                    "the backend is not given and there is no cluster to ask; set vxlan, windows-bgp or none",
+                ),
+            }
+            Backend::None
+        }
+    };
+    let ipam = to.or_default("spec.calicoNetwork.ipam.type", given.ipam.kind, Ipam::CalicoIpam);
+    if backend == Backend::Vxlan && ipam == Ipam::HostLocal {
+        to.wrong("spec.calicoNetwork.ipam.type", VXLAN_NEEDS_CALICO_IPAM);
+    }
+    let kube_network = to.decide("spec.calicoNetwork.kubeNetwork", given.kube_network.clone(), || {
+        let (pattern, from) = match provider {
+            Provider::Aks => ("azure.*", Origin::Detected("provider AKS".into())),
+            Provider::Eks => ("vpc.*", Origin::Detected("provider EKS".into())),
+            _ => ("Calico.*", Origin::Default),
+        };
+        (pattern.parse::<Pattern>().expect("a literal expression is right"), from)
+    });
+    let address = to.or_default(
+        "spec.calicoNetwork.nodeAddress",
+        given.node_address.clone(),
+        "autodetect".parse::<AddressChoice>().expect("a literal choice is right"),
+    );
+    let network = Network {
+        backend,
+        kube_network: kube_network.as_str().to_owned(),
+        node_address: match address.as_str() {
+            "autodetect" => NodeAddress::Autodetect,
+            "none" => NodeAddress::None,
+            fixed => NodeAddress::Fixed(fixed.to_owned()),
+        },
+        ipam,
+        vni: vni(to, spec, backend, cluster),
+        mac_prefix: to.or_default(
+            "spec.calicoNetwork.vxlan.vxlanMACPrefix",
+            given.vxlan.vxlan_mac_prefix.clone(),
+            "0E-2A".parse::<MacPrefix>().expect("a literal prefix is right"),
+        ),
+        adapter: to.optional("spec.calicoNetwork.vxlan.vxlanAdapter", filled(&given.vxlan.vxlan_adapter)),
+    };
+    (network, ipip)
+}
+
+fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
+    let path = "spec.calicoNetwork.vxlan.vxlanVNI";
+    let given = spec.calico_network.vxlan.vxlan_vni;
+    let felix = cluster.and_then(|cluster| cluster.felix.vxlan_vni);
+    if let (Some(own), Some(cluster)) = (given, cluster) {
+        let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
+        if own.get() != theirs && backend == Backend::Vxlan {
+            let message = format!(
+                "the VNI {own} differs from the cluster's {theirs} (FelixConfiguration `default`): \
+                 this node's pods will not reach those of nodes with the other"
+            );
+            to.warn("VniDiffersFromFelix", message);
+        }
+    }
+    let detected = felix.map(Vni::try_from);
+    if let (None, Some(Err(problem)), Backend::Vxlan) = (given, &detected, backend) {
+        let problem = format!("FelixConfiguration `default` has a vxlanVNI that Windows cannot take: {problem}");
+        to.wrong(path, problem);
+    }
+    to.decide(path, given, || match detected {
+        Some(Ok(vni)) => (vni, Origin::Detected("FelixConfiguration".into())),
+        _ => (Vni::DEFAULT, Origin::Default),
+    })
+}

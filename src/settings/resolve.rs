@@ -1,0 +1,357 @@
+//! Config and facts in, decisions out. All defaults are here.
+
+use anyhow::Result;
+
+use super::network::{kubernetes, network};
+use super::resolver::{Resolver, filled};
+use super::{
+    Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, Platform, Provider, Reboot, Resolved,
+    RunSettings, SecretRef, Services, Settings, Source, connection,
+};
+use crate::calico::version::CalicoVersion;
+use crate::config::spec::{DatastoreType, LogLevel, Mode, OnBlocked, RebootPolicy, SourceType, Spec, StaticRules};
+use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
+use crate::config::{Layered, Origin, fault};
+use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
+use crate::fault::{Exit, Fault};
+use crate::values::{NodeName, WinPath};
+
+/// Where the project publishes the zip (reference: release assets of projectcalico/calico).
+const RELEASE_URL: &str =
+    "https://github.com/projectcalico/calico/releases/download/{version}/calico-windows-{version}.zip";
+
+/// Decides everything. `cluster` is none when the plan is made without one.
+///
+/// # Errors
+/// A [`Fault`]: `ConfigInvalid` with all findings, or `IpipEnabled` when that alone is in the way.
+pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts>) -> Result<Resolved> {
+    let mut to = Resolver::new(layered);
+    let config = &layered.config;
+    let spec = &config.spec;
+    let name = to.optional("metadata.name", filled(&config.metadata.name));
+    let version = version(&mut to, spec);
+    let calico = calico(&mut to, spec, version);
+    let provider = to.or_default("spec.kubernetesProvider", connection::provider(layered), Provider::None);
+    let connection = connection::decide(layered, &mut to);
+    let node_name = node_name(&mut to, spec, node, cluster, provider);
+    let kubernetes = kubernetes(&mut to, spec, cluster);
+    let create_token_secret =
+        to.or_default("spec.kubernetes.createServiceAccountToken", spec.kubernetes.create_service_account_token, true);
+    let (network, ipip) = network(&mut to, spec, provider, cluster);
+    let (datastore, etcd_tls_secret) = datastore(&mut to, spec, &calico.root, &kubernetes.calico_namespace);
+    let cni = cni(&mut to, spec, node);
+    let services = services(&mut to, spec, &calico.root);
+    let platform = platform(&mut to, spec, provider, network.backend);
+    let dsr = dsr(&mut to, spec, node);
+    let maintenance = maintenance(&mut to, spec);
+    let reboot = Reboot {
+        policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
+        resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
+    };
+    let preflight_ignore = to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new());
+
+    if let (Some(reason), true) = (&ipip, to.findings.is_empty()) {
+        return Err(ipip_fault(reason).into());
+    }
+    if let Some(reason) = &ipip {
+        to.wrong("spec.calicoNetwork.backend", reason);
+    }
+    if !to.findings.is_empty() {
+        return Err(fault(&to.findings).into());
+    }
+    to.origins.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(Resolved {
+        settings: Settings {
+            calico,
+            provider,
+            node_name,
+            kubernetes,
+            network,
+            datastore,
+            cni,
+            services,
+            platform,
+            runtime: node.runtime.as_ref().map_or(RuntimeKind::Containerd, |runtime| runtime.kind),
+            dsr,
+            api_group: cluster.map(|cluster| cluster.api_group),
+        },
+        run: RunSettings {
+            name,
+            connection,
+            create_token_secret,
+            etcd_tls_secret,
+            maintenance,
+            reboot,
+            preflight_ignore,
+        },
+        origins: to.origins,
+        warnings: to.warnings,
+    })
+}
+
+/// The effective config as a document that gives the same settings again, whatever the cluster
+/// says then.
+pub fn to_config_document(resolved: &Resolved) -> String {
+    let mut document = serde_json::json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
+    for FieldOrigin { path, value, .. } in resolved.origins.iter().filter(|field| !field.value.is_null()) {
+        let pointer = path.split('.').fold(&mut document, |here, part| &mut here[part]);
+        *pointer = value.clone();
+    }
+    serde_yaml::to_string(&document).expect("plain values can be written as YAML")
+}
+
+fn ipip_fault(reason: &str) -> Fault {
+    Fault::new(Exit::PreflightFailed, "IpipEnabled", format!("{reason}: Windows nodes cannot do IP-in-IP"))
+        .hint("`calicoctl-win cluster prepare` shows the patch that moves the cluster to VXLAN, or set spec.calicoNetwork.backend")
+}
+
+fn version(to: &mut Resolver<'_>, spec: &Spec) -> CalicoVersion {
+    let path = "spec.calico.version";
+    if spec.calico.version.is_none() {
+        to.wrong(path, "which Calico release to install is not given; set spec.calico.version or use --release");
+    }
+    to.or_default(path, spec.calico.version.clone(), CalicoVersion::new(0, 0, 0))
+}
+
+fn calico(to: &mut Resolver<'_>, spec: &Spec, version: CalicoVersion) -> Calico {
+    const PATH: &str = "spec.calico.source.path";
+    const URL: &str = "spec.calico.source.urlTemplate";
+    let given = &spec.calico.source;
+    let path = filled(&given.path);
+    let url = given.url_template.as_ref().map(WebUrl::as_str).filter(|url| !url.is_empty()).map(str::to_owned);
+    let kind = to.or_default(
+        "spec.calico.source.type",
+        given.kind,
+        match (&path, &url) {
+            (Some(path), _) if path.to_lowercase().ends_with(".zip") => SourceType::Bundle,
+            (Some(_), _) => SourceType::Directory,
+            (None, Some(_)) => SourceType::Mirror,
+            (None, None) => SourceType::Release,
+        },
+    );
+    let source = match kind {
+        SourceType::Bundle | SourceType::Directory => {
+            let path = to.optional(PATH, path).unwrap_or_default();
+            to.optional::<String>(URL, None);
+            if kind == SourceType::Bundle { Source::File(path) } else { Source::Directory(path) }
+        }
+        SourceType::Release | SourceType::Mirror => {
+            to.optional::<String>(PATH, None);
+            let template = to.or_default(URL, url, RELEASE_URL.to_owned());
+            Source::Url(template.replace("{version}", &version.to_string()))
+        }
+    };
+    Calico {
+        version,
+        source,
+        sha256: to.optional("spec.calico.source.sha256", given.sha256.clone()),
+        root: to.or_default("spec.calico.rootDir", spec.calico.root_dir.clone(), WinPath::known(r"C:\CalicoWindows")),
+    }
+}
+
+fn node_name(
+    to: &mut Resolver<'_>,
+    spec: &Spec,
+    node: &NodeFacts,
+    cluster: Option<&ClusterFacts>,
+    provider: Provider,
+) -> NodeName {
+    let path = "spec.kubernetes.nodeName";
+    let given = spec.kubernetes.node_name.clone().and_then(Auto::given).map(|NodeNameText(name)| name);
+    let host_name = node.host_name.to_lowercase();
+    let clouds_choice = matches!(provider, Provider::Eks | Provider::Ec2 | Provider::Gce);
+    // On these clouds the Node often bears the instance's DNS name, which Windows does not know.
+    if given.is_none() && clouds_choice && cluster.is_none_or(|cluster| cluster.node.is_none()) {
+        to.warn(
+            "NodeNameFromHostName",
+            format!(
+                "the node is taken to be `{host_name}`, the host name; if Kubernetes calls it otherwise, set {path}"
+            ),
+        );
+    }
+    let detected = host_name.parse::<NodeName>();
+    if let (None, Err(problem)) = (&given, &detected) {
+        to.wrong(path, format!("the host name cannot be the node's name: {problem}"));
+    }
+    // The stand-in is never seen: the finding above ends the matter.
+    let detected = detected.unwrap_or_else(|_| "unknown".parse().expect("a plain word is a name"));
+    to.decide(path, given, || (detected, Origin::Detected("host name".into())))
+}
+
+fn datastore(
+    to: &mut Resolver<'_>,
+    spec: &Spec,
+    root: &WinPath,
+    calico_namespace: &str,
+) -> (Datastore, Option<SecretRef>) {
+    let given = &spec.datastore;
+    let kind = to.or_default("spec.datastore.type", given.kind, DatastoreType::Kubernetes);
+    let endpoints = to.optional("spec.datastore.etcd.endpoints", given.etcd.endpoints.clone());
+    let key = to.optional("spec.datastore.etcd.keyFile", given.etcd.key_file.clone());
+    let cert = to.optional("spec.datastore.etcd.certFile", given.etcd.cert_file.clone());
+    let ca = to.optional("spec.datastore.etcd.caCertFile", given.etcd.ca_cert_file.clone());
+    let secret_name = to.optional("spec.datastore.etcd.tlsSecretRef.name", filled(&given.etcd.tls_secret_ref.name));
+    let namespace = "spec.datastore.etcd.tlsSecretRef.namespace";
+    let secret = match (secret_name, filled(&given.etcd.tls_secret_ref.namespace)) {
+        (Some(name), own) => {
+            let namespace = to.or_default(namespace, own, calico_namespace.to_owned());
+            Some(SecretRef { namespace, name })
+        }
+        (None, own) => {
+            to.optional(namespace, own);
+            None
+        }
+    };
+    if kind == DatastoreType::Kubernetes {
+        return (Datastore::Kubernetes, None);
+    }
+    let files = match (key, cert, ca) {
+        (Some(key_file), Some(cert_file), Some(ca_cert_file)) => Some(EtcdTls { key_file, cert_file, ca_cert_file }),
+        _ => secret.as_ref().map(|_| {
+            // The names that Calico's own scripts give the secret's contents.
+            let dir = root.join("etcd-tls");
+            EtcdTls {
+                key_file: dir.join("server.key"),
+                cert_file: dir.join("server.crt"),
+                ca_cert_file: dir.join("ca.crt"),
+            }
+        }),
+    };
+    let endpoints = endpoints.unwrap_or_default().iter().map(ToString::to_string).collect();
+    (Datastore::Etcdv3 { endpoints, tls: files }, secret)
+}
+
+fn cni(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> Cni {
+    let given = &spec.windows_nodes;
+    let network = &spec.calico_network;
+    let dir = |found: Option<&WinPath>, usual: &str| match (found, &node.runtime) {
+        (Some(dir), Some(runtime)) => {
+            let by = if runtime.kind == RuntimeKind::Containerd { "containerd" } else { "docker" };
+            (dir.clone(), Origin::Detected(by.into()))
+        }
+        _ => (WinPath::known(usual), Origin::Default),
+    };
+    let runtime = node.runtime.as_ref();
+    let bin_dir = to.decide("spec.windowsNodes.cniBinDir", given.cni_bin_dir.clone().and_then(Auto::given), || {
+        dir(runtime.map(|runtime| &runtime.cni_bin_dir), r"C:\k\cni")
+    });
+    let conf_dir =
+        to.decide("spec.windowsNodes.cniConfigDir", given.cni_config_dir.clone().and_then(Auto::given), || {
+            dir(runtime.map(|runtime| &runtime.cni_conf_dir), r"C:\k\cni\config")
+        });
+    let conf_file = to.or_default(
+        "spec.windowsNodes.cniConfigFile",
+        given.cni_config_file.clone(),
+        "10-calico.conf".parse::<ConfFile>().expect("a literal name is right"),
+    );
+    let log_dir = to.optional("spec.windowsNodes.cniLogDir", given.cni_log_dir.clone());
+    let mut overrides = to.or_default(
+        "spec.calicoNetwork.cniConfigOverrides",
+        network.cni_config_overrides.clone(),
+        serde_json::Map::new(),
+    );
+    if let Some(dir) = log_dir {
+        overrides.entry("log_file_path").or_insert_with(|| dir.join("cni.log").as_str().into());
+    }
+    Cni {
+        bin_dir,
+        conf_dir,
+        conf_file: conf_file.as_str().to_owned(),
+        log_level: level(to, "spec.windowsNodes.cniLogLevel", given.cni_log_level),
+        single_network: to.or_default(
+            "spec.calicoNetwork.windowsUseSingleNetwork",
+            network.windows_use_single_network,
+            true,
+        ),
+        overrides: overrides.into(),
+    }
+}
+
+fn level(to: &mut Resolver<'_>, path: &str, given: Option<LogLevel>) -> String {
+    to.or_default(path, given, LogLevel::Info).name().to_owned()
+}
+
+fn services(to: &mut Resolver<'_>, spec: &Spec, root: &WinPath) -> Services {
+    let given = &spec.services;
+    let wait = to.or_default(
+        "spec.services.startupValidIPTimeout",
+        given.startup_valid_ip_timeout.clone(),
+        Wait::known("90s"),
+    );
+    Services {
+        start: to.or_default("spec.services.start", given.start, true),
+        valid_ip_timeout: wait.length(),
+        log_dir: to.or_default("spec.services.logDir", given.log_dir.clone(), root.join("logs")),
+        felix_log_severity: level(to, "spec.services.felixLogSeverity", given.felix_log_severity),
+        extra_env: to.or_default("spec.services.extraEnv", given.extra_env.clone(), Default::default()),
+    }
+}
+
+fn platform(to: &mut Resolver<'_>, spec: &Spec, provider: Provider, backend: Backend) -> Platform {
+    let given = &spec.platform;
+    let rules = given.static_rules.filter(|rules| *rules != StaticRules::Auto);
+    let rules = to.decide("spec.platform.staticRules", rules, || match provider {
+        Provider::Aks => (StaticRules::Aks, Origin::Detected("provider AKS".into())),
+        _ => (StaticRules::None, Origin::Default),
+    });
+    let route = given.preserve_metadata_route.clone().and_then(Auto::given);
+    let metadata_route = to.decide("spec.platform.preserveMetadataRoute", route, || match provider {
+        Provider::Gce => (true, Origin::Detected("provider GCE".into())),
+        Provider::Ec2 if backend != Backend::None => (true, Origin::Detected("provider EC2".into())),
+        _ => (false, Origin::Default),
+    });
+    Platform {
+        static_rules: rules == StaticRules::Aks,
+        metadata_route,
+        firewall_kubectl_exec: to.or_default(
+            "spec.platform.firewallKubectlExec",
+            given.firewall_kubectl_exec,
+            backend != Backend::None,
+        ),
+    }
+}
+
+fn dsr(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> bool {
+    let given = spec.calico_network.windows_loopback_dsr.clone().and_then(Auto::given);
+    to.decide("spec.calicoNetwork.windowsLoopbackDSR", given, || match node.hns {
+        Some(hns) => (hns.supports_dsr(), Origin::Detected(format!("HNS {}.{}", hns.major, hns.minor))),
+        None => (node.os.supports_dsr(), Origin::Detected(format!("Windows build {}.{}", node.os.build, node.os.ubr))),
+    })
+}
+
+fn maintenance(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
+    let given = &spec.maintenance;
+    let drain = &given.drain;
+    let path = |name: &str| format!("spec.maintenance.drain.{name}");
+    // These two stay open until a change is planned; the document says `auto` then.
+    let mut open = |path: &str, given: &Option<Auto<bool>>| match given.clone().and_then(Auto::given) {
+        Some(choice) => to.optional(path, Some(choice)),
+        None => {
+            to.note(path, "auto", Origin::Default);
+            None
+        }
+    };
+    let enabled = open(&path("enabled"), &drain.enabled);
+    let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
+    let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
+    Maintenance {
+        drain: Drain {
+            enabled,
+            timeout: to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).length(),
+            grace_period_seconds: u32::try_from(grace).ok(),
+            ignore_daemon_sets: to.or_default(&path("ignoreDaemonSets"), drain.ignore_daemon_sets, true),
+            delete_empty_dir_data: to.or_default(&path("deleteEmptyDirData"), drain.delete_empty_dir_data, false),
+            force: to.or_default(&path("force"), drain.force, false),
+            disable_eviction: to.or_default(&path("disableEviction"), drain.disable_eviction, false),
+            on_blocked: to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail),
+        },
+        uncordon,
+        mode: to.or_default("spec.maintenance.mode", given.mode, Mode::Auto),
+        confirm_timeout: to
+            .or_default("spec.maintenance.confirmTimeout", given.confirm_timeout.clone(), Wait::known("5m"))
+            .length(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

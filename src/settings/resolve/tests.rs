@@ -1,0 +1,510 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::config::{self, Document, Override};
+use crate::facts::{ApiGroup, ClusterNode, FelixFacts, HnsVersion, Os, PoolFacts, Product, Runtime};
+
+fn node() -> NodeFacts {
+    NodeFacts {
+        host_name: "WIN-A1".into(),
+        os: Os {
+            build: 20348,
+            ubr: 2700,
+            product: Product::Server,
+            installation_type: "Server Core".into(),
+            arch: "amd64".into(),
+        },
+        elevated: true,
+        boot_id: "1".into(),
+        runtime: Some(Runtime {
+            kind: RuntimeKind::Containerd,
+            version: "1.7.20".into(),
+            cni_bin_dir: WinPath::known(r"C:\containerd\cni\bin"),
+            cni_conf_dir: WinPath::known(r"C:\containerd\cni\conf"),
+        }),
+        adapters: Vec::new(),
+        hns: Some(HnsVersion { major: 15, minor: 1 }),
+    }
+}
+
+fn cluster() -> ClusterFacts {
+    ClusterFacts {
+        server: "https://10.0.0.1:6443".into(),
+        kubernetes_version: "v1.33.2".into(),
+        calico_namespace: "kube-system".into(),
+        api_group: ApiGroup::V1,
+        calico_version: None,
+        felix: FelixFacts { vxlan_enabled: None, vxlan_vni: Some(4100), ipip_enabled: None },
+        pools: vec![pool("default", "Always", "Never")],
+        strict_affinity: Some(true),
+        node: None,
+        service_cidrs: vec!["10.80.0.0/16".parse().unwrap()],
+        dns_service_ip: Some(Ipv4Addr::new(10, 80, 0, 10)),
+    }
+}
+
+fn pool(name: &str, vxlan: &str, ipip: &str) -> PoolFacts {
+    PoolFacts {
+        name: name.into(),
+        cidr: "10.1.0.0/16".into(),
+        vxlan_mode: vxlan.into(),
+        ipip_mode: ipip.into(),
+        disabled: false,
+        node_selector: "all()".into(),
+        block_size: 26,
+    }
+}
+
+/// A config that names the version, and has the fields given as `path=value`.
+fn config(fields: &[&str]) -> Layered {
+    let overrides: Vec<Override> = ["calico.version=v3.32.1"]
+        .iter()
+        .chain(fields)
+        .map(|field| {
+            let (path, value) = field.split_once('=').unwrap();
+            Override { path: path.into(), value: value.into(), from: Origin::Set }
+        })
+        .collect();
+    config::load(&[], &overrides).unwrap()
+}
+
+fn resolved(fields: &[&str], cluster: Option<&ClusterFacts>) -> Resolved {
+    resolve(&config(fields), &node(), cluster).unwrap()
+}
+
+fn refused(fields: &[&str], node: &NodeFacts, cluster: Option<&ClusterFacts>) -> Fault {
+    resolve(&config(fields), node, cluster).unwrap_err().downcast_ref::<Fault>().unwrap().clone()
+}
+
+fn warnings(fields: &[&str], cluster: Option<&ClusterFacts>) -> Vec<String> {
+    resolved(fields, cluster).warnings.into_iter().map(|w| format!("{}: {}", w.id, w.message)).collect()
+}
+
+#[test]
+fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
+    let document = Document {
+        name: "node.yaml".into(),
+        text: "spec:\n  services: {logDir: 'D:\\logs'}\n  transport: {timeout: 30s}\n".into(),
+    };
+    let env = Override {
+        path: "calico.version".into(),
+        value: "3.32.1".into(),
+        from: Origin::Env("CALICO_WIN_RELEASE".into()),
+    };
+    let resolved = resolve(&config::load(&[document], &[env]).unwrap(), &node(), Some(&cluster())).unwrap();
+    let lines: Vec<String> =
+        resolved.origins.iter().map(|field| format!("{} = {}  ({})", field.path, field.value, field.from)).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r#"
+    metadata.name = null  (default)
+    spec.calico.rootDir = "C:\\CalicoWindows"  (default)
+    spec.calico.source.path = null  (default)
+    spec.calico.source.sha256 = null  (default)
+    spec.calico.source.type = "release"  (default)
+    spec.calico.source.urlTemplate = "https://github.com/projectcalico/calico/releases/download/{version}/calico-windows-{version}.zip"  (default)
+    spec.calico.version = "v3.32.1"  (CALICO_WIN_RELEASE)
+    spec.calicoNetwork.backend = "vxlan"  (detected: IP pool default)
+    spec.calicoNetwork.cniConfigOverrides = {}  (default)
+    spec.calicoNetwork.ipam.type = "calico-ipam"  (default)
+    spec.calicoNetwork.kubeNetwork = "Calico.*"  (default)
+    spec.calicoNetwork.nodeAddress = "autodetect"  (default)
+    spec.calicoNetwork.vxlan.vxlanAdapter = null  (default)
+    spec.calicoNetwork.vxlan.vxlanMACPrefix = "0E-2A"  (default)
+    spec.calicoNetwork.vxlan.vxlanVNI = 4100  (detected: FelixConfiguration)
+    spec.calicoNetwork.windowsLoopbackDSR = true  (detected: HNS 15.1)
+    spec.calicoNetwork.windowsUseSingleNetwork = true  (default)
+    spec.datastore.etcd.caCertFile = null  (default)
+    spec.datastore.etcd.certFile = null  (default)
+    spec.datastore.etcd.endpoints = null  (default)
+    spec.datastore.etcd.keyFile = null  (default)
+    spec.datastore.etcd.tlsSecretRef.name = null  (default)
+    spec.datastore.etcd.tlsSecretRef.namespace = null  (default)
+    spec.datastore.type = "kubernetes"  (default)
+    spec.kubernetes.calicoNamespace = "kube-system"  (detected: the cluster)
+    spec.kubernetes.context = null  (default)
+    spec.kubernetes.createServiceAccountToken = true  (default)
+    spec.kubernetes.credentials = "token-request"  (default)
+    spec.kubernetes.dns.search = ["svc.cluster.local"]  (default)
+    spec.kubernetes.dns.servers = ["10.80.0.10"]  (detected: service kube-dns)
+    spec.kubernetes.kubeconfig = "C:\\k\\config"  (default)
+    spec.kubernetes.nodeName = "win-a1"  (detected: host name)
+    spec.kubernetes.serviceCIDRs = ["10.80.0.0/16"]  (detected: the cluster's configuration)
+    spec.kubernetesProvider = "none"  (default)
+    spec.maintenance.confirmTimeout = "5m"  (default)
+    spec.maintenance.drain.deleteEmptyDirData = false  (default)
+    spec.maintenance.drain.disableEviction = false  (default)
+    spec.maintenance.drain.enabled = "auto"  (default)
+    spec.maintenance.drain.force = false  (default)
+    spec.maintenance.drain.gracePeriodSeconds = -1  (default)
+    spec.maintenance.drain.ignoreDaemonSets = true  (default)
+    spec.maintenance.drain.onBlocked = "fail"  (default)
+    spec.maintenance.drain.timeout = "10m"  (default)
+    spec.maintenance.mode = "auto"  (default)
+    spec.maintenance.uncordon = "auto"  (default)
+    spec.platform.firewallKubectlExec = true  (default)
+    spec.platform.preserveMetadataRoute = false  (default)
+    spec.platform.staticRules = "none"  (default)
+    spec.preflight.ignore = []  (default)
+    spec.reboot.policy = "request"  (default)
+    spec.reboot.resumeOnBoot = false  (default)
+    spec.services.extraEnv = {}  (default)
+    spec.services.felixLogSeverity = "info"  (default)
+    spec.services.logDir = "D:\\logs"  (node.yaml:2)
+    spec.services.start = true  (default)
+    spec.services.startupValidIPTimeout = "90s"  (default)
+    spec.transport.caFile = null  (default)
+    spec.transport.noProxy = []  (default)
+    spec.transport.offline = false  (default)
+    spec.transport.proxy = null  (default)
+    spec.transport.retries = 5  (default)
+    spec.transport.timeout = "30s"  (node.yaml:3)
+    spec.windowsNodes.cniBinDir = "C:\\containerd\\cni\\bin"  (detected: containerd)
+    spec.windowsNodes.cniConfigDir = "C:\\containerd\\cni\\conf"  (detected: containerd)
+    spec.windowsNodes.cniConfigFile = "10-calico.conf"  (default)
+    spec.windowsNodes.cniLogDir = null  (default)
+    spec.windowsNodes.cniLogLevel = "info"  (default)
+    "#);
+    assert_eq!(resolved.warnings, []);
+}
+
+#[test]
+fn every_field_of_the_document_has_an_origin() {
+    let mut expected: Vec<String> = config::fields().map(|field| field.path).collect();
+    expected.retain(|path| path != "apiVersion" && path != "kind");
+    let mut found: Vec<String> = resolved(&[], Some(&cluster())).origins.into_iter().map(|field| field.path).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_effective_config_is_a_document_that_gives_the_same_settings() {
+    let sets: [&[&str]; 3] = [
+        &[],
+        &[
+            "kubernetesProvider=AKS",
+            "maintenance.drain.enabled=false",
+            "services.extraEnv.A=010",
+            "transport.proxy=http://p:1",
+        ],
+        &[
+            "datastore.type=etcdv3",
+            "datastore.etcd.endpoints=https://e:2379",
+            "datastore.etcd.tlsSecretRef.name=etcd",
+            "calico.source.path=C:\\c.zip",
+            "windowsNodes.cniLogDir=C:\\l",
+        ],
+    ];
+    for fields in sets {
+        let first = resolved(fields, Some(&cluster()));
+        let document = Document { name: "effective.yaml".into(), text: to_config_document(&first) };
+        let again = resolve(&config::load(&[document], &[]).unwrap(), &node(), Some(&cluster())).unwrap();
+        assert_eq!(again.settings, first.settings);
+        assert_eq!(again.run.maintenance, first.run.maintenance);
+    }
+}
+
+#[test]
+fn without_a_cluster_everything_else_has_its_default() {
+    let mut bare = node();
+    bare.runtime = None;
+    bare.hns = None;
+    let settings = resolve(&config(&["calicoNetwork.backend=vxlan"]), &bare, None).unwrap().settings;
+    insta::assert_json_snapshot!(settings, @r#"
+    {
+      "calico": {
+        "version": "v3.32.1",
+        "source": {
+          "url": "https://github.com/projectcalico/calico/releases/download/v3.32.1/calico-windows-v3.32.1.zip"
+        },
+        "sha256": null,
+        "root": "C:\\CalicoWindows"
+      },
+      "provider": "none",
+      "nodeName": "win-a1",
+      "kubernetes": {
+        "serviceCidrs": [
+          "10.96.0.0/12"
+        ],
+        "dnsServers": [
+          "10.96.0.10"
+        ],
+        "dnsSearch": [
+          "svc.cluster.local"
+        ],
+        "calicoNamespace": "calico-system",
+        "credentials": "token-request"
+      },
+      "network": {
+        "backend": "vxlan",
+        "kubeNetwork": "Calico.*",
+        "nodeAddress": "autodetect",
+        "ipam": "calico-ipam",
+        "vni": 4096,
+        "macPrefix": "0E-2A",
+        "adapter": null
+      },
+      "datastore": "kubernetes",
+      "cni": {
+        "binDir": "C:\\k\\cni",
+        "confDir": "C:\\k\\cni\\config",
+        "confFile": "10-calico.conf",
+        "logLevel": "info",
+        "singleNetwork": true,
+        "overrides": {}
+      },
+      "services": {
+        "start": true,
+        "validIpTimeout": {
+          "secs": 90,
+          "nanos": 0
+        },
+        "logDir": "C:\\CalicoWindows\\logs",
+        "felixLogSeverity": "info",
+        "extraEnv": {}
+      },
+      "platform": {
+        "staticRules": false,
+        "metadataRoute": false,
+        "firewallKubectlExec": true
+      },
+      "runtime": "containerd",
+      "dsr": true,
+      "apiGroup": null
+    }
+    "#);
+}
+
+#[test]
+fn the_backend_is_the_config_s_the_provider_s_or_the_cluster_s() {
+    let felix = |vxlan, ipip| FelixFacts { vxlan_enabled: vxlan, vxlan_vni: None, ipip_enabled: ipip };
+    let with = |felix, pools| ClusterFacts { felix, pools, ..cluster() };
+    let backend = |fields: &[&str], cluster: &ClusterFacts| {
+        let resolved = resolved(fields, Some(cluster));
+        let origin = resolved.origins.iter().find(|field| field.path == "spec.calicoNetwork.backend").unwrap();
+        format!("{} ({})", resolved.settings.network.backend.name(), origin.from)
+    };
+    let none = || felix(None, None);
+    assert_eq!(backend(&["calicoNetwork.backend=windows-bgp"], &cluster()), "windows-bgp (--set)");
+    assert_eq!(backend(&["kubernetesProvider=AKS"], &cluster()), "none (detected: provider AKS)");
+    assert_eq!(backend(&["kubernetesProvider=EKS"], &cluster()), "none (detected: provider EKS)");
+    assert_eq!(backend(&["kubernetesProvider=EKS", "calicoNetwork.backend=vxlan"], &cluster()), "vxlan (--set)");
+    assert_eq!(backend(&[], &with(felix(Some(true), None), vec![])), "vxlan (detected: FelixConfiguration)");
+    let vxlan = vec![pool("a", "Never", "Never"), pool("b", "CrossSubnet", "Never")];
+    assert_eq!(backend(&[], &with(none(), vxlan.clone())), "vxlan (detected: IP pool b)");
+    assert_eq!(backend(&[], &with(felix(Some(false), None), vxlan)), "windows-bgp (detected: FelixConfiguration)");
+    let plain = vec![pool("a", "Never", "Never")];
+    assert_eq!(backend(&[], &with(none(), plain)), "windows-bgp (detected: no IP pool has VXLAN)");
+    let disabled = PoolFacts { disabled: true, ..pool("old", "Always", "Always") };
+    let ipv6 = PoolFacts { cidr: "fd00::/64".into(), ..pool("six", "Always", "Never") };
+    let linux = PoolFacts { node_selector: "kubernetes.io/os == 'linux'".into(), ..pool("linux", "Never", "Always") };
+    assert_eq!(
+        backend(&[], &with(none(), vec![disabled, ipv6, linux])),
+        "windows-bgp (detected: no IP pool has VXLAN)"
+    );
+}
+
+#[test]
+fn without_config_and_cluster_no_backend_is_guessed() {
+    insta::assert_snapshot!(refused(&[], &node(), None).what, @r#"
+    the config is not valid
+      spec.calicoNetwork.backend: the backend is not given and there is no cluster to ask; set vxlan, windows-bgp or none
+    "#);
+}
+
+#[test]
+fn ip_in_ip_is_refused() {
+    let by_felix =
+        ClusterFacts { felix: FelixFacts { ipip_enabled: Some(true), ..FelixFacts::default() }, ..cluster() };
+    let by_pool =
+        ClusterFacts { pools: vec![pool("a", "Always", "Never"), pool("b", "Never", "CrossSubnet")], ..cluster() };
+    for (cluster, by) in [(by_felix, "ipipEnabled: true"), (by_pool, "`b` has ipipMode: CrossSubnet")] {
+        let fault = refused(&[], &node(), Some(&cluster));
+        assert_eq!((fault.exit, fault.id), (Exit::PreflightFailed, "IpipEnabled"));
+        assert!(fault.what.contains(by), "{}", fault.what);
+        assert_eq!(resolved(&["calicoNetwork.backend=vxlan"], Some(&cluster)).settings.network.backend, Backend::Vxlan);
+    }
+}
+
+#[test]
+fn everything_that_the_facts_make_wrong_is_said_at_once() {
+    let layered = config::load(&[], &[]).unwrap();
+    let node = NodeFacts { host_name: "WIN_A1".into(), ..node() };
+    let cluster = ClusterFacts {
+        felix: FelixFacts { vxlan_enabled: Some(true), vxlan_vni: Some(9999), ipip_enabled: None },
+        ..cluster()
+    };
+    let fault = resolve(&layered, &node, Some(&cluster)).unwrap_err().downcast_ref::<Fault>().unwrap().clone();
+    assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "ConfigInvalid"));
+    insta::assert_snapshot!(fault.what, @r#"
+    the config is not valid
+      spec.calico.version: which Calico release to install is not given; set spec.calico.version or use --release
+      spec.kubernetes.nodeName: the host name cannot be the node's name: `win_a1` is not a node name: lower-case letters, digits, `-` and `.`, each part beginning and ending with a letter or digit, 253 characters at most
+      spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
+    "#);
+}
+
+#[test]
+fn a_detected_vxlan_does_not_go_with_host_local() {
+    let fault = refused(&["calicoNetwork.ipam.type=host-local"], &node(), Some(&cluster()));
+    insta::assert_snapshot!(fault.what, @r#"
+    the config is not valid
+      --set: spec.calicoNetwork.ipam.type: the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods
+    "#);
+}
+
+#[test]
+fn the_vni_is_the_config_s_or_felix_s_or_4096() {
+    let vni = |fields: &[&str], felix| {
+        let mut cluster = cluster();
+        cluster.felix.vxlan_vni = felix;
+        let resolved = resolved(fields, Some(&cluster));
+        (resolved.settings.network.vni.get(), resolved.warnings.iter().map(|w| w.id).collect::<Vec<_>>())
+    };
+    let own: &[&str] = &["calicoNetwork.vxlan.vxlanVNI=5000"];
+    assert_eq!(vni(&[], Some(4100)), (4100, vec![]));
+    assert_eq!(vni(&[], None), (4096, vec![]));
+    assert_eq!(vni(own, Some(5000)), (5000, vec![]));
+    assert_eq!(vni(own, Some(4100)), (5000, vec!["VniDiffersFromFelix"]));
+    assert_eq!(vni(own, None), (5000, vec!["VniDiffersFromFelix"]));
+    // Without VXLAN nobody reads it.
+    assert_eq!(vni(&["calicoNetwork.backend=windows-bgp"], Some(7)), (4096, vec![]));
+}
+
+#[test]
+fn warnings_say_what_to_look_at() {
+    let said = [
+        warnings(&["kubernetes.dns.servers=10.80.0.10,192.168.1.1"], Some(&cluster())),
+        warnings(&["calicoNetwork.vxlan.vxlanVNI=5000"], Some(&cluster())),
+        warnings(&["kubernetesProvider=EC2"], Some(&cluster())),
+        warnings(&["kubernetesProvider=EC2", "kubernetes.nodeName=ip-10-0-0-1.ec2.internal"], Some(&cluster())),
+    ];
+    insta::assert_snapshot!(said.concat().join("\n"), @r#"
+    DnsOutsideServiceCidr: the DNS server 192.168.1.1 is outside the service CIDR 10.80.0.0/16
+    VniDiffersFromFelix: the VNI 5000 differs from the cluster's 4100 (FelixConfiguration `default`): this node's pods will not reach those of nodes with the other
+    NodeNameFromHostName: the node is taken to be `win-a1`, the host name; if Kubernetes calls it otherwise, set spec.kubernetes.nodeName
+    "#);
+
+    let joined = ClusterNode {
+        name: "win-a1".into(),
+        ready: true,
+        schedulable: true,
+        internal_ips: vec![],
+        kubelet_version: "v1.33.2".into(),
+    };
+    let cluster = ClusterFacts { node: Some(joined), ..cluster() };
+    assert_eq!(warnings(&["kubernetesProvider=EC2"], Some(&cluster)), Vec::<String>::new());
+}
+
+#[test]
+fn releases_come_from_the_project_a_mirror_a_zip_or_a_folder() {
+    let source = |fields: &[&str]| resolved(fields, Some(&cluster())).settings.calico.source;
+    assert_eq!(
+        source(&[]),
+        Source::Url(
+            "https://github.com/projectcalico/calico/releases/download/v3.32.1/calico-windows-v3.32.1.zip".into()
+        )
+    );
+    let mirror = &["calico.source.urlTemplate=https://m.example/{version}/c-{version}.zip"];
+    assert_eq!(source(mirror), Source::Url("https://m.example/v3.32.1/c-v3.32.1.zip".into()));
+    assert_eq!(source(&["calico.source.path=C:\\get\\C.ZIP"]), Source::File("C:\\get\\C.ZIP".into()));
+    assert_eq!(source(&["calico.source.path=/srv/CalicoWindows"]), Source::Directory("/srv/CalicoWindows".into()));
+    let bundle = &["calico.source.type=bundle", "calico.source.path=download"];
+    assert_eq!(source(bundle), Source::File("download".into()));
+}
+
+#[test]
+fn platforms_have_their_own_defaults() {
+    let platform = |fields: &[&str]| {
+        let settings = resolved(fields, Some(&cluster())).settings;
+        let Platform { static_rules, metadata_route, firewall_kubectl_exec } = settings.platform;
+        (settings.network.kube_network, static_rules, metadata_route, firewall_kubectl_exec)
+    };
+    assert_eq!(platform(&[]), ("Calico.*".into(), false, false, true));
+    assert_eq!(platform(&["kubernetesProvider=AKS"]), ("azure.*".into(), true, false, false));
+    assert_eq!(platform(&["kubernetesProvider=EKS"]), ("vpc.*".into(), false, false, false));
+    assert_eq!(platform(&["kubernetesProvider=EC2"]), ("Calico.*".into(), false, true, true));
+    let policy_only = &["kubernetesProvider=EC2", "calicoNetwork.backend=none"];
+    assert_eq!(platform(policy_only), ("Calico.*".into(), false, false, false));
+    assert_eq!(platform(&["kubernetesProvider=GCE"]), ("Calico.*".into(), false, true, true));
+    let own = &["kubernetesProvider=AKS", "platform.staticRules=none", "platform.firewallKubectlExec=true"];
+    assert_eq!(platform(own), ("azure.*".into(), false, false, true));
+}
+
+#[test]
+fn etcd_gets_its_certificates_from_files_or_a_secret() {
+    let etcd = |more: &[&str]| {
+        let fields: Vec<&str> = ["datastore.type=etcdv3", "datastore.etcd.endpoints=https://a:2379,https://b:2379"]
+            .iter()
+            .chain(more)
+            .copied()
+            .collect();
+        let resolved = resolved(&fields, Some(&cluster()));
+        (resolved.settings.datastore, resolved.run.etcd_tls_secret)
+    };
+    let Datastore::Etcdv3 { endpoints, tls: None } = etcd(&[]).0 else { panic!("etcd without TLS") };
+    assert_eq!(endpoints, ["https://a:2379", "https://b:2379"]);
+    let files = [
+        "datastore.etcd.keyFile=C:\\k.pem",
+        "datastore.etcd.certFile=C:\\c.pem",
+        "datastore.etcd.caCertFile=C:\\ca.pem",
+    ];
+    let Datastore::Etcdv3 { tls: Some(tls), .. } = etcd(&files).0 else { panic!("etcd with TLS") };
+    assert_eq!(tls.ca_cert_file, WinPath::known("C:\\ca.pem"));
+    let (datastore, secret) = etcd(&["datastore.etcd.tlsSecretRef.name=etcd-certs"]);
+    let Datastore::Etcdv3 { tls: Some(tls), .. } = datastore else { panic!("etcd with TLS") };
+    assert_eq!(tls.key_file, WinPath::known(r"C:\CalicoWindows\etcd-tls\server.key"));
+    assert_eq!(secret, Some(SecretRef { namespace: "kube-system".into(), name: "etcd-certs".into() }));
+}
+
+#[test]
+fn direct_server_return_is_asked_of_hns_then_of_the_build() {
+    let dsr = |fields: &[&str], hns: Option<(u32, u32)>, build, ubr| {
+        let mut node = node();
+        node.hns = hns.map(|(major, minor)| HnsVersion { major, minor });
+        (node.os.build, node.os.ubr) = (build, ubr);
+        resolve(&config(fields), &node, Some(&cluster())).unwrap().settings.dsr
+    };
+    assert!(dsr(&[], Some((9, 3)), 17763, 1) && !dsr(&[], Some((9, 2)), 20348, 1));
+    assert!(dsr(&[], None, 17763, 1432) && !dsr(&[], None, 17763, 1431));
+    assert!(!dsr(&["calicoNetwork.windowsLoopbackDSR=false"], Some((15, 1)), 20348, 1));
+}
+
+#[test]
+fn what_connects_is_known_before_any_fact() {
+    let layered = config(&["kubernetesProvider=EKS", "transport.noProxy=10.0.0.0/8,.local", "transport.retries=0"]);
+    let eks = connection(&layered).unwrap();
+    assert_eq!(
+        (eks.kubeconfig.as_str(), &eks.kubeconfig_from),
+        (r"C:\ProgramData\kubernetes\kubeconfig", &Origin::Default)
+    );
+    assert_eq!((eks.no_proxy.len(), eks.retries, eks.timeout.as_secs(), eks.proxy), (2, 0, 60, None));
+    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"])).unwrap();
+    assert_eq!(
+        (own.kubeconfig.as_str(), own.kubeconfig_from, own.context.as_deref()),
+        ("admin.conf", Origin::Set, Some("prod"))
+    );
+    assert!(connection(&config(&["transport.timeout=0"])).is_err());
+}
+
+#[test]
+fn the_cni_log_folder_becomes_a_key_of_the_cni_document() {
+    let cni = |fields: &[&str]| resolved(fields, Some(&cluster())).settings.cni;
+    assert_eq!(cni(&[]).overrides, serde_json::json!({}));
+    let logs = "windowsNodes.cniLogDir=D:\\logs";
+    assert_eq!(cni(&[logs]).overrides, serde_json::json!({ "log_file_path": "D:\\logs\\cni.log" }));
+    let own = "calicoNetwork.cniConfigOverrides={log_file_path: 'E:\\x.log', mtu: 1400}";
+    assert_eq!(cni(&[logs, own]).overrides, serde_json::json!({ "log_file_path": "E:\\x.log", "mtu": 1400 }));
+}
+
+#[test]
+fn the_template_changes_no_default_but_the_version() {
+    let template = Document { name: "config.yaml".into(), text: config::template().into() };
+    for provider in ["none", "AKS", "EKS", "EC2", "GCE"] {
+        let set = Override { path: "kubernetesProvider".into(), value: provider.into(), from: Origin::Set };
+        let by_template = config::load(std::slice::from_ref(&template), &[set]).unwrap();
+        let by_template = resolve(&by_template, &node(), Some(&cluster())).unwrap();
+        let by_default = resolved(&[&format!("kubernetesProvider={provider}")], Some(&cluster()));
+        assert_eq!(by_template.settings, by_default.settings);
+        assert_eq!(by_template.run, by_default.run);
+    }
+}

@@ -1,0 +1,202 @@
+//! The documents for users say what the program does, no less and no more.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use calicoctl_win::facts::Facts;
+use calicoctl_win::fault::Exit;
+use calicoctl_win::report::document::{NodeStatus, PlanDocument, PreflightReport, RunResult};
+use calicoctl_win::report::explain::explain;
+use regex::Regex;
+
+use crate::layering::{is_test, without_tests};
+use crate::{project, read, sources};
+
+/// The `type` of every line that `-o ndjson` may print.
+const EVENT_TYPES: [&str; 12] = [
+    "version",
+    "phase_start",
+    "phase_complete",
+    "phase_skipped",
+    "phase_errored",
+    "progress",
+    "waiting",
+    "connectivity_notice",
+    "diagnostic",
+    "log",
+    "document",
+    "result",
+];
+
+#[test]
+fn the_table_of_exit_codes_is_the_one_in_the_code() {
+    let documented: Vec<String> = rows(&read("docs/exit-codes.md"), "code");
+    let ours: Vec<String> =
+        Exit::ALL.iter().map(|e| format!("| {} | `{}` | {} |", e.code(), e.name(), e.meaning())).collect();
+    assert_eq!(documented, ours);
+}
+
+#[test]
+fn every_id_that_the_program_prints_can_be_explained() {
+    let mut ids: BTreeSet<String> = BTreeSet::new();
+    ids.extend(Exit::ALL.iter().map(|exit| exit.name().to_owned()));
+    ids.extend(EVENT_TYPES.map(str::to_owned));
+    for (_, text) in sources("src").into_iter().filter(|(path, _)| !is_test(path)) {
+        ids.extend(printed_ids(without_tests(&text)));
+    }
+    let missing: Vec<&String> = ids.iter().filter(|id| explain(id).is_none()).collect();
+    assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
+}
+
+/// Ids of faults, warnings and checks in a source file: a literal in PascalCase where one belongs.
+fn printed_ids(text: &str) -> Vec<String> {
+    let places = [
+        // Fault::new(Exit::Busy, "Busy", …), also with a variable in place of the class.
+        r#"Fault::new\(\s*[\w:.]+(?:\([^)]*\))?,\s*"([A-Z]\w+)""#,
+        r#"\bExit::\w+,\s*"([A-Z]\w+)""#,
+        r#"\bid:\s*"([A-Z][a-z]\w*)""#,
+        // A helper of the room that takes the id first: unreachable("ClusterRefused", …).
+        r#"(?:^|[^:\w])(?:unreachable|invalid|refuse|fault|warn)\(\s*"([A-Z]\w+)","#,
+        // A row of a table of ids: => ("FileInUse", …).
+        r#"(?:=>|\{)\s*\(\s*"([A-Z][a-z0-9]+[A-Z]\w+)","#,
+    ];
+    let mut ids = Vec::new();
+    for place in places {
+        let place = Regex::new(place).expect("it is one");
+        ids.extend(place.captures_iter(text).map(|found| found[1].to_owned()));
+    }
+    ids
+}
+
+#[test]
+fn ids_are_found_where_they_are_written() {
+    for text in [
+        r#"Err(Fault::new(Exit::Busy, "LockHeld", "x").into())"#,
+        "Fault::new(\n    Exit::Busy,\n    \"LockHeld\",\n    format!(\"x\"))",
+        r#"events(Event::Warning { id: "LockHeld", message })"#,
+        r#"Fault { exit, id: "LockHeld", what }"#,
+        r#"Fault::new(exit_of(&error), "LockHeld", what)"#,
+        r#"invalid("LockHeld", format!("x"))"#,
+        "to.warn(\n    \"LockHeld\",\n    message)",
+        r#"LOCKED => ("LockHeld", "text", "hint"),"#,
+    ] {
+        assert!(printed_ids(text).contains(&"LockHeld".to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn the_types_of_events_are_those_that_the_program_prints() {
+    let written = Regex::new(r#""type": "(\w+)""#).expect("it is one");
+    let mut printed = BTreeSet::new();
+    for (_, text) in sources("src/report") {
+        printed.extend(written.captures_iter(without_tests(&text)).map(|found| found[1].to_owned()));
+    }
+    // Its line is built from the document of that kind.
+    printed.insert("result".into());
+    assert_eq!(printed, EVENT_TYPES.map(str::to_owned).into());
+}
+
+#[test]
+fn the_events_in_the_document_on_output_are_those_that_can_be_explained() {
+    let types: Vec<String> = rows(&read("docs/output.md"), "type")
+        .iter()
+        .map(|row| row.split('`').nth(1).expect("a type is written as code").to_owned())
+        .collect();
+    assert_eq!(types, EVENT_TYPES);
+}
+
+#[test]
+fn the_fields_of_the_documents_are_all_described() {
+    let text = read("docs/output.md");
+    for (kind, schema) in [
+        ("RunResult", schemars::schema_for!(RunResult)),
+        ("Plan", schemars::schema_for!(PlanDocument)),
+        ("Status", schemars::schema_for!(NodeStatus)),
+        ("PreflightReport", schemars::schema_for!(PreflightReport)),
+    ] {
+        let (_, section) = text.split_once(&format!("\n### {kind}\n")).expect("every document has a section");
+        let section = section.split("\n#").next().unwrap_or(section);
+        for field in schema.as_value()["properties"].as_object().expect("a document has fields").keys() {
+            assert!(
+                section.contains(&format!("`{field}`")) || section.contains(&format!("`{field}[]`")),
+                "{kind}: {field}"
+            );
+        }
+    }
+}
+
+/// Rows of the first table whose head begins with a word.
+fn rows(document: &str, first_column: &str) -> Vec<String> {
+    document
+        .lines()
+        .skip_while(|line| !line.starts_with(&format!("| {first_column} |")))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn links_between_the_documents_lead_somewhere() {
+    let link = Regex::new(r"\]\(([^)#:]+)(?:#[^)]*)?\)").expect("it is one");
+    for document in documents() {
+        let folder = project().join(&document).parent().expect("a file lies in a folder").to_owned();
+        for target in link.captures_iter(&read(&document)) {
+            assert!(folder.join(&target[1]).exists(), "{document} links to {}, which is not there", &target[1]);
+        }
+    }
+}
+
+#[test]
+fn the_map_names_every_room() {
+    let map = read("docs/architecture.md");
+    for line in read("src/lib.rs").lines() {
+        if let Some(room) = line.trim().strip_prefix("pub mod ").and_then(|m| m.strip_suffix(';')) {
+            assert!(map.contains(&format!("`{room}")), "docs/architecture.md does not name `{room}`");
+        }
+    }
+}
+
+#[test]
+fn the_saved_facts_that_tests_and_readers_use_are_read() {
+    let facts: Facts = serde_json::from_str(&read("tests/fixtures/facts/server-2022.json")).unwrap();
+    assert_eq!(facts.node.os.build, 20348);
+}
+
+#[test]
+#[ignore = "src/cli is not wired yet"]
+fn every_command_in_the_documents_is_one_that_the_program_has() {
+    // `calicoctl-win verb …` or `cargo run -- verb …`, up to what ends code or a command.
+    let command = Regex::new(r"(?m)(?:calicoctl-win|cargo run --) ([a-z][^`#>|\n]*)").expect("it is one");
+    let mut seen = 0;
+    for document in documents() {
+        let text = read(&document);
+        let code = text.split('`').skip(1).step_by(2).filter(|c| !c.is_empty());
+        for found in code.flat_map(|code| command.captures_iter(code).map(|c| c[1].to_owned())) {
+            let words: Vec<&str> = found.split_whitespace().collect();
+            let verb = words
+                .iter()
+                .take_while(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with('-'));
+            let help = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).args(verb).arg("--help").output().unwrap();
+            let shown = String::from_utf8_lossy(&help.stdout);
+            assert!(help.status.success() && !shown.is_empty(), "{document}: there is no `{found}`");
+            for flag in words.iter().filter(|word| word.starts_with('-')) {
+                assert!(shown.contains(flag), "{document}: `{found}`: no {flag} in\n{shown}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "the documents have more commands than {seen}");
+}
+
+fn documents() -> Vec<String> {
+    let mut found: Vec<String> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
+    for entry in std::fs::read_dir(project().join("docs")).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().expect("documents have plain names");
+        if name.ends_with(".md") {
+            found.push(format!("docs/{name}"));
+        }
+    }
+    found.sort();
+    found
+}

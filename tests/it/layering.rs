@@ -1,0 +1,309 @@
+//! Holds the house together: who may use whom, what the pure rooms may not touch, where `unsafe`
+//! may stand, and that nothing is left to a shell.
+//!
+//! Reads the sources as text, without their tests. What a macro of another crate expands to is not
+//! seen; that is fine, since the compiler and a reader see it.
+
+use regex::Regex;
+
+use crate::{project, read, sources};
+
+/// Rooms that decide and never touch: no file system, environment, process, clock, network, Windows.
+const PURE: [&str; 8] = ["fault", "values", "facts", "config", "settings", "calico", "preflight", "plan"];
+
+/// What each room may use of the others, as prefixes of paths below `crate::`. Everybody may use
+/// `fault` and `values`. The arrows are those of docs/architecture.md.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("fault", &[]),
+    ("values", &[]),
+    ("facts", &[]),
+    // The words of the config (`vxlan`, `kubernetes`, …) are the types that settings are made of.
+    ("config", &["settings", "calico::version"]),
+    ("settings", &["config", "facts", "calico::version"]),
+    ("calico", &["settings", "facts", "plan::item"]),
+    // Its findings are a document that users see; those types are plain data.
+    ("preflight", &["settings", "facts", "calico", "report::document"]),
+    ("plan", &["settings", "facts", "calico"]),
+    ("node", &["plan::item", "facts", "calico"]),
+    // Receipts name the version and backend that stand.
+    ("apply", &["node", "plan", "facts", "calico::version", "settings::Backend", "report::event"]),
+    ("cluster", &["facts", "settings", "report::event"]),
+    ("release", &["calico", "settings", "plan::item", "report::event"]),
+    ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
+    ("report", &["plan", "preflight", "facts"]),
+    ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
+    (
+        "cli",
+        &[
+            "agent",
+            "apply",
+            "calico",
+            "cluster",
+            "config",
+            "facts",
+            "node",
+            "plan",
+            "preflight",
+            "release",
+            "report",
+            "sandbox",
+            "settings",
+        ],
+    ),
+];
+
+/// What a pure room may not name, as paths.
+const IMPURE_PATHS: [&str; 20] = [
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::io::stderr",
+    "std::net::TcpStream",
+    "std::net::TcpListener",
+    "std::net::UdpSocket",
+    "std::net::ToSocketAddrs",
+    "std::time::SystemTime",
+    "std::time::Instant",
+    "kube",
+    "reqwest",
+    "tokio",
+    "hyper",
+    "hyper_util",
+    "rustls",
+    "indicatif",
+];
+
+/// What a pure room may not say, however it got hold of the name.
+const IMPURE_WORDS: &str = r"\b(SystemTime|Instant|Timestamp::now|Zoned::now|fs::(read|write|File|create_dir\w*|remove_\w+|rename)|env::var\w*|Command::new|windows(_sys|_registry|_service)?::)";
+
+/// Programs that we do the work of ourselves.
+const SHELLS: &str =
+    r#"(?i)Command::new\(\s*r?#*"(?:[^"]*[\\/])?(powershell|pwsh|netsh|sc|dism|icacls|nssm|reg|route|cmd)(\.exe)?""#;
+
+/// The only places where `unsafe` may stand.
+const UNSAFE_ROOMS: [&str; 2] = ["src/node/windows", "src/agent/os"];
+
+#[test]
+fn the_rooms_keep_to_the_arrows_and_the_pure_ones_stay_pure() {
+    let files = sources("src");
+    assert!(files.len() > 15, "the sources are not where they were");
+    let faults: Vec<String> =
+        files.iter().filter(|(path, _)| !is_test(path)).flat_map(|(path, text)| check(path, text)).collect();
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+#[test]
+fn every_room_has_its_arrows() {
+    let map = read("src/lib.rs");
+    let rooms: Vec<&str> = map.lines().filter_map(|l| l.trim().strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    for room in &rooms {
+        assert!(ARROWS.iter().any(|(name, _)| name == room), "`{room}` is new: say in ARROWS what it may use");
+    }
+    for (room, _) in ARROWS {
+        let there = ["", ".rs"].iter().any(|end| project().join(format!("src/{room}{end}")).exists());
+        assert!(there, "`{room}` has arrows but there is no such room");
+    }
+}
+
+#[test]
+fn no_module_of_the_tests_is_forgotten() {
+    for (folder, main) in [("tests/it", "tests/it/main.rs"), ("tests/windows", "tests/windows/main.rs")] {
+        let declared = read(main);
+        for (path, _) in sources(folder) {
+            let below = path.strip_prefix(&format!("{folder}/")).expect("sources lie below their folder");
+            let module = below.split('/').next().and_then(|m| m.split('.').next()).expect("a file has a name");
+            assert!(
+                module == "main" || declared.contains(&format!("mod {module};")),
+                "{path} is not compiled: add `mod {module};` to {main}"
+            );
+        }
+    }
+}
+
+/// What is wrong with one source file, a sentence each.
+fn check(path: &str, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (code, with_strings) = without_comments(without_tests(text));
+
+    if !UNSAFE_ROOMS.iter().any(|room| path.starts_with(room))
+        && Regex::new(r"\bunsafe\b").expect("it is one").is_match(&code)
+    {
+        wrong.push(format!("{path}: `unsafe` belongs under {}", UNSAFE_ROOMS.join(" or ")));
+    }
+    for shell in Regex::new(SHELLS).expect("it is one").find_iter(&with_strings) {
+        wrong.push(format!("{path}: no shell-outs: {}", shell.as_str()));
+    }
+
+    let module: Vec<&str> = path
+        .trim_start_matches("src/")
+        .trim_end_matches(".rs")
+        .trim_end_matches("/mod")
+        .split('/')
+        .filter(|part| !matches!(*part, "lib" | "main"))
+        .collect();
+    let Some(room) = module.first() else { return wrong };
+    let allowed = ARROWS.iter().find(|(name, _)| name == room).map_or(&[][..], |(_, uses)| uses);
+
+    for used in paths(&code, &module) {
+        if let Some(below) = used.strip_prefix("crate::") {
+            let own = [*room, "fault", "values"];
+            if !own.iter().chain(allowed).any(|may| is_below(below, may)) {
+                wrong.push(format!("{path}: `{room}` may not use `{used}`"));
+            }
+        } else if PURE.contains(room)
+            && (IMPURE_PATHS.iter().any(|bad| is_below(&used, bad)) || used.starts_with("windows"))
+        {
+            wrong.push(format!("{path}: `{room}` is pure and may not use `{used}`"));
+        }
+    }
+    if PURE.contains(room) {
+        for word in Regex::new(IMPURE_WORDS).expect("it is one").find_iter(&code) {
+            wrong.push(format!("{path}: `{room}` is pure and may not use `{}`", word.as_str()));
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    wrong
+}
+
+/// Whether a file of `src` only holds tests.
+pub fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+/// Whether a path is another or lies below it; a glob or `self` counts as the path it stands on.
+fn is_below(path: &str, top: &str) -> bool {
+    path == top || path.strip_prefix(top).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// A file up to its `#[cfg(test)] mod …`, which stands last by custom.
+pub fn without_tests(text: &str) -> &str {
+    let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\n(#\[.*\]\n)*(pub(\(crate\))? )?mod ").expect("it is one");
+    tests.find(text).map_or(text, |found| &text[..found.start()])
+}
+
+/// The text without comments: once with what stands in string literals taken out, once with it.
+fn without_comments(text: &str) -> (String, String) {
+    // In turn: comments, raw strings, strings, characters. A lifetime has no closing quote.
+    let token = Regex::new(concat!(
+        r"(?s)(?P<comment>//[^\n]*|/\*.*?\*/)",
+        r##"|(?P<string>b?r#".*?"#|b?r"[^"]*"|b?"(?:\\.|[^"\\])*")"##,
+        r"|(?P<char>b?'(?:\\[^']*'|[^'\\]'))",
+    ))
+    .expect("it is one");
+    let code = token.replace_all(text, |found: &regex::Captures| match found.name("comment") {
+        Some(_) => String::new(),
+        None => "\"\"".into(),
+    });
+    let with_strings = token.replace_all(text, |found: &regex::Captures| match found.name("comment") {
+        Some(_) => String::new(),
+        None => found[0].to_owned(),
+    });
+    (code.into_owned(), with_strings.into_owned())
+}
+
+/// Every path that code names, `use` trees spelled out, those of this crate from `crate::` on.
+fn paths(code: &str, module: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let uses = Regex::new(r"(?s)\buse\s+([^;]+);").expect("it is one");
+    for tree in uses.captures_iter(code) {
+        let tree: String = tree[1].split_whitespace().collect::<Vec<_>>().join(" ");
+        spell_out(&tree, "", &mut found);
+    }
+    let inline = Regex::new(r"\b[A-Za-z_]\w*(?:::[A-Za-z_]\w*)+").expect("it is one");
+    found.extend(inline.find_iter(&uses.replace_all(code, "")).map(|path| path.as_str().to_owned()));
+    found.into_iter().map(|path| absolute(&path, module)).collect()
+}
+
+/// `a::{b, c::{d, self}}` as `a::b`, `a::c::d`, `a::c`.
+fn spell_out(tree: &str, before: &str, found: &mut Vec<String>) {
+    let tree = tree.trim().trim_start_matches("::");
+    let Some((head, rest)) = tree.split_once('{') else {
+        let name = tree.split(" as ").next().unwrap_or(tree).trim();
+        let path = format!("{before}{name}");
+        found.push(path.trim_end_matches("::self").trim_end_matches("::*").to_owned());
+        return;
+    };
+    let before = format!("{before}{}", head.trim());
+    let inner = rest.trim().strip_suffix('}').unwrap_or(rest);
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !inner[start..at].trim().is_empty() {
+                    spell_out(&inner[start..at], &before, found);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `super::x` and `self::x` seen from the crate's root.
+fn absolute(path: &str, module: &[&str]) -> String {
+    let mut parts: Vec<&str> = path.split("::").collect();
+    if !matches!(parts[0], "super" | "self") {
+        return path.to_owned();
+    }
+    let ups = parts.iter().take_while(|part| **part == "super").count();
+    parts.drain(..ups.max(1));
+    let kept = &module[..module.len().saturating_sub(ups)];
+    ["crate"].iter().chain(kept).chain(&parts).copied().collect::<Vec<_>>().join("::")
+}
+
+#[test]
+fn the_checker_sees_what_is_wrong() {
+    let bad: &[(&str, &str, &str)] = &[
+        ("src/plan/diff.rs", "use std::fs;", "std::fs"),
+        ("src/plan/diff.rs", "use std::{fmt, fs::File};", "std::fs::File"),
+        ("src/plan/mod.rs", "fn f() { let x = std::env::var(\"HOME\"); }", "std::env::var"),
+        ("src/settings.rs", "use std::time::{Duration,\n    Instant};", "std::time::Instant"),
+        ("src/values.rs", "use std as s; fn f() { s::process::exit(1) } fn g() { SystemTime::now(); }", "SystemTime"),
+        ("src/facts.rs", "use jiff::Timestamp; fn f() { Timestamp::now(); }", "Timestamp::now"),
+        ("src/preflight/host.rs", "use kube::Client;", "kube::Client"),
+        ("src/calico/cni.rs", "use reqwest::blocking as http;", "reqwest::blocking"),
+        ("src/config/mod.rs", "use windows_registry::LOCAL_MACHINE;", "windows_registry"),
+        ("src/config/mod.rs", "async fn f() { tokio::time::sleep(x).await }", "tokio::time::sleep"),
+        ("src/plan/desired.rs", "use crate::apply::journal::Journal;", "crate::apply"),
+        ("src/plan/desired.rs", "use crate::{values::Vni, node::{Node, Listing}};", "crate::node::Node"),
+        ("src/plan/desired.rs", "fn f(n: &dyn super::super::node::Node) {}", "crate::node::Node"),
+        ("src/plan/mod.rs", "use super::cluster;", "crate::cluster"),
+        ("src/node/windows/files.rs", "use crate::plan::desired::desired;", "crate::plan::desired"),
+        ("src/node/mod.rs", "use crate::settings::Settings;", "crate::settings"),
+        ("src/apply/converge.rs", "use crate::cli::Args;", "crate::cli"),
+        ("src/fault.rs", "use crate::report::event::Event;", "crate::report"),
+        ("src/release/read.rs", "unsafe { std::hint::unreachable_unchecked() }", "unsafe"),
+        ("src/cli/install.rs", "std::process::Command::new(\"powershell.exe\")", "powershell"),
+        ("src/agent/os/windows.rs", "Command::new(r\"C:\\Windows\\System32\\netsh.exe\")", "netsh"),
+        ("src/node/windows/routes.rs", "Command::new( \"route\" )", "route"),
+    ];
+    for (path, text, expected) in bad {
+        let wrong = check(path, text);
+        assert!(wrong.iter().any(|w| w.contains(expected)), "{path}: {text}\nfound only {wrong:?}");
+    }
+}
+
+#[test]
+fn the_checker_leaves_the_good_alone() {
+    let good: &[(&str, &str)] = &[
+        ("src/plan/diff.rs", "use std::time::Duration;\nuse crate::plan::item::{Id, State};\nuse super::item;"),
+        ("src/plan/diff.rs", "// use std::fs;\n/* unsafe { } */\nconst S: &str = \"unsafe std::env::var\";"),
+        ("src/plan/diff.rs", "const C: char = '\"'; fn f<'a>(x: &'a str) -> &'a str { x }"),
+        ("src/values.rs", "use std::net::Ipv4Addr;\nfn f() {}\n\n#[cfg(test)]\nmod tests { use std::fs; }"),
+        ("src/settings.rs", "use crate::{config::Config, facts::NodeFacts, values::Vni, fault::Fault};"),
+        ("src/config/mod.rs", "let e = env!(\"CARGO_PKG_VERSION\"); let x = environment::var();"),
+        ("src/node/windows/services.rs", "unsafe { OpenSCManagerW(null(), null(), 0) }"),
+        ("src/lib.rs", "#![deny(unsafe_code)]\npub mod plan;"),
+        ("src/main.rs", "use calicoctl_win::cli; fn main() { cli::run() }"),
+        ("src/agent/supervise.rs", "Command::new(&config.felix.program)"),
+    ];
+    for (path, text) in good {
+        assert_eq!(check(path, text), Vec::<String>::new(), "{path}: {text}");
+    }
+}
