@@ -126,14 +126,15 @@ fn shelf_name(tree: &Tree) -> String {
 /// Where a wanted tree stands in the store.
 fn find_tree(trees: &Path, wanted: &Tree) -> Result<PathBuf> {
     let name = shelf_name(wanted);
-    for place in places(trees, &name) {
+    let mut others = Vec::new();
+    for place in places(trees, &name).take_while(|place| place.exists()) {
         match read_tree(&place)? {
             Some(tree) if tree == *wanted => return Ok(place),
-            Some(_) => {}
-            None => break,
+            other => others.push(format!("{} is {other:?}", place.display())),
         }
     }
-    anyhow::bail!("the store has no tree {name}: {} is not there", trees.join(&name).display())
+    let instead = if others.is_empty() { "it is not there".into() } else { others.join(", ") };
+    anyhow::bail!("find the tree {name} in the store {}: {instead}", trees.display())
 }
 
 /// Where a tree that makes room is kept: its name must be free.

@@ -7,7 +7,6 @@ pub const PATH_NOT_FOUND: u32 = 3;
 pub const ACCESS_DENIED: u32 = 5;
 pub const SHARING_VIOLATION: u32 = 32;
 pub const DISK_FULL: u32 = 112;
-pub const DIR_NOT_EMPTY: u32 = 145;
 pub const ALREADY_EXISTS: u32 = 183;
 pub const DEPENDENT_SERVICES_RUNNING: u32 = 1051;
 pub const SERVICE_REQUEST_TIMEOUT: u32 = 1053;
@@ -42,7 +41,6 @@ const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
             "stop what holds the file, then run again",
         ),
         DISK_FULL => ("DiskFull", "there is not enough space on the disk", "make room on the disk, then run again"),
-        DIR_NOT_EMPTY => ("FolderNotEmpty", "the directory is not empty", ""),
         ALREADY_EXISTS => ("AlreadyExists", "cannot create a file when that file already exists", ""),
         DEPENDENT_SERVICES_RUNNING => (
             "ServiceHasDependents",

@@ -5,6 +5,8 @@
 
 mod ipam;
 mod kube;
+#[cfg(test)]
+mod stories;
 
 use std::fs;
 use std::io;

@@ -25,10 +25,14 @@ pub fn ensure_block(kube: &Kube, node: &str) -> Result<Ipv4Net> {
         let spec = &affinity["spec"];
         spec["node"] == node && spec["state"] == "confirmed" && spec["deleted"] != "true" && spec["deleted"] != true
     });
-    if let Some(own) = own {
-        return cidr(&own["spec"]["cidr"]);
-    }
     let blocks = kube.calico_list("ipamblocks")?;
+    if let Some(own) = own {
+        let block = cidr(&own["spec"]["cidr"])?;
+        if !blocks.iter().any(|there| there["spec"]["cidr"] == own["spec"]["cidr"]) {
+            create_block(kube, node, &block)?;
+        }
+        return Ok(block);
+    }
     let taken: BTreeSet<Ipv4Net> =
         affinities.iter().chain(&blocks).filter_map(|taken| taken["spec"]["cidr"].as_str()?.parse().ok()).collect();
     let block = free_block(&kube.calico_list("ippools")?, &taken)?;
@@ -64,10 +68,13 @@ fn free_block(pools: &[Value], taken: &BTreeSet<Ipv4Net>) -> Result<Ipv4Net> {
 }
 
 fn claim(kube: &Kube, node: &str, block: &Ipv4Net) -> Result<()> {
-    let name = block.to_string().replace(['.', '/'], "-");
     let affinity = json!({ "cidr": block, "node": node, "state": "confirmed", "deleted": "false", "type": "host" });
-    kube.calico_create("blockaffinities", "BlockAffinity", &format!("{node}-{name}"), &affinity)
+    kube.calico_create("blockaffinities", "BlockAffinity", &format!("{node}-{}", dashed(block)), &affinity)
         .context("claim a block's affinity")?;
+    create_block(kube, node, block)
+}
+
+fn create_block(kube: &Kube, node: &str, block: &Ipv4Net) -> Result<()> {
     let size = 1_usize << (32 - block.prefix_len());
     let reserved = |at: usize| at < 3 || at == size - 1;
     let allocations: Vec<Value> = (0..size).map(|at| if reserved(at) { json!(0) } else { Value::Null }).collect();
@@ -81,7 +88,12 @@ fn claim(kube: &Kube, node: &str, block: &Ipv4Net) -> Result<()> {
         "attributes": [{ "handle_id": RESERVED, "secondary": { "note": "windows host rsvd" } }],
         "deleted": false,
     });
-    kube.calico_create("ipamblocks", "IPAMBlock", &name, &spec).context("create a block")
+    kube.calico_create("ipamblocks", "IPAMBlock", &dashed(block), &spec).context("create a block")
+}
+
+/// A block's name: `192-168-20-64-26`.
+fn dashed(block: &Ipv4Net) -> String {
+    block.to_string().replace(['.', '/'], "-")
 }
 
 fn cidr(value: &Value) -> Result<Ipv4Net> {
