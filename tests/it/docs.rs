@@ -162,7 +162,6 @@ fn the_saved_facts_that_tests_and_readers_use_are_read() {
 }
 
 #[test]
-#[ignore = "src/cli is not wired yet"]
 fn every_command_in_the_documents_is_one_that_the_program_has() {
     // `calicoctl-win verb …` or `cargo run -- verb …`, up to what ends code or a command.
     let command = Regex::new(r"(?m)(?:calicoctl-win|cargo run --) ([a-z][^`#>|\n]*)").expect("it is one");

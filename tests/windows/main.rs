@@ -19,7 +19,6 @@ fn it_starts() {
 }
 
 #[test]
-#[ignore = "src/cli is not wired yet"]
 fn it_says_what_it_is() {
     let Some(machine) = Machine::new() else { return };
     let version = env!("CARGO_PKG_VERSION");
@@ -39,7 +38,6 @@ fn it_says_what_it_is() {
 }
 
 #[test]
-#[ignore = "src/cli is not wired yet"]
 fn a_config_is_valid_or_the_error_says_where_it_is_not() {
     let Some(machine) = Machine::new() else { return };
 
@@ -63,7 +61,6 @@ fn a_config_is_valid_or_the_error_says_where_it_is_not() {
 }
 
 #[test]
-#[ignore = "src/cli is not wired yet"]
 fn a_plan_is_made_from_saved_facts() {
     let Some(machine) = Machine::new() else { return };
     let (config, facts) = (machine.file("node.yaml", CONFIG), machine.file("facts.json", FACTS));
@@ -80,7 +77,6 @@ fn a_plan_is_made_from_saved_facts() {
 }
 
 #[test]
-#[ignore = "src/cli is not wired yet"]
 fn a_failure_is_one_json_document_with_the_exit_code_that_windows_sees() {
     let Some(machine) = Machine::new() else { return };
     let wrong = machine.file("bad.yaml", &CONFIG.replace("4096", "4095"));
