@@ -7,7 +7,7 @@
 #
 # Needs unzip, zip and hyperfine; bsdtar, 7z, ripunzip, python3 and kubectl are compared with when they are
 # there. Wall times are only worth something on a quiet machine; ratios and CPU bear some noise.
-# WORK (default: a folder in /dev/shm) holds 0.7 GB while it runs. RUNS (default 9) is the number of runs.
+# WORK (default /dev/shm) is where its folder is made, which holds 0.7 GB while it runs. RUNS (default 9) is the number of runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,8 +19,7 @@ if [ -z "${OURS:-}" ]; then
   OURS="$PWD/target/release/calicoctl-win release extract"
 fi
 runs=${RUNS:-9}
-work=${WORK:-$(mktemp -d /dev/shm/calicoctl-win-bench.XXXXXX)}
-mkdir -p "$work"
+work=$(mktemp -d "${WORK:-/dev/shm}/calicoctl-win-bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 # Archive P: about 209 MB in a zip of about 60 MB. The Rust toolchain's largest shared objects stand in for the
