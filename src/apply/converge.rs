@@ -125,10 +125,7 @@ fn refuse_strangers(target: &Target, observed: &World, owned: &Owned) -> Result<
             return Err(Fault::new(
                 Exit::Conflict,
                 "ForeignNetwork",
-                format!(
-                    "the HNS network {name} ({:?}, {subnet}) is not Calico's, and Calico needs that name",
-                    have.kind
-                ),
+                format!("the HNS network {name} ({}, {subnet}) is not Calico's, and Calico needs that name", have.kind),
             )
             .hint("find out which product made it and remove or rename it there; nothing was changed")
             .into());

@@ -305,9 +305,9 @@ impl App {
             self.keep(&state, &result);
         }
         if shown {
-            self.reporter.close(&result)
+            self.reporter.close(&result);
         } else {
-            self.reporter.finish(&result)
+            self.reporter.finish(&result);
         }
         class(&result)
     }
@@ -417,7 +417,7 @@ impl Lab {
         let server = match self.releases.get() {
             Some(server) => server,
             None => {
-                let server = ReleaseServer::start(&[version.clone()], &self.release)
+                let server = ReleaseServer::start(std::slice::from_ref(version), &self.release)
                     .context("start the sandbox's release server")?;
                 self.releases.get_or_init(|| server)
             }

@@ -12,8 +12,9 @@ use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::kubeconfig::{self, NodeCredentials};
-use crate::calico::layout::Layout;
+use crate::calico::layout::{Build, Layout};
 use crate::calico::paths;
+use crate::calico::version::CalicoVersion;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
@@ -256,9 +257,8 @@ fn find_release(
         if purpose == Purpose::Install && dest.exists() {
             std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
         }
-        let layout = layout_check();
         let options =
-            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &layout };
+            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
         let manifest = release::stage::stage(&found.path, &dest, &options, &mut events)?;
         let tree = match purpose {
             Purpose::Look => dest,
@@ -280,16 +280,12 @@ fn find_release(
     })
 }
 
-/// How the release room asks what a version must hold.
-pub(crate) fn layout_check() -> impl Fn(&crate::calico::version::CalicoVersion, &[&str]) -> Result<(), String> {
-    |version, files| {
-        let layout = Layout::of(version).map_err(|error| format!("{error:#}"))?;
-        layout.check(files.iter().copied()).map_err(|missing| {
-            let looks = crate::calico::layout::Build::guess(files.iter().copied());
-            let fault = layout.refusal(&missing, looks);
-            fault.what
-        })
-    }
+/// What a version must hold, as the release room asks for it.
+pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()> {
+    let layout = Layout::of(version)?;
+    layout
+        .check(files.iter().copied())
+        .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
 }
 
 /// The standing release, when it is the wanted one and stands untouched.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Release, Source};
-use super::prepare::{cache_dir, layout_check, transport};
+use super::prepare::{cache_dir, check_layout, transport};
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::release::archive::Archive;
@@ -113,15 +113,7 @@ fn check(
 ) -> Result<Archive> {
     let archive = Archive::open(zip, sha256, events)?;
     if let Some(version) = version {
-        let paths: Vec<&str> = archive.paths().collect();
-        layout_check()(version, &paths).map_err(|why| {
-            Fault::new(
-                Exit::ReleaseInvalid,
-                "ReleaseLayout",
-                format!("{}: not a release {version}: {why}", zip.display()),
-            )
-            .hint("check that the version and the archive belong together")
-        })?;
+        check_layout(version, &archive.paths().collect::<Vec<_>>())?;
     }
     Ok(archive)
 }

@@ -75,7 +75,8 @@ fn change(app: &mut App, command: &str, stop: bool, start: bool) -> Result<Endin
         }
     }
     let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };
-    app.reporter.tell(&if dry { format!("dry run: {msg}") } else { msg.clone() });
+    let dry_run = if dry { "dry run: " } else { "" };
+    app.reporter.tell(&format!("{dry_run}{msg}"));
     let mut result = RunResult::new(Exit::Ok, !changed.is_empty() && !dry, msg);
     result.generation = Some(receipt.generation);
     Ending::result(result)

@@ -255,7 +255,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     for network in &status.networks {
         let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
         let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(", management IP {ip}"));
-        table.add_row(["HNS network".into(), network.name.clone(), format!("{:?}{vsid}{ip}", network.kind)]);
+        table.add_row(["HNS network".into(), network.name.clone(), format!("{}{vsid}{ip}", network.kind)]);
     }
     if let Some(cni) = &status.cni {
         table.add_row([

@@ -167,6 +167,21 @@ pub enum NetworkKind {
     Internal,
 }
 
+impl fmt::Display for NetworkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlay => "Overlay",
+            Self::L2Bridge => "L2Bridge",
+            Self::L2Tunnel => "L2Tunnel",
+            Self::Transparent => "Transparent",
+            Self::Nat => "NAT",
+            Self::Ics => "ICS",
+            Self::Private => "Private",
+            Self::Internal => "Internal",
+        })
+    }
+}
+
 impl Id {
     /// Made by the agent, not by the engine, which only deletes a wrong one and awaits the right
     /// one (or puts an original back).

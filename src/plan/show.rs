@@ -214,7 +214,7 @@ fn service(service: &Service) -> String {
 }
 
 fn network(network: &Network) -> String {
-    let mut text = format!("{:?}", network.kind);
+    let mut text = network.kind.to_string();
     for part in [
         network.vsid.map(|vsid| format!("VSID {vsid}")),
         network.subnet.map(|subnet| subnet.to_string()),

@@ -120,7 +120,11 @@ impl Reporter {
     pub fn agent_event(&mut self, event: &Event) {
         if let Event::PhaseCompleted { phase, message, .. } = event {
             self.event(&Event::Log { message: format!("CalicoNode: {phase}: {message}") });
-        } else if !matches!(event, Event::PhaseStarted { .. } | Event::Waiting { .. }) {
+        } else if !matches!(
+            event,
+            Event::PhaseStarted { .. } | Event::Waiting { .. } | Event::ConnectivityNotice { .. }
+        ) {
+            // The engine gave its notice before it started the service.
             self.event(event);
         }
     }
@@ -221,7 +225,7 @@ impl Reporter {
             Format::Json => print(&pretty(&document)),
             Format::Yaml => print(yaml(&document).trim_end()),
             Format::Ndjson => {
-                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }))
+                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }));
             }
         }
     }

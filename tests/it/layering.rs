@@ -37,7 +37,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["plan::item", "facts", "calico"]),
     // Receipts name the version and backend that stand.
     ("apply", &["node", "plan", "facts", "calico::version", "settings::Backend", "report::event"]),
-    ("cluster", &["facts", "settings", "report::event"]),
+    // The credentials it fetches are what the node's kubeconfig is rendered from.
+    ("cluster", &["facts", "settings", "calico::kubeconfig", "report::event"]),
     ("release", &["calico", "settings", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
     ("report", &["plan", "preflight", "facts"]),
