@@ -60,7 +60,14 @@ impl App {
 
     /// Opens the node: the sandbox, or this machine.
     pub fn node(&mut self) -> Result<Box<dyn Node>> {
-        let Some(dir) = self.global.sandbox.clone() else { return crate::node::machine() };
+        let Some(dir) = self.global.sandbox.clone() else {
+            // Not clap's `requires`: that asks for the flag beside the variable's own level of the command line.
+            if !self.global.sandbox_fault.is_empty() {
+                let what = "--sandbox-fault (CALICO_WIN_SANDBOX_FAULT) is for sandboxes, and none is named";
+                return Err(Fault::new(Exit::Usage, "Usage", what).hint("add --sandbox DIR, or leave it out").into());
+            }
+            return crate::node::machine();
+        };
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;

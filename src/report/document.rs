@@ -108,6 +108,7 @@ impl RunResult {
         let failure = Failure::new(error);
         Self {
             status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
+            rolled_back: exit == Exit::FailedRolledBack,
             error: Some(failure.clone()),
             ..Self::new(exit, false, failure.what)
         }
