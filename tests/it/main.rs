@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 mod docs;
+mod lab;
 mod layering;
+mod stories;
 
 use std::path::PathBuf;
 
