@@ -13,11 +13,14 @@ use jiff::Timestamp;
 
 use super::args::{Global, Source};
 use super::{Ending, class};
+use crate::apply::cancel;
+use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
 use crate::calico::paths;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin, Override};
+use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
@@ -43,6 +46,8 @@ pub(crate) struct App {
     args: Vec<OsString>,
     lab: Option<Rc<Lab>>,
     warnings: Vec<String>,
+    /// What stood before the run.
+    generation: Option<u32>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -55,7 +60,7 @@ pub(crate) fn run_id() -> String {
 impl App {
     pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
         let run = reporter.run().to_owned();
-        Self { global, reporter, run, args, lab: None, warnings: Vec::new(), state: None }
+        Self { global, reporter, run, args, lab: None, warnings: Vec::new(), generation: None, state: None }
     }
 
     /// Opens the node: the sandbox, or this machine.
@@ -79,9 +84,17 @@ impl App {
     }
 
     /// Opens the node for a verb that changes it: elevated, logged, locked.
-    pub fn node_to_change(&mut self, command: &str) -> Result<(Box<dyn Node>, Lock)> {
+    pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock)> {
+        // A second Ctrl-C, or one while no steps are taken, ends the process at once.
+        ctrlc::set_handler(|| {
+            if !cancel::ask() {
+                std::process::exit(Exit::Cancelled.code());
+            }
+        })
+        .context("listen for Ctrl-C")?;
         let node = self.node()?;
-        if !node.facts()?.elevated {
+        let facts = node.facts()?;
+        if !facts.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
                 .hint("open PowerShell with Run as administrator and run the command again")
                 .into());
@@ -100,6 +113,11 @@ impl App {
         );
         self.reporter.log = Some(log);
         self.state = Some(state);
+        let generation =
+            Standing::load(&*node).ok().and_then(|standing| standing.receipt().map(|receipt| receipt.generation));
+        self.generation = generation;
+        self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
+        self.reporter.tell(&machine(&facts));
         Ok((node, lock))
     }
 
@@ -283,7 +301,11 @@ impl App {
     /// A command to show, with the sandbox it belongs to.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
-            Some(dir) => format!("calicoctl-win {words} --sandbox {}", dir.display()),
+            Some(dir) => {
+                let dir = dir.display().to_string();
+                let quote = if dir.contains(' ') { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{dir}{quote}")
+            }
             None => format!("calicoctl-win {words}"),
         }
     }
@@ -298,8 +320,9 @@ impl App {
         result.duration_ms = crate::report::document::millis(took);
         result.run = Some(self.run.clone());
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
-        if result.error.is_some() && result.failed_phase.is_none() {
-            result.failed_phase = self.reporter.failed_phase.map(Into::into);
+        if result.error.is_some() {
+            result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
+            result.generation = result.generation.or(self.generation);
         }
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
@@ -321,6 +344,29 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// The machine in one line, as the first of every run.
+fn machine(facts: &NodeFacts) -> String {
+    let os = &facts.os;
+    let name = match os.build {
+        17763 => "Windows Server 2019",
+        20348 => "Windows Server 2022",
+        25398 => "Windows Server 23H2",
+        26100 => "Windows Server 2025",
+        _ => "Windows",
+    };
+    let runtime = facts.runtime.as_ref().map_or_else(
+        || "no container runtime".into(),
+        |runtime| format!("{} {}", format!("{:?}", runtime.kind).to_lowercase(), runtime.version),
+    );
+    format!(
+        "calicoctl-win {} on {}: {name} build {}.{}, {runtime}",
+        env!("CARGO_PKG_VERSION"),
+        facts.host_name,
+        os.build,
+        os.ubr
+    )
 }
 
 fn read_document(file: &Path) -> Result<Document> {

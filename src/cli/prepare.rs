@@ -108,6 +108,15 @@ pub(crate) fn prepare(
     }
     check(app, &resolved, &node_facts, &cluster_facts)?;
 
+    if let Some(secret) = &resolved.run.etcd_tls_secret {
+        let what = format!(
+            "this version does not fetch etcd's certificates from the secret {}/{}",
+            secret.namespace, secret.name
+        );
+        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
+            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
+            .into());
+    }
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -124,6 +133,7 @@ pub(crate) fn prepare(
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    announce(app, &plan);
     let about = about(&resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
@@ -141,12 +151,23 @@ pub(crate) fn prepare(
     })
 }
 
+/// The plan as events.
+pub(crate) fn announce(app: &mut App, plan: &Plan) {
+    for change in &plan.changes {
+        app.event(&Event::Planned(Box::new(change.clone())));
+    }
+    app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
+}
+
 /// All checks, shown at once; the run stops if one failed that may not.
 fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
     let ignored: Vec<String> =
         resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
     let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
     let report = preflight::run(&input, &ignored);
+    for check in &report.checks {
+        app.event(&Event::Checked(check.clone()));
+    }
     for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
@@ -400,14 +421,18 @@ pub(crate) fn engine(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
+    if class_of(&error) == Exit::Cancelled {
+        return Err(error);
+    }
     // No journal: nothing was touched, so there is nothing to take back.
     if !matches!(Standing::load(node), Ok(Standing { journal: Some(_), .. })) {
         return Err(error);
     }
-    app.event(&Event::Warning { id: "RollingBack", message: "the change failed and is being taken back".into() });
+    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
     let undone = converge::undo(node, &mut |event| app.event(&event));
     app.reporter.failed_phase = failed_phase;
+    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
         Ok(_) => rolled_back(error),
         Err(second) => {

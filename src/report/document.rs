@@ -109,7 +109,8 @@ impl RunResult {
         Self {
             status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
             error: Some(failure.clone()),
-            ..Self::new(exit, false, failure.what)
+            rolled_back: exit == Exit::FailedRolledBack,
+            ..Self::new(exit, exit == Exit::FailedIncomplete, failure.what)
         }
     }
 

@@ -35,7 +35,17 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
             Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
         }
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
-        Event::PhaseStarted { .. } | Event::Progress { .. } | Event::Waiting { .. } | Event::Log { .. } => None,
+        Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being taken back", "[NOTE]")),
+        // Checks and plans are shown as a whole by their verbs.
+        Event::RunStarted { .. }
+        | Event::Checked(_)
+        | Event::Planned(_)
+        | Event::PlanMade { .. }
+        | Event::RollbackCompleted { .. }
+        | Event::PhaseStarted { .. }
+        | Event::Progress { .. }
+        | Event::Waiting { .. }
+        | Event::Log { .. } => None,
     }
 }
 

@@ -13,8 +13,12 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 12] = [
+const EVENT_TYPES: [&str; 18] = [
     "version",
+    "run_start",
+    "check_result",
+    "planned_change",
+    "change_summary",
     "phase_start",
     "phase_complete",
     "phase_skipped",
@@ -22,6 +26,8 @@ const EVENT_TYPES: [&str; 12] = [
     "progress",
     "waiting",
     "connectivity_notice",
+    "rollback_start",
+    "rollback_complete",
     "diagnostic",
     "log",
     "document",
