@@ -283,7 +283,10 @@ impl App {
     /// A command to show, with the sandbox it belongs to.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
-            Some(dir) => format!("calicoctl-win {words} --sandbox {}", dir.display()),
+            Some(dir) => {
+                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
+            }
             None => format!("calicoctl-win {words}"),
         }
     }
