@@ -12,7 +12,7 @@ use crate::plan::item::Access;
 mod by_host {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::*;
+    use super::{Access, Path, fs, io};
 
     pub fn access(_root: &Path, place: &Path) -> Access {
         match fs::metadata(place).map(|meta| meta.permissions().mode() & 0o777) {
@@ -41,7 +41,7 @@ mod by_host {
 mod by_host {
     use std::path::PathBuf;
 
-    use super::*;
+    use super::{Access, Path, fs, io};
     use crate::node::files;
     use crate::values::Sha256;
 
