@@ -1,6 +1,6 @@
-//! The engine: brings a node from what it is to a target, one journaled step at a time. Install,
-//! reconfigure, upgrade, repair and uninstall are this with different targets; `resume` is this
-//! again, and undoing is this with the former generation as its target.
+//! The engine: brings a node from what it is to a target, one journaled step at a time. Every verb
+//! that changes the node is this with another target; `resume` is this again, and undoing is this
+//! with the former generation as its target.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -349,7 +349,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
                 "NodeServiceStopped",
                 format!("{NODE_SERVICE} stopped before it made {id}"),
             )
-            .hint("see why: calicoctl-win logs --component node")
+            .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
         let elapsed = since(begun, node.now());
@@ -361,7 +361,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
                 "NetworkNotMade",
                 format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
             )
-            .hint("see what it waits for: calicoctl-win logs --component node")
+            .hint("its log says what it waits for: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
         cancel::check()?;

@@ -302,9 +302,8 @@ impl App {
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
             Some(dir) => {
-                let dir = dir.display().to_string();
-                let quote = if dir.contains(' ') { "\"" } else { "" };
-                format!("calicoctl-win {words} --sandbox {quote}{dir}{quote}")
+                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
             }
             None => format!("calicoctl-win {words}"),
         }

@@ -50,7 +50,7 @@ pub struct Change {
 pub struct Plan {
     pub changes: Vec<Change>,
     pub disruption: Disruption,
-    /// Pods must leave the node first; `install` refuses and `reconfigure` does it.
+    /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
     pub needs_reboot: bool,
     /// Names this plan: a saved one is refused when the node or the config has changed since.

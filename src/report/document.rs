@@ -239,7 +239,7 @@ pub struct RunInProgress {
     pub at: Option<String>,
 }
 
-/// The document of `preflight` and `cluster check`.
+/// The document of `preflight`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PreflightReport {
     pub checks: Vec<Check>,

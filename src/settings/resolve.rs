@@ -113,7 +113,7 @@ pub fn release(layered: &Layered) -> Result<Calico> {
 
 fn ipip_fault(reason: &str) -> Fault {
     Fault::new(Exit::PreflightFailed, "IpipEnabled", format!("{reason}: Windows nodes cannot do IP-in-IP"))
-        .hint("`calicoctl-win cluster prepare` shows the patch that moves the cluster to VXLAN, or set spec.calicoNetwork.backend")
+        .hint("move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend")
 }
 
 fn version(to: &mut Resolver<'_>, spec: &Spec) -> CalicoVersion {
