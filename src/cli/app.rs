@@ -60,7 +60,14 @@ impl App {
 
     /// Opens the node: the sandbox, or this machine.
     pub fn node(&mut self) -> Result<Box<dyn Node>> {
-        let Some(dir) = self.global.sandbox.clone() else { return crate::node::machine() };
+        let Some(dir) = self.global.sandbox.clone() else {
+            if self.global.sandbox_fault.iter().any(|fault| !fault.is_empty()) {
+                return Err(Fault::new(Exit::Usage, "SandboxFaultInvalid", "a sandbox fault without a sandbox")
+                    .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
+                    .into());
+            }
+            return crate::node::machine();
+        };
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;

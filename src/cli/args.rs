@@ -50,7 +50,6 @@ pub struct Global {
         long,
         global = true,
         value_name = "SPEC",
-        requires = "sandbox",
         env = "CALICO_WIN_SANDBOX_FAULT",
         value_delimiter = ';'
     )]

@@ -90,18 +90,25 @@ fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
         return Exit::Ok.code();
     }
     let style = Style { format: format_asked_for(args), ..Style::default() };
-    let rendered = error.render().to_string();
-    let mut lines = rendered.lines().map(str::trim).filter(|line| !line.is_empty());
-    let what = lines.next().unwrap_or("the command line is not right").trim_start_matches("error: ").to_owned();
-    let rest: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
-    let fault = Fault::new(Exit::Usage, "Usage", what).hint(if rest.is_empty() {
-        "see: calicoctl-win --help".into()
-    } else {
-        rest.join("; ")
-    });
-    let result = RunResult::failed(&fault.into());
+    let result = RunResult::failed(&usage_fault(&error.render().to_string()).into());
     Reporter::new(style, &app::run_id()).finish(&result);
     exit_of_result(&result)
+}
+
+/// clap's words as what went wrong (its first paragraph) and what to do (tips and usage).
+fn usage_fault(rendered: &str) -> Fault {
+    let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
+        let lines: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.join(" ")
+    });
+    let first = paragraphs.next().unwrap_or_default();
+    let what = first.strip_prefix("error: ").unwrap_or(&first);
+    let mut rest: Vec<String> = paragraphs
+        .filter(|paragraph| !paragraph.is_empty() && !paragraph.starts_with("For more information"))
+        .map(|paragraph| paragraph.trim_start_matches("tip: ").trim_start_matches("Usage: ").to_owned())
+        .collect();
+    rest.push("see: calicoctl-win --help".into());
+    Fault::new(Exit::Usage, "Usage", what).hint(rest.join("; "))
 }
 
 fn exit_of_result(result: &RunResult) -> i32 {
