@@ -73,8 +73,8 @@ impl App {
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let lab = Rc::new(Lab {
             dir,
-            node_name: node.facts()?.host_name,
-            api: faults.api.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            node_name: node.facts().context("measure the node")?.host_name,
+            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
@@ -88,7 +88,7 @@ impl App {
     /// Opens the node for a verb that changes it: elevated, logged, locked.
     pub fn node_to_change(&mut self, command: &str) -> Result<(Box<dyn Node>, Lock)> {
         let node = self.node()?;
-        if !node.facts()?.elevated {
+        if !node.facts().context("measure the node")?.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
                 .hint("open PowerShell with Run as administrator and run the command again")
                 .into());
@@ -333,26 +333,41 @@ impl App {
 fn read_document(file: &Path) -> Result<Document> {
     if file.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read the config from stdin")?;
-        return Ok(Document { name: "stdin".into(), text });
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
+        return document("stdin", text);
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        anyhow::Error::new(error).context(
-            Fault::new(Exit::InvalidConfig, "ConfigUnreadable", format!("cannot read the config {}", file.display()))
-                .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml"),
-        )
-    })?;
-    Ok(Document { name: file.display().to_string(), text })
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    document(&name, text)
+}
+
+/// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
+/// anything in it.
+fn document(name: &str, text: String) -> Result<Document> {
+    if text.trim().is_empty() {
+        return Err(unreadable(format!("the config {name} is empty")).into());
+    }
+    Ok(Document { name: name.into(), text })
+}
+
+fn unreadable(what: impl Into<String>) -> Fault {
+    Fault::new(Exit::InvalidConfig, "ConfigUnreadable", what)
+        .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml")
+}
+
+fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
+    let what = format!("the sandbox fault `{text}` is not right: {why}");
+    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
+}
+
+fn api_fault(text: &str) -> Result<ApiFault> {
+    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
 }
 
 fn release_fault(text: &str) -> Result<ReleaseFault> {
-    let wrong = |why| {
-        Fault::new(
-            Exit::Usage,
-            "SandboxFaultInvalid",
-            format!("the sandbox fault `release {text}` is not right: {why}"),
-        )
-    };
+    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
     // `release GET=truncate` and `release truncate` are the same.
     let action = text.rsplit('=').next().unwrap_or(text).trim();
     Ok(action.parse().map_err(wrong)?)

@@ -90,9 +90,28 @@ fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
         return Exit::Ok.code();
     }
     let style = Style { format: format_asked_for(args), ..Style::default() };
-    let result = RunResult::failed(&usage_fault(&error.render().to_string()).into());
+    let fault = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => no_command(args),
+        _ => usage_fault(&error.render().to_string()),
+    };
+    let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
     exit_of_result(&result)
+}
+
+/// Only the name of the program, or of a group of commands, was typed.
+fn no_command(args: &[OsString]) -> Fault {
+    let cli = Cli::command();
+    let groups = cli.get_subcommands().filter(|verb| verb.has_subcommands());
+    let group = groups.into_iter().find(|verb| args.iter().any(|arg| arg == verb.get_name()));
+    let (name, commands) = match group {
+        Some(verb) => (format!("calicoctl-win {}", verb.get_name()), verb),
+        None => ("calicoctl-win".to_owned(), &cli),
+    };
+    let visible = commands.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let names: Vec<&str> = visible.map(clap::Command::get_name).collect();
+    Fault::new(Exit::Usage, "Usage", format!("`{name}` needs a command: {}", names.join(", ")))
+        .hint(format!("see: {name} --help"))
 }
 
 /// clap's words as what went wrong (its first paragraph) and what to do (tips and usage).
