@@ -65,14 +65,21 @@ impl App {
 
     /// Opens the node: the sandbox, or this machine.
     pub fn node(&mut self) -> Result<Box<dyn Node>> {
-        let Some(dir) = self.global.sandbox.clone() else { return crate::node::machine() };
+        let Some(dir) = self.global.sandbox.clone() else {
+            if self.global.sandbox_fault.iter().any(|fault| !fault.is_empty()) {
+                return Err(Fault::new(Exit::Usage, "SandboxFaultInvalid", "a sandbox fault without a sandbox")
+                    .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
+                    .into());
+            }
+            return crate::node::machine();
+        };
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let lab = Rc::new(Lab {
             dir,
-            node_name: node.facts()?.host_name,
-            api: faults.api.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            node_name: node.facts().context("measure the node")?.host_name,
+            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
@@ -93,7 +100,7 @@ impl App {
         })
         .context("listen for Ctrl-C")?;
         let node = self.node()?;
-        let facts = node.facts()?;
+        let facts = node.facts().context("measure the node")?;
         if !facts.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
                 .hint("open PowerShell with Run as administrator and run the command again")
@@ -371,26 +378,41 @@ fn machine(facts: &NodeFacts) -> String {
 fn read_document(file: &Path) -> Result<Document> {
     if file.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read the config from stdin")?;
-        return Ok(Document { name: "stdin".into(), text });
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
+        return document("stdin", text);
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        anyhow::Error::new(error).context(
-            Fault::new(Exit::InvalidConfig, "ConfigUnreadable", format!("cannot read the config {}", file.display()))
-                .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml"),
-        )
-    })?;
-    Ok(Document { name: file.display().to_string(), text })
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    document(&name, text)
+}
+
+/// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
+/// anything in it.
+fn document(name: &str, text: String) -> Result<Document> {
+    if text.trim().is_empty() {
+        return Err(unreadable(format!("the config {name} is empty")).into());
+    }
+    Ok(Document { name: name.into(), text })
+}
+
+fn unreadable(what: impl Into<String>) -> Fault {
+    Fault::new(Exit::InvalidConfig, "ConfigUnreadable", what)
+        .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml")
+}
+
+fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
+    let what = format!("the sandbox fault `{text}` is not right: {why}");
+    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
+}
+
+fn api_fault(text: &str) -> Result<ApiFault> {
+    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
 }
 
 fn release_fault(text: &str) -> Result<ReleaseFault> {
-    let wrong = |why| {
-        Fault::new(
-            Exit::Usage,
-            "SandboxFaultInvalid",
-            format!("the sandbox fault `release {text}` is not right: {why}"),
-        )
-    };
+    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
     // `release GET=truncate` and `release truncate` are the same.
     let action = text.rsplit('=').next().unwrap_or(text).trim();
     Ok(action.parse().map_err(wrong)?)

@@ -28,7 +28,7 @@ pub struct Global {
     #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
     pub config: Vec<PathBuf>,
     /// Override one field of the config, as calicoNetwork.vxlan.vxlanVNI=5000
-    #[arg(long, global = true, value_name = "PATH=VALUE")]
+    #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
     pub set: Vec<String>,
     /// Shape of the output
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
@@ -46,14 +46,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
     pub sandbox: Option<PathBuf>,
     /// Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
-    #[arg(
-        long,
-        global = true,
-        value_name = "SPEC",
-        requires = "sandbox",
-        env = "CALICO_WIN_SANDBOX_FAULT",
-        value_delimiter = ';'
-    )]
+    #[arg(long, global = true, value_name = "SPEC", env = "CALICO_WIN_SANDBOX_FAULT", value_delimiter = ';')]
     pub sandbox_fault: Vec<String>,
     /// Kubeconfig with the rights to install; only this tool uses it
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_KUBECONFIG")]
@@ -97,6 +90,13 @@ pub struct Global {
     /// Write the log here instead of below C:\ProgramData\calicoctl-win\logs
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_LOG_FILE")]
     pub log_file: Option<PathBuf>,
+}
+
+fn path_and_value(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((path, _)) if !path.is_empty() => Ok(text.into()),
+        _ => Err("write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000".into()),
+    }
 }
 
 impl Global {

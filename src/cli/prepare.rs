@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
-use super::{args::Source, class_of};
+use super::args::Source;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -280,7 +280,11 @@ fn find_release(
         }
         let options =
             StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
-        let manifest = release::stage::stage(&found.path, &dest, &options, &mut events)?;
+        let staged = release::stage::stage(&found.path, &dest, &options, &mut events);
+        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
+            forget_damaged(&found.path, error);
+        }
+        let manifest = staged?;
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
@@ -299,6 +303,14 @@ fn find_release(
             format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
         Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
     })
+}
+
+/// A broken download must not be found in the cache the next time.
+fn forget_damaged(archive: &Path, error: &anyhow::Error) {
+    let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
+    if error.downcast_ref::<Fault>().is_some_and(|fault| broken.contains(&fault.id)) {
+        let _next_download_replaces_it = std::fs::remove_file(archive);
+    }
 }
 
 /// What a version must hold, as the release room asks for it.
@@ -451,11 +463,8 @@ fn rolled_back(error: anyhow::Error) -> anyhow::Error {
         Some(fault) => (fault.id, fault.hint.clone()),
         None => ("RolledBack", None),
     };
-    let class = class_of(&error);
-    let what = "the change failed and was taken back";
-    let mut fault = Fault::new(Exit::FailedRolledBack, id, what);
-    fault.hint =
-        hint.or_else(|| Some(format!("the cause was of class {}; mend it and run the command again", class.name())));
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
+    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
     error.context(fault)
 }
 

@@ -15,7 +15,7 @@ fn refusal(documents: &[Document], overrides: &[Override]) -> String {
     let error = load(documents, overrides).unwrap_err();
     let fault = error.downcast_ref::<Fault>().unwrap();
     assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "ConfigInvalid"));
-    fault.what.clone()
+    format!("{}\n{}", fault.what, error.root_cause()).replace('\n', "\n  ")
 }
 
 #[test]
@@ -24,6 +24,36 @@ fn nothing_at_all_is_a_valid_config() {
         assert_eq!(load(&[document(text)], &[]).unwrap().config, Config::default(), "{text:?}");
     }
     assert_eq!(load(&[], &[]).unwrap().config, Config::default());
+}
+
+#[test]
+fn a_layer_that_says_where_the_release_comes_from_takes_back_what_contradicts_it() {
+    let mirror = || document("spec: {calico: {source: {type: mirror, urlTemplate: 'https://m/c.zip'}}}\n");
+    let bundle = || document("spec: {calico: {source: {path: 'C:\\c.zip'}}}\n");
+    let source = |documents: &[Document], overrides: &[Override]| {
+        let config = load(documents, overrides).unwrap().config;
+        let source = config.spec.calico.source;
+        format!("{:?} {:?} {:?}", source.kind, source.path, source.url_template.map(|url| url.as_str().to_owned()))
+    };
+    let flag = |path: &str, value: &str| Override { from: Origin::Flag("--release".into()), ..set(path, value) };
+    let file = [flag("calico.source.type", "bundle"), flag("calico.source.path", "d.zip")];
+    insta::assert_snapshot!(
+        [
+            source(&[mirror(), bundle()], &[]),
+            source(&[bundle(), mirror()], &[]),
+            source(&[mirror()], &file),
+            source(&[bundle()], &[flag("calico.source.urlTemplate", "https://n/c.zip")]),
+            source(&[mirror()], &[set("calico.source.type", "release")]),
+        ]
+        .join("\n"),
+        @r#"
+    None Some("C:\\c.zip") None
+    Some(Mirror) None Some("https://m/c.zip")
+    Some(Bundle) Some("d.zip") None
+    None None Some("https://n/c.zip")
+    Some(Release) None None
+    "#
+    );
 }
 
 #[test]

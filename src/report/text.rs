@@ -52,8 +52,12 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
 /// The block on stderr when a run failed: what, why, the state of the node, what to do.
 pub fn failure(failure: &Failure, state: &str) -> String {
     let mut text = format!("error: {}\n", failure.what);
-    for cause in failure.chain.iter().skip(1) {
-        text.push_str(&format!("  caused by: {cause}\n"));
+    let (around, causes) = failure.around();
+    for line in causes.iter().flat_map(|cause| cause.lines()) {
+        text.push_str(&format!("  caused by: {line}\n"));
+    }
+    for on_the_way in around {
+        text.push_str(&format!("  while trying to: {on_the_way}\n"));
     }
     text.push_str(&format!("  state: {state}\n"));
     if let Some(hint) = &failure.hint {

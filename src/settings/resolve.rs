@@ -57,7 +57,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
         to.wrong("spec.calicoNetwork.backend", reason);
     }
     if !to.findings.is_empty() {
-        return Err(fault(&to.findings).into());
+        return Err(fault(&to.findings));
     }
     to.origins.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Resolved {
@@ -108,7 +108,7 @@ pub fn release(layered: &Layered) -> Result<Calico> {
     let mut to = Resolver::new(layered);
     let version = version(&mut to, &layered.config.spec);
     let calico = calico(&mut to, &layered.config.spec, version);
-    if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings).into()) }
+    if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings)) }
 }
 
 fn ipip_fault(reason: &str) -> Fault {
