@@ -1,6 +1,6 @@
 //! `install`: make this node what the config says, the first time or again.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::Ending;
 use super::app::App;
@@ -67,7 +67,7 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    prepared.complete(app, node).context("prepare the change")?;
+    prepared.complete(app, node)?;
     let run = app.run.clone();
     let change = Change { run: &run, command: "install", target: &prepared.target, about: Some(&prepared.about) };
     let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;
