@@ -51,7 +51,12 @@ fn bare() -> Picture {
 fn an_install_that_was_killed_is_finished() {
     let stopped = stop_at(7, 1, lived_in, "install -y", |lab, n| {
         let status = lab.run("status -o json").json();
-        assert!(status["run"]["interrupted"] == true, "at {n}: {status}");
+        if status["run"] == serde_json::Value::Null {
+            // Before the journal nothing of the node was touched.
+            lab.picture_without_state().same_as(&bare());
+            return;
+        }
+        assert_eq!(status["run"]["interrupted"], true, "at {n}: {status}");
         let _done = lab.run("resume -y").exits(0);
         assert_eq!(overall(lab, 0), "Healthy", "at {n}");
         let nothing = lab.run("install -y -o json").exits(0).json();
@@ -107,9 +112,9 @@ fn power_that_goes_again_and_again_only_takes_longer() {
     let before = bare();
     for undo in [false, true] {
         let lab = lived_in();
-        let _dead = lab.fails_at("put *#16=exit-before", "install -y").exits(137);
+        let _dead = lab.fails_at("put *#10=exit-before", "install -y").exits(137);
         let words = if undo { "resume --undo -y" } else { "resume -y" };
-        for n in [2, 5, 9] {
+        for n in [1, 2, 3] {
             let _dead_again = lab.fails_at(&format!("put *#{n}=exit-after"), words).exits(137);
         }
         let _at_last = lab.run(words).exits(0);

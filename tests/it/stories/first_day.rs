@@ -134,8 +134,7 @@ fn without_purge_the_logs_stay_and_a_second_install_is_as_good_as_the_first() {
 fn no_secret_stands_in_a_log_a_receipt_or_on_the_screen() {
     let lab = Lab::node();
     let shown = lab.run("install -y -v -o ndjson").exits(0).stdout + &lab.run("status -o json").exits(0).stdout;
-    let kubeconfig = lab.read("C/CalicoWindows/calico-kube-config");
-    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap().trim_matches('"');
+    let token = super::credentials::token(&lab);
     let signature = token.rsplit('.').next().unwrap();
     assert!(signature.len() > 40 && !shown.contains(signature));
     let picture = lab.picture();

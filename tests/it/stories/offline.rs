@@ -6,8 +6,8 @@ use crate::lab::Lab;
 fn explain_knows_exit_codes_ids_and_fields() {
     let lab = Lab::new();
     for (id, says) in [
-        ("14", "BUSY"),
-        ("CLUSTER_UNREACHABLE", "7"),
+        ("14", "holds the lock"),
+        ("CLUSTER_UNREACHABLE", "API server"),
         ("ForeignNetwork", "External"),
         ("phase_complete", "phase"),
         ("calicoNetwork.vxlan.vxlanVNI", "4096"),

@@ -32,7 +32,7 @@ fn a_saved_plan_is_carried_out_as_long_as_it_is_true() {
     let _saved = lab.run("plan --out bare.json").exits(0);
     let before = lab.picture_without_state();
 
-    let other_config = "install -y --plan bare.json --set services.felixLogSeverity=Debug -o json";
+    let other_config = "install -y --plan bare.json --set services.felixLogSeverity=debug -o json";
     let stale = lab.run(other_config).exits(13).json();
     assert_eq!(stale["error"]["id"], "PlanStale", "{stale}");
     assert!(stale["msg"].as_str().unwrap().contains("config"), "{stale}");
@@ -50,7 +50,7 @@ fn the_facts_of_one_machine_are_enough_to_plan_on_another() {
     let there = Lab::node();
     let office = Lab::new();
     office.write("node.yaml", "spec: {calico: {version: v3.30.3}, calicoNetwork: {backend: vxlan}}\n");
-    for words in ["plan --print-facts -o json", "plan --print-facts", "plan --print-facts -o yaml"] {
+    for words in ["plan --print-facts -o json", "plan --print-facts -q", "plan --print-facts -o yaml"] {
         office.write("facts", there.run(words).exits(0).stdout);
         let plan = office.bare("plan --facts facts -c node.yaml -o json").exits(0).json();
         let ids: Vec<&str> =
