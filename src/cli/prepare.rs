@@ -263,10 +263,8 @@ fn find_release(
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
+                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
                 let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                if staged.exists() {
-                    std::fs::remove_dir_all(&staged).context("replace a staged release")?;
-                }
                 std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
                 staged
             }
@@ -400,9 +398,19 @@ pub(crate) fn engine(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
-    // No journal: nothing was touched, so there is nothing to take back.
-    if !matches!(Standing::load(node), Ok(Standing { journal: Some(_), .. })) {
-        return Err(error);
+    match Standing::load(node) {
+        Ok(Standing { journal: Some(_), .. }) => {}
+        // No journal: nothing was touched, so there is nothing to take back.
+        Ok(_) => {
+            converge::tidy(node, &mut |event| app.event(&event));
+            return Err(error);
+        }
+        // It cannot be known.
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
+            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
+        }
     }
     app.event(&Event::Warning { id: "RollingBack", message: "the change failed and is being taken back".into() });
     let failed_phase = app.reporter.failed_phase;
@@ -411,6 +419,7 @@ pub(crate) fn engine(
     Err(match undone {
         Ok(_) => rolled_back(error),
         Err(second) => {
+            app.half_done = true;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",
