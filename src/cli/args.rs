@@ -46,14 +46,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
     pub sandbox: Option<PathBuf>,
     /// Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
-    #[arg(
-        long,
-        global = true,
-        value_name = "SPEC",
-        requires = "sandbox",
-        env = "CALICO_WIN_SANDBOX_FAULT",
-        value_delimiter = ';'
-    )]
+    #[arg(long, global = true, value_name = "SPEC", env = "CALICO_WIN_SANDBOX_FAULT", value_delimiter = ';')]
     pub sandbox_fault: Vec<String>,
     /// Kubeconfig with the rights to install; only this tool uses it
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_KUBECONFIG")]

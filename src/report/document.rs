@@ -109,6 +109,7 @@ impl RunResult {
         Self {
             status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
             error: Some(failure.clone()),
+            rolled_back: exit == Exit::FailedRolledBack,
             ..Self::new(exit, false, failure.what)
         }
     }
