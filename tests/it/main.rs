@@ -4,6 +4,7 @@
 
 mod docs;
 mod layering;
+mod review;
 
 use std::path::PathBuf;
 
