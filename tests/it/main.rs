@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 mod docs;
+mod lab;
 mod layering;
 mod review;
+mod stories;
 
 use std::path::PathBuf;
 
