@@ -161,7 +161,7 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
     let originals = standing.journal.as_ref().map(|journal| journal.originals.clone()).unwrap_or_default();
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
-    commit(node, &standing, journal, changed, downtime)
+    commit(node, &standing, journal, changed, downtime, events)
 }
 
 /// Finishes an interrupted run.
@@ -174,7 +174,7 @@ pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let target = journal.header.target.clone();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
-    commit(node, &standing, journal, changed, downtime)
+    commit(node, &standing, journal, changed, downtime, events)
 }
 
 /// Takes an interrupted run back: the former generation stands again, or nothing does.
@@ -195,7 +195,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    collect(node, &kept)?;
+    collect(node, &kept, events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -237,13 +237,7 @@ fn forward(
 
 /// What an item is before we touch it, its bytes safe in the store.
 fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State>> {
-    let covered = id.path().is_some_and(|path| {
-        steps.iter().any(|step| {
-            matches!(step, Step::Put { id: tree @ Id::Tree(root), after: Some(State::Tree(Tree::Release(_))), .. }
-                if tree != id && path.is_below(root))
-        })
-    });
-    if covered {
+    if comes_with_release(id, steps) {
         return Ok(None);
     }
     let state = node.get(id).with_context(|| format!("look at {id}"))?;
@@ -251,6 +245,17 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
         store::keep_original(node, path, sha256)?;
     }
     Ok(state)
+}
+
+/// Whether an item lies in a release of ours that is swapped in on the way. One that comes from the
+/// store may bring a file of an earlier generation along: that is ours as well, whatever is in it.
+fn comes_with_release(id: &Id, steps: &[Step]) -> bool {
+    id.path().is_some_and(|path| {
+        steps.iter().any(|step| {
+            matches!(step, Step::Put { id: tree @ Id::Tree(root), after: Some(State::Tree(Tree::Release(_))), .. }
+                if tree != id && path.is_below(root))
+        })
+    })
 }
 
 fn take(
@@ -283,7 +288,8 @@ fn take(
             clock.before(step, node.now());
             let result = match step {
                 Step::Put { id, before, after } => {
-                    put(node, id, before.as_ref(), after.as_ref()).map(|did| changed += usize::from(did))
+                    let any = id.is_derived() || comes_with_release(id, &steps);
+                    put(node, id, before.as_ref(), after.as_ref(), any).map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
             };
@@ -316,13 +322,13 @@ fn take(
     Ok((changed, clock.total()))
 }
 
-/// Compare and set. Says whether anything was done.
-fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>) -> Result<bool> {
+/// Compare and set; `any` takes whatever is there. Says whether anything was done.
+fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>, any: bool) -> Result<bool> {
     let now = node.get(id).with_context(|| format!("look at {id}"))?;
     if now.as_ref() == after {
         return Ok(false);
     }
-    if now.as_ref() != before && !id.is_derived() {
+    if now.as_ref() != before && !any {
         return Err(Fault::new(
             Exit::Conflict,
             "ChangedSincePlan",
@@ -338,6 +344,7 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
 /// Waits until the services have made an item.
 fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
     let begun = node.now();
+    let mut looked = Duration::ZERO;
     loop {
         let have = node.get(id).with_context(|| format!("look at {id}"))?;
         if have.as_ref().is_some_and(|have| have.satisfies(wanted)) {
@@ -352,7 +359,8 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
             .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
-        let elapsed = since(begun, node.now());
+        // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
+        let elapsed = since(begun, node.now()).max(looked);
         if elapsed >= within {
             let found = have
                 .map_or_else(|| "it is not there".into(), |have| format!("it is {}", crate::plan::show::state(&have)));
@@ -367,6 +375,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
         cancel::check()?;
         events(Event::Waiting { what: format!("{id} made by {NODE_SERVICE}"), elapsed, limit: within });
         node.pause(LOOK);
+        looked += LOOK;
     }
 }
 
@@ -377,6 +386,7 @@ fn commit(
     journal: Journal,
     changed: usize,
     downtime: Duration,
+    events: Sink,
 ) -> Result<Applied> {
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
@@ -388,15 +398,27 @@ fn commit(
         Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
     receipt.save(node)?;
     journal.end(node)?;
-    match (receipt.about.is_some(), standing.base()) {
-        (true, Some(former)) => collect(node, &[former, &receipt])?,
-        _ => collect(node, &[&receipt])?,
-    }
+    collect(node, &standing.base().into_iter().chain([&receipt]).collect::<Vec<_>>(), events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }
 
-fn collect(node: &dyn Node, receipts: &[&Receipt]) -> Result<()> {
-    store::collect(node, &receipts.iter().flat_map(|receipt| receipt.needs()).collect())
+/// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
+/// event when something cannot be dropped.
+pub fn tidy(node: &dyn Node, events: Sink) {
+    if let Ok(Standing { receipts, journal: None }) = Standing::load(node) {
+        collect(node, &receipts.iter().collect::<Vec<_>>(), events);
+    }
+}
+
+/// Drops what neither the last of these generations needs nor, while something is installed, the
+/// one before it. The run is over by then: what stays does not undo it.
+fn collect(node: &dyn Node, receipts: &[&Receipt], events: Sink) {
+    let kept = receipts.last().map_or(0, |last| if last.about.is_some() { 2 } else { 1 });
+    let needed = receipts.iter().rev().take(kept).flat_map(|receipt| receipt.needs()).collect();
+    if let Err(error) = store::collect(node, &needed) {
+        let message = format!("the store still holds what nothing needs any more: {error:#}");
+        events(Event::Warning { id: "StoreNotTidy", message });
+    }
 }
 
 /// Consecutive steps of the same kind are one phase.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use sha2::Digest;
 
-use crate::node::{Node, STATE_DIR, STORE_DIR};
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR, STORE_DIR, files};
 use crate::plan::item::{Access, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
 
@@ -40,53 +40,55 @@ pub fn name_in_store(state: &State) -> Option<String> {
 pub fn add(node: &mut dyn Node, bytes: &[u8]) -> Result<Sha256> {
     let sha256 = Sha256::of(bytes);
     let path = blob(&sha256);
-    if !node.disk(&path).exists() {
+    if !is_whole(&node.disk(&path), &sha256) {
         node.save(&path, bytes, Access::Administrators).with_context(|| format!("store {}", sha256.short()))?;
     }
     Ok(sha256)
 }
 
-/// Puts a file of the host's into the store, by a hard link where that works. The caller must not
-/// change the file afterwards.
+/// Puts a file of the host's into the store. A copy, never a link: the file may be written to in
+/// place later, as an original is by its owner.
 ///
 /// # Errors
-/// When it cannot be read or stored.
+/// When it cannot be read or stored, or is not what its digest says.
 pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
     let to = node.disk(&blob(sha256));
-    if to.exists() {
+    if is_whole(&to, sha256) {
         return Ok(());
     }
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).context("make the store's folder")?;
     }
-    if fs::hard_link(file, &to).is_ok() {
+    let beside = to.with_extension("part");
+    let copy = || -> std::io::Result<bool> {
+        fs::copy(file, &beside)?;
+        fs::File::options().write(true).open(&beside).or_else(|_| fs::File::open(&beside))?.sync_all()?;
+        let whole = is_whole(&beside, sha256);
+        if whole {
+            fs::rename(&beside, &to)?;
+        } else {
+            fs::remove_file(&beside)?;
+        }
+        Ok(whole)
+    };
+    if copy().with_context(|| format!("store {}", file.display()))? {
         return Ok(());
     }
-    copy(file, &to).with_context(|| format!("store {}", file.display()))
+    let what = format!("{} is not what it was when it was looked at (sha256 {})", file.display(), sha256.short());
+    Err(Fault::new(Exit::Conflict, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
 }
 
-/// Keeps the bytes of an original before it is first touched. A copy, never a link: the original
-/// may be written to in place.
+/// Whether a blob is there and still what its name says. One that was damaged is stored anew.
+fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
+    files::digest(blob).is_ok_and(|digest| digest == *sha256)
+}
+
+/// Keeps the bytes of an original before it is first touched.
 ///
 /// # Errors
-/// When it cannot be read or stored.
+/// As [`add_file`].
 pub fn keep_original(node: &dyn Node, path: &WinPath, sha256: &Sha256) -> Result<()> {
-    let to = node.disk(&blob(sha256));
-    if to.exists() {
-        return Ok(());
-    }
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).context("make the store's folder")?;
-    }
-    copy(&node.disk(path), &to).with_context(|| format!("keep the original of {path}"))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let beside = to.with_extension("part");
-    fs::copy(from, &beside)?;
-    fs::File::options().write(true).open(&beside).or_else(|_| fs::File::open(&beside))?.sync_all()?;
-    fs::rename(&beside, to)?;
-    Ok(())
+    add_file(node, &node.disk(path), sha256).with_context(|| format!("keep the original of {path}"))
 }
 
 /// The digest of a file of the host's.
@@ -94,16 +96,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// # Errors
 /// When it cannot be read.
 pub fn digest(file: &Path) -> Result<Sha256> {
-    let mut reader = fs::File::open(file).with_context(|| format!("open {}", file.display()))?;
-    let mut hasher = sha2::Sha256::new();
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let n = reader.read(&mut buffer).with_context(|| format!("read {}", file.display()))?;
-        if n == 0 {
-            return Ok(Sha256::from_digest(hasher.finalize().as_slice()));
-        }
-        hasher.update(&buffer[..n]);
-    }
+    files::digest(file).with_context(|| format!("read {}", file.display()))
 }
 
 /// The manifest of a tree on the host's disk.
@@ -129,13 +122,24 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
                 continue;
             }
             if path.is_dir() {
-                keep_logs(node, &name, &path)?;
-                fs::remove_dir_all(&path)
+                discard_tree(node, &name)?;
             } else {
-                fs::remove_file(&path)
+                fs::remove_file(&path).with_context(|| format!("remove {} from the store", path.display()))?;
             }
-            .with_context(|| format!("remove {} from the store", path.display()))?;
         }
+    }
+    Ok(())
+}
+
+/// Removes a tree from the store, but keeps its logs; does nothing when it is not there.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
+    let path = node.disk(&tree(name));
+    if path.exists() {
+        keep_logs(node, name, &path)?;
+        fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
     }
     Ok(())
 }

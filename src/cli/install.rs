@@ -67,7 +67,10 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    prepared.complete(app, node)?;
+    if let Err(error) = prepared.complete(app, node) {
+        converge::tidy(node, &mut |event| app.event(&event));
+        return Err(error);
+    }
     let run = app.run.clone();
     let change = Change { run: &run, command: "install", target: &prepared.target, about: Some(&prepared.about) };
     let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;

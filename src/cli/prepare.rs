@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
+use super::class_of;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -288,10 +289,8 @@ fn find_release(
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
+                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
                 let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                if staged.exists() {
-                    std::fs::remove_dir_all(&staged).context("replace a staged release")?;
-                }
                 std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
                 staged
             }
@@ -433,12 +432,24 @@ pub(crate) fn engine(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
+    // The journal stays: `resume` goes on from here, or back.
     if class_of(&error) == Exit::Cancelled {
+        app.half_done = true;
         return Err(error);
     }
-    // No journal: nothing was touched, so there is nothing to take back.
-    if !matches!(Standing::load(node), Ok(Standing { journal: Some(_), .. })) {
-        return Err(error);
+    match Standing::load(node) {
+        Ok(Standing { journal: Some(_), .. }) => {}
+        // No journal: nothing was touched, so there is nothing to take back.
+        Ok(_) => {
+            converge::tidy(node, &mut |event| app.event(&event));
+            return Err(error);
+        }
+        // It cannot be known.
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
+            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
+        }
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
@@ -448,6 +459,7 @@ pub(crate) fn engine(
     Err(match undone {
         Ok(_) => rolled_back(error),
         Err(second) => {
+            app.half_done = true;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",

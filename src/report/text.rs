@@ -79,9 +79,11 @@ pub fn result(result: &RunResult) -> String {
 /// What the node is like after a failure.
 pub fn state_after(result: &RunResult) -> &'static str {
     match result.exit_name.as_str() {
-        "FAILED_ROLLED_BACK" => "the node is as it was before; the change was taken back",
-        "FAILED_INCOMPLETE" => "the node is half-way; nothing is lost, the journal knows how to go on or back",
-        _ if result.changed => "see above for what was changed",
+        _ if result.rolled_back => "the node is as it was before; the change was taken back",
+        "FAILED_INCOMPLETE" if result.changed => {
+            "the node is half-way; nothing is lost, the journal knows how to go on or back"
+        }
+        _ if result.changed => "some of it was done: calicoctl-win status shows what stands now",
         _ => "nothing was changed",
     }
 }

@@ -5,6 +5,7 @@
 mod docs;
 mod lab;
 mod layering;
+mod review;
 mod stories;
 
 use std::path::PathBuf;
