@@ -237,6 +237,7 @@ impl Output {
             (r#""\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M""#, "BOOT-TIME"),
             (r"\b(sha256|release) [0-9a-f]{12}\b", "$1 DIGEST"),
             (r"(?m) +\d+\.\ds$", "  SECONDS"),
+            (r"calicoctl-win \d+\.\d+\.\d+\S*", "calicoctl-win VERSION"),
             (r"log=\S*[/\\]tmp[/\\]", "log=TMP/"),
         ];
         let mut text = self.stdout.clone();

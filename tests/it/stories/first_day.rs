@@ -53,7 +53,6 @@ processes:
 fn a_newcomer_installs_looks_and_takes_it_off_again() {
     let lab = Lab::new();
     insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @"");
-    let _seen = lab.run("service status").exits(0);
     insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @"");
     insta::assert_snapshot!(lab.run("status").exits(0).screen(), @"");
     let status = lab.run("status -o json").exits(0).json();

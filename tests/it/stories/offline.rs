@@ -7,7 +7,7 @@ fn explain_knows_exit_codes_ids_and_fields() {
     let lab = Lab::new();
     for (id, says) in [
         ("14", "holds the lock"),
-        ("CLUSTER_UNREACHABLE", "API server"),
+        ("CLUSTER_UNREACHABLE", "cannot be reached"),
         ("ForeignNetwork", "External"),
         ("phase_complete", "phase"),
         ("calicoNetwork.vxlan.vxlanVNI", "4096"),

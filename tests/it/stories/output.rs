@@ -63,6 +63,8 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
     lab.write("broken.zip", "PK\u{3}\u{4} and no more");
     let before = lab.picture_without_state();
     for (fault, words, code) in [
+        // First, while nothing is in the cache.
+        ("release corrupt", "install -y", 6),
         ("", "instal", 64),
         ("", "install --no-such-flag", 64),
         ("", "install", 64), // nobody is there to say yes
@@ -75,7 +77,6 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
         ("", "install -y --plan nowhere.json", 1),
         ("api down", "install -y", 7),
         ("api GET /api/v1/nodes/*=403", "install -y", 7),
-        ("release corrupt", "install -y", 6),
         ("facts=fail", "install -y", 1),
         ("", "service start", 16),
         ("no such fault", "install -y", 64),
