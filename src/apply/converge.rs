@@ -31,6 +31,8 @@ pub struct Change<'a> {
     pub target: &'a Target,
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
+    /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
+    pub shown: Option<&'a [Step]>,
 }
 
 /// What came of a run.
@@ -147,6 +149,9 @@ fn calicos(have: &Network, want: &Network) -> bool {
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let steps = plan(node, &standing, change.target)?;
+    if let Some(shown) = change.shown {
+        same_ground(shown, &steps)?;
+    }
     let unchanged = match standing.receipt() {
         Some(receipt) => receipt.target == *change.target,
         None => change.target.world.is_empty(),
@@ -161,6 +166,26 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     commit(node, &standing, journal, changed, downtime, events)
+}
+
+/// Refuses steps from another state of the node than those that were shown. What they lead to may
+/// differ, since a token is fetched after the plan was agreed to, and some may not be needed any more.
+fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
+    fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
+        steps.iter().map(|step| match step {
+            Step::Put { id, before, .. } => (id, before.as_ref()),
+            Step::Await { id, .. } => (id, None),
+        })
+    }
+    match ground(now).find(|step| !ground(shown).any(|known| known == *step)) {
+        Some((id, _)) => Err(changed_since_plan(id).into()),
+        None => Ok(()),
+    }
+}
+
+fn changed_since_plan(id: &Id) -> Fault {
+    Fault::new(Exit::Conflict, "ChangedSincePlan", format!("{id} was changed by someone else since the plan was made"))
+        .hint("look at what it is now, then plan again: calicoctl-win plan")
 }
 
 /// Finishes an interrupted run.
@@ -326,13 +351,7 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
         return Ok(false);
     }
     if now.as_ref() != before && !any {
-        return Err(Fault::new(
-            Exit::Conflict,
-            "ChangedSincePlan",
-            format!("{id} was changed by someone else since the plan was made"),
-        )
-        .hint("look at what it is now, then plan again: calicoctl-win plan")
-        .into());
+        return Err(changed_since_plan(id).into());
     }
     let verb = match (before, after) {
         (_, None) => "remove",
