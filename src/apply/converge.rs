@@ -15,7 +15,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{diff, ids};
 use crate::plan::item::{Id, Network, State, Tree, World};
-use crate::plan::order::{NODE_SERVICE, phase};
+use crate::plan::order::{NODE_SERVICE, SERVICES, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 
@@ -161,8 +161,18 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }
     let from = standing.base().map(|receipt| receipt.generation);
-    let header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
-    let originals = standing.journal.as_ref().map(|journal| journal.originals.clone()).unwrap_or_default();
+    let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
+    let mut originals = Owned::new();
+    if let Some(interrupted) = &standing.journal {
+        originals.clone_from(&interrupted.originals);
+        header.running.clone_from(&interrupted.header.running);
+    } else {
+        for id in SERVICES.map(|name| Id::Running(name.into())) {
+            if node.get(&id)?.is_some() {
+                header.running.insert(id);
+            }
+        }
+    }
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     commit(node, &standing, journal, changed, downtime, events)
@@ -195,8 +205,8 @@ fn changed_since_plan(id: &Id) -> Fault {
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
-    let target = journal.header.target.clone();
-    let steps = plan(node, &standing, &target)?;
+    let goal = journal.header.goal(&journal.header.target);
+    let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -209,7 +219,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| journal.header.goal(&receipt.target)).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -256,7 +266,8 @@ fn forward(
     }
     let mut owned = owned;
     owned.extend(journal.originals.clone());
-    take(node, journal, &target, &owned, steps, events)
+    let goal = journal.header.goal(&target);
+    take(node, journal, &goal, &owned, steps, events)
 }
 
 /// What an item is before we touch it, its bytes safe in the store.

@@ -70,7 +70,7 @@ impl Lock {
     /// is; nothing is removed then. When something cannot be removed.
     pub fn purge(self, node: &dyn Node) -> Result<Vec<String>> {
         let folder = WinPath::known(STATE_DIR);
-        let foreign = store::tree("foreign");
+        let foreign = store::tree(store::FOREIGN);
         if node.disk(&foreign).exists() {
             return Err(Fault::new(
                 Exit::Conflict,

@@ -132,8 +132,8 @@ fn a_dry_run_writes_nothing_whatever_the_verb() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let before = lab.picture();
-    let zip = fs::read_dir(lab.dir().join("cache")).unwrap().map(|entry| entry.unwrap().path());
-    let zip = zip.filter(|path| path.extension().is_some_and(|ext| ext == "zip")).next().unwrap();
+    let mut zips = fs::read_dir(lab.dir().join("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let zip = zips.find(|path| path.extension().is_some_and(|ext| ext == "zip")).unwrap();
     for words in [
         &["install", "--release", "v3.33.0"][..],
         &["install", "--download-only", "--release", "v3.30.0"],
@@ -280,6 +280,41 @@ fn a_damaged_store_is_mended_and_not_published() {
     lab.ok(&["install"]);
     assert!(text(&lab.c("Program Files/containerd/cni/conf/10-calico.conf")).contains("\"calico\""));
     assert_eq!(lab.ok(&["install"])["changed"], false);
+}
+
+#[test]
+fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    lab.put("CalicoWindows/tls/client.key", "precious");
+    lab.ok(&["install", "--release", "v3.33.0"]);
+    lab.ok(&["uninstall"]);
+    let kept: Vec<PathBuf> =
+        lab.picture().into_keys().filter(|path| path.starts_with(lab.c(STATE).join("kept"))).collect();
+    let [file] = kept.as_slice() else { panic!("{kept:?}") };
+    assert!(file.ends_with("tls/client.key") && text(file) == "precious", "{kept:?}");
+    // Nor does the folder from before the install go, when nobody knows any more whose it is.
+    lab.put("CalicoWindows/mine.txt", "precious");
+    lab.ok(&["install"]);
+    fs::remove_dir_all(lab.c(STATE).join("receipts")).unwrap();
+    lab.ok(&["install", "--release", "v3.33.0"]);
+    assert_eq!(text(&lab.c(STATE).join("store/trees/foreign/mine.txt")), "precious");
+}
+
+#[test]
+fn services_that_ran_run_again_after_a_change_without_start_fails_or_stops() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    let change = ["install", "--no-start", "--release", "v3.33.0", "--sandbox-fault"];
+    let result = lab.json(&[&change[..], &["put tree *#1=fail"]].concat());
+    assert_eq!(result["exit_name"], "FAILED_ROLLED_BACK", "{result:#}");
+    assert_eq!(lab.json(&["status"])["overall"], "Healthy", "taken back");
+    for resume in [&["resume", "--undo"][..], &["resume"]] {
+        assert!(!lab.output(&[&change[..], &["put tree *#1=exit-after"]].concat()).status.success());
+        lab.ok(resume);
+        assert_eq!(lab.json(&["status"])["overall"], "Healthy", "{resume:?}");
+    }
+    assert_eq!(lab.json(&["status"])["calico_version"], "v3.33.0");
 }
 
 #[test]
