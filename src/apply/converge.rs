@@ -16,7 +16,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{diff, ids};
 use crate::plan::item::{Id, Network, State, Tree, World};
-use crate::plan::order::{NODE_SERVICE, phase};
+use crate::plan::order::{NODE_SERVICE, SERVICES, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 
@@ -32,6 +32,8 @@ pub struct Change<'a> {
     pub target: &'a Target,
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
+    /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
+    pub shown: Option<&'a [Step]>,
 }
 
 /// What came of a run.
@@ -148,6 +150,9 @@ fn calicos(have: &Network, want: &Network) -> bool {
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let steps = plan(node, &standing, change.target)?;
+    if let Some(shown) = change.shown {
+        same_ground(shown, &steps)?;
+    }
     let unchanged = match standing.receipt() {
         Some(receipt) => receipt.target == *change.target,
         None => change.target.world.is_empty(),
@@ -157,11 +162,41 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }
     let from = standing.base().map(|receipt| receipt.generation);
-    let header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
-    let originals = standing.journal.as_ref().map(|journal| journal.originals.clone()).unwrap_or_default();
+    let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
+    let mut originals = Owned::new();
+    if let Some(interrupted) = &standing.journal {
+        originals.clone_from(&interrupted.originals);
+        header.running.clone_from(&interrupted.header.running);
+    } else {
+        for id in SERVICES.map(|name| Id::Running(name.into())) {
+            if node.get(&id)?.is_some() {
+                header.running.insert(id);
+            }
+        }
+    }
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     commit(node, &standing, journal, changed, downtime, events)
+}
+
+/// Refuses steps from another state of the node than those that were shown. What they lead to may
+/// differ, since a token is fetched after the plan was agreed to, and some may not be needed any more.
+fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
+    fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
+        steps.iter().map(|step| match step {
+            Step::Put { id, before, .. } => (id, before.as_ref()),
+            Step::Await { id, .. } => (id, None),
+        })
+    }
+    match ground(now).find(|step| !ground(shown).any(|known| known == *step)) {
+        Some((id, _)) => Err(changed_since_plan(id).into()),
+        None => Ok(()),
+    }
+}
+
+fn changed_since_plan(id: &Id) -> Fault {
+    Fault::new(Exit::Conflict, "ChangedSincePlan", format!("{id} was changed by someone else since the plan was made"))
+        .hint("look at what it is now, then plan again: calicoctl-win plan")
 }
 
 /// Finishes an interrupted run.
@@ -171,8 +206,8 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
-    let target = journal.header.target.clone();
-    let steps = plan(node, &standing, &target)?;
+    let goal = journal.header.goal(&journal.header.target);
+    let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -185,7 +220,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| journal.header.goal(&receipt.target)).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -232,7 +267,8 @@ fn forward(
     }
     let mut owned = owned;
     owned.extend(journal.originals.clone());
-    take(node, journal, &target, &owned, steps, events)
+    let goal = journal.header.goal(&target);
+    take(node, journal, &goal, &owned, steps, events)
 }
 
 /// What an item is before we touch it, its bytes safe in the store.
@@ -329,13 +365,7 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
         return Ok(false);
     }
     if now.as_ref() != before && !any {
-        return Err(Fault::new(
-            Exit::Conflict,
-            "ChangedSincePlan",
-            format!("{id} was changed by someone else since the plan was made"),
-        )
-        .hint("look at what it is now, then plan again: calicoctl-win plan")
-        .into());
+        return Err(changed_since_plan(id).into());
     }
     node.put(id, after)?;
     Ok(true)

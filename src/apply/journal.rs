@@ -1,5 +1,6 @@
 //! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 
@@ -29,6 +30,9 @@ pub struct Header {
     pub target: Target,
     pub about: Option<About>,
     pub started: Timestamp,
+    /// Which of our services ran when the run began, for targets that leave that as it is.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub running: BTreeSet<Id>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +73,17 @@ impl Header {
             target: target.clone(),
             about: about.cloned(),
             started: now,
+            running: BTreeSet::new(),
         }
+    }
+
+    /// Where a run goes that was stopped half-way: to this target, and what ran before and may be as
+    /// it is runs again, since it may be this run that stopped it.
+    pub fn goal(&self, target: &Target) -> Target {
+        let mut goal = target.clone();
+        let again = self.running.iter().filter(|id| target.leave.contains(id));
+        goal.world.extend(again.map(|id| (id.clone(), State::Running)));
+        goal
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
 
 /// Held for as long as a run changes things. The system drops it when the process ends, however.
@@ -33,9 +34,13 @@ impl Lock {
     ///
     /// # Errors
     /// `BUSY` naming the other run; or when the state folder cannot be made.
-    pub fn take(node: &dyn Node, holder: &Holder) -> Result<Self> {
+    pub fn take(node: &mut dyn Node, holder: &Holder) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
-        fs::create_dir_all(node.disk(&folder)).with_context(|| format!("make {folder}"))?;
+        // Everything of ours lies below, and inherits that nobody else may read it.
+        let (id, own) = (Id::Dir(folder.clone()), State::Dir { access: Access::Administrators });
+        if node.get(&id)?.as_ref() != Some(&own) {
+            node.put(&id, Some(&own)).with_context(|| format!("make {folder}"))?;
+        }
         let path = node.disk(&folder.join("lock"));
         let open = || {
             let mut options = File::options();
@@ -65,7 +70,7 @@ impl Lock {
     /// is; nothing is removed then. When something cannot be removed.
     pub fn purge(self, node: &dyn Node) -> Result<Vec<String>> {
         let folder = WinPath::known(STATE_DIR);
-        let foreign = store::tree("foreign");
+        let foreign = store::tree(store::FOREIGN);
         if node.disk(&foreign).exists() {
             return Err(Fault::new(
                 Exit::Conflict,

@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::calico::paths;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files};
 use crate::plan::item::{Access, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
+
+/// What a folder that we did not make is called in the store.
+pub const FOREIGN: &str = "foreign";
 
 /// Where a file's bytes lie.
 pub fn blob(sha256: &Sha256) -> WinPath {
@@ -28,7 +32,7 @@ pub fn name_in_store(state: &State) -> Option<String> {
     match state {
         State::File { sha256, .. } | State::Tree(Tree::Release(sha256)) => Some(sha256.to_string()),
         State::Tree(Tree::Drifted { of, .. }) => Some(format!("drifted-{of}")),
-        State::Tree(Tree::Foreign) => Some("foreign".into()),
+        State::Tree(Tree::Foreign) => Some(FOREIGN.into()),
         _ => None,
     }
 }
@@ -109,8 +113,8 @@ pub fn manifest(tree: &Path) -> Result<Manifest> {
     serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
 }
 
-/// Removes what no generation needs any more: secrets first of all. The logs that Calico's
-/// components left in a tree that goes are kept below our own log folder.
+/// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what
+/// stays of a tree.
 ///
 /// # Errors
 /// When something cannot be removed.
@@ -118,7 +122,8 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
     for part in ["blobs", "trees"] {
         let folder = node.disk(&WinPath::known(STORE_DIR).join(part));
         for (name, path) in entries(&folder)? {
-            if needed.contains(&name) {
+            // A folder that was there before us leaves the store by its way back alone.
+            if needed.contains(&name) || name == FOREIGN {
                 continue;
             }
             if path.is_dir() {
@@ -131,33 +136,67 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// Removes a tree from the store, but keeps its logs; does nothing when it is not there.
+/// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs below
+/// our own log folder, and what others put there below `kept`. Does nothing when it is not there.
 ///
 /// # Errors
-/// When something cannot be removed.
+/// When something cannot be kept or removed.
 pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
     let path = node.disk(&tree(name));
-    if path.exists() {
-        keep_logs(node, name, &path)?;
-        fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))?;
+    if !path.exists() {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn keep_logs(node: &dyn Node, name: &str, tree: &Path) -> Result<()> {
-    let logs = tree.join("logs");
+    let short = &name[..name.len().min(12)];
+    let own = WinPath::known(STATE_DIR);
+    let logs = path.join("logs");
     if logs.is_dir() && !entries(&logs)?.is_empty() {
-        let kept =
-            node.disk(&WinPath::known(STATE_DIR).join("logs").join(&format!("calico-{}", &name[..name.len().min(12)])));
-        if let Some(folder) = kept.parent() {
-            fs::create_dir_all(folder).context("make the log folder")?;
-        }
+        let kept = node.disk(&own.join("logs").join(&format!("calico-{short}")));
         if kept.exists() {
             fs::remove_dir_all(&kept).context("replace the kept logs")?;
         }
-        fs::rename(&logs, &kept).context("keep Calico's logs")?;
+        move_to(&logs, &kept).context("keep Calico's logs")?;
     }
-    Ok(())
+    // Without a manifest it is a release that was not wholly staged.
+    if let Ok(manifest) = manifest(&path) {
+        for file in strangers(&path, &manifest)? {
+            let kept = node.disk(&own.join("kept").join(short)).join(&file);
+            move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
+        }
+    }
+    fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))
+}
+
+/// The files in a tree that neither the release nor we put there, relative to it. What confd writes
+/// into its working folder is its own.
+fn strangers(tree: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
+    let root = WinPath::known(r"C:\");
+    let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
+    let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();
+    known.extend(ours.iter().map(|path| path.name().to_lowercase()));
+    known.insert(Manifest::FILE.to_lowercase());
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for (name, path) in entries(&tree.join(&folder))? {
+            let file = folder.join(name);
+            let text = file.to_string_lossy().replace('\\', "/").to_lowercase();
+            if path.is_dir() && !path.is_symlink() {
+                if text != "confd" {
+                    folders.push(file);
+                }
+            } else if !known.contains(&text) {
+                found.push(file);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn move_to(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    fs::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
 }
 
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {

@@ -110,7 +110,7 @@ impl App {
             }
         })
         .context("listen for Ctrl-C")?;
-        let node = self.node()?;
+        let mut node = self.node()?;
         let facts = node.facts().context("measure the node")?;
         if !facts.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
@@ -119,16 +119,13 @@ impl App {
         }
         let holder =
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
-        let lock = Lock::take(&*node, &holder)?;
+        let lock = Lock::take(&mut *node, &holder)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
         let mut log = Log::open(&file)?;
-        let words: Vec<_> = self.args.iter().map(|arg| arg.to_string_lossy()).collect();
-        log.line(
-            Timestamp::now(),
-            "INFO",
-            &format!("calicoctl-win {} run {}: {}", env!("CARGO_PKG_VERSION"), self.run, words.join(" ")),
-        );
+        let words = without_values(&self.args).join(" ");
+        let line = format!("calicoctl-win {} run {}: {words}", env!("CARGO_PKG_VERSION"), self.run);
+        log.line(Timestamp::now(), "INFO", &line);
         self.reporter.log = Some(log);
         self.state = Some(state);
         // What cannot be read is the verb's to say.
@@ -322,6 +319,13 @@ impl App {
         }
     }
 
+    /// The end of a dry run that has no plan to show.
+    pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
+        let msg = format!("dry run: would {what}");
+        self.reporter.tell(&msg);
+        Ending::result(RunResult::new(Exit::Ok, false, msg))
+    }
+
     /// A command to show, with the sandbox it belongs to.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
@@ -391,6 +395,29 @@ fn machine(facts: &NodeFacts) -> String {
         os.build,
         os.ubr
     )
+}
+
+/// A command line for the log: the values of `--set` may be secrets, and so may a user in a URL.
+fn without_values(args: &[OsString]) -> Vec<String> {
+    let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut set = false;
+    for word in &mut words {
+        let (flag, value) = match word.strip_prefix("--set=") {
+            Some(value) => ("--set=", value),
+            None if set => ("", word.as_str()),
+            None => ("", ""),
+        };
+        let next = word == "--set";
+        if !value.is_empty() {
+            *word = format!("{flag}{}=***", value.split('=').next().unwrap_or_default());
+        } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set)
+            && let Some((_, host)) = rest.rsplit_once('@')
+        {
+            *word = format!("{scheme}://***@{host}");
+        }
+        set = next;
+    }
+    words
 }
 
 fn read_document(file: &Path) -> Result<Document> {

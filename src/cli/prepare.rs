@@ -49,6 +49,8 @@ pub(crate) struct Prepared {
     release: Release,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
+    /// This run made the token secret in the cluster.
+    pub made_secret: bool,
     blobs: Vec<desired::Blob>,
 }
 
@@ -148,6 +150,7 @@ pub(crate) fn prepare(
         cluster_facts: Some(cluster_facts),
         release,
         new_token,
+        made_secret: false,
         blobs,
     })
 }
@@ -416,6 +419,7 @@ impl Prepared {
         })?;
         if fetched.created_secret {
             self.about.token_secret = Some(TOKEN_SECRET.into());
+            self.made_secret = true;
         }
         let credentials: NodeCredentials = fetched.credentials;
         kubeconfig::render(&credentials, namespace)

@@ -25,7 +25,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     let (mut node, lock) = app.node_to_change("uninstall")?;
     let standing = Standing::load(&*node)?;
-    let plan = plan(&*node)?;
+    let target = Target::default();
+    let steps = converge::plan(&*node, &standing, &target)?;
+    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
         return Ending::result(RunResult::new(
@@ -41,8 +43,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     let about = standing.receipt().and_then(|receipt| receipt.about.clone());
     let run = app.run.clone();
-    let target = Target::default();
-    let change = Change { run: &run, command: "uninstall", target: &target, about: None };
+    let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
 
     let mut left = Vec::new();

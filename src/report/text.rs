@@ -16,6 +16,13 @@ pub fn took(duration: Duration) -> String {
     }
 }
 
+/// Text from elsewhere (an API server, a file, a service) may hold what moves the cursor or recolours
+/// the screen, and so shows what is not so.
+pub fn harmless(text: &str) -> String {
+    let seen = |c: char| if c.is_control() && c != '\n' { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(seen).collect()
+}
+
 /// Bytes as people say them.
 pub fn bytes(n: u64) -> String {
     indicatif::BinaryBytes(n).to_string()

@@ -97,6 +97,93 @@ fn a_run_that_was_taken_back_says_so_and_which_generation_stands() {
 }
 
 #[test]
+fn secrets_of_the_command_line_and_the_config_are_not_shown_or_logged() {
+    let lab = Lab::new();
+    let set = ["--set", "services.extraEnv.PASSWORD=hunter2"];
+    lab.ok(&[&["install"], &set[..]].concat());
+    let result = lab.json(&["install", "--set=services.extraEnv.A=hunter2", "--proxy", "http://me:hunter2@p:1"]);
+    assert_eq!(result["exit_name"], "INVALID_CONFIG", "{result:#}");
+    for words in [["config", "show"], ["plan", "-v"], ["status", "-v"]] {
+        for format in ["text", "json"] {
+            let output = lab.output(&[&words[..], &set[..], &["-o", format]].concat());
+            let said = [output.stdout, output.stderr].concat();
+            assert!(!String::from_utf8_lossy(&said).contains("hunter2"), "{words:?} {format}");
+        }
+    }
+    let may = ["config.ps1", "services.json"];
+    for (path, text) in lab.picture() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let found = String::from_utf8_lossy(&text).contains("hunter2");
+        assert!(!found || may.contains(&name) || name.len() == 64, "{}", path.display());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_may_look_into_our_folder() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    assert_eq!(fs::metadata(lab.c(STATE)).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_dry_run_writes_nothing_whatever_the_verb() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    let before = lab.picture();
+    let mut zips = fs::read_dir(lab.dir().join("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let zip = zips.find(|path| path.extension().is_some_and(|ext| ext == "zip")).unwrap();
+    for words in [
+        &["install", "--release", "v3.33.0"][..],
+        &["install", "--download-only", "--release", "v3.30.0"],
+        &["release", "download", "--release", "v3.30.0"],
+        &["release", "extract", zip.to_str().unwrap(), "--dest", "out"],
+        &["config", "init", "new.yaml"],
+        &["service", "stop"],
+        &["resume"],
+        &["uninstall", "--purge"],
+    ] {
+        let result = lab.ok(&[words, &["--dry-run"]].concat());
+        assert_eq!(result["changed"], false, "{words:?}");
+        assert_eq!(lab.picture(), before, "{words:?}");
+    }
+    assert!(!lab.0.path().join("out").exists() && !lab.0.path().join("new.yaml").exists());
+    let cached = lab.output(&["release", "list"]);
+    assert!(!String::from_utf8_lossy(&cached.stdout).contains("v3.30.0"));
+}
+
+#[test]
+fn what_a_cluster_says_cannot_redraw_the_screen() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    let file = lab.dir().join("node.yaml");
+    let hostile = text(&file).replace("hostName: ", "hostName: \"\\e[2J[ OK ]\" # ");
+    fs::write(&file, hostile).unwrap();
+    for words in [["status"], ["install"], ["plan"]] {
+        let output = lab.output(&words);
+        assert!(![output.stdout, output.stderr].concat().contains(&0x1b), "{words:?}");
+    }
+}
+
+#[test]
+fn waiting_for_health_is_not_satisfied_by_a_run_in_progress() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    // Somebody holds the lock.
+    let held = fs::File::options().write(true).open(lab.c(STATE).join("lock")).unwrap();
+    held.lock().unwrap();
+    fs::write(
+        lab.c(STATE).join("lock.json"),
+        r#"{"run": "r", "command": "install", "pid": 1, "since": "2026-01-01T00:00:00Z"}"#,
+    )
+    .unwrap();
+    assert_eq!(lab.output(&["status"]).status.code(), Some(0));
+    assert_eq!(lab.output(&["status", "--wait", "--timeout", "1s"]).status.code(), Some(12));
+    assert_eq!(lab.json(&["install"])["exit_name"], "BUSY");
+}
+
+#[test]
 fn a_stop_that_got_half_way_does_not_say_that_nothing_was_changed() {
     let lab = Lab::new();
     lab.ok(&["install"]);
@@ -193,6 +280,41 @@ fn a_damaged_store_is_mended_and_not_published() {
     lab.ok(&["install"]);
     assert!(text(&lab.c("Program Files/containerd/cni/conf/10-calico.conf")).contains("\"calico\""));
     assert_eq!(lab.ok(&["install"])["changed"], false);
+}
+
+#[test]
+fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    lab.put("CalicoWindows/tls/client.key", "precious");
+    lab.ok(&["install", "--release", "v3.33.0"]);
+    lab.ok(&["uninstall"]);
+    let kept: Vec<PathBuf> =
+        lab.picture().into_keys().filter(|path| path.starts_with(lab.c(STATE).join("kept"))).collect();
+    let [file] = kept.as_slice() else { panic!("{kept:?}") };
+    assert!(file.ends_with("tls/client.key") && text(file) == "precious", "{kept:?}");
+    // Nor does the folder from before the install go, when nobody knows any more whose it is.
+    lab.put("CalicoWindows/mine.txt", "precious");
+    lab.ok(&["install"]);
+    fs::remove_dir_all(lab.c(STATE).join("receipts")).unwrap();
+    lab.ok(&["install", "--release", "v3.33.0"]);
+    assert_eq!(text(&lab.c(STATE).join("store/trees/foreign/mine.txt")), "precious");
+}
+
+#[test]
+fn services_that_ran_run_again_after_a_change_without_start_fails_or_stops() {
+    let lab = Lab::new();
+    lab.ok(&["install"]);
+    let change = ["install", "--no-start", "--release", "v3.33.0", "--sandbox-fault"];
+    let result = lab.json(&[&change[..], &["put tree *#1=fail"]].concat());
+    assert_eq!(result["exit_name"], "FAILED_ROLLED_BACK", "{result:#}");
+    assert_eq!(lab.json(&["status"])["overall"], "Healthy", "taken back");
+    for resume in [&["resume", "--undo"][..], &["resume"]] {
+        assert!(!lab.output(&[&change[..], &["put tree *#1=exit-after"]].concat()).status.success());
+        lab.ok(resume);
+        assert_eq!(lab.json(&["status"])["overall"], "Healthy", "{resume:?}");
+    }
+    assert_eq!(lab.json(&["status"])["calico_version"], "v3.33.0");
 }
 
 #[test]
