@@ -104,7 +104,16 @@ fn text_keeps_the_story_on_stdout_and_the_error_on_stderr() {
     let lab = Lab::node();
     lab.write("bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
     let failed = lab.run("install -y -c bad.yaml").exits(4);
-    insta::assert_snapshot!(failed.screen(), @"");
+    insta::assert_snapshot!(failed.screen(), @r#"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+    result: INVALID_CONFIG (exit 4) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    --- stderr
+    error: the config is not valid
+      caused by: bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
+      state: nothing was changed
+      hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+      more: calicoctl-win explain ConfigInvalid
+    "#);
     let quiet = lab.run("install -y -q").exits(0);
     assert!(quiet.stdout.lines().all(|line| line.starts_with("[NOTE]") || line.starts_with("result: OK")), "{quiet}");
     assert_eq!(quiet.stderr, "");
