@@ -21,7 +21,7 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::fault::{Exit, Fault};
-use crate::report::document::{RunResult, exit_of};
+use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
 use app::App;
 use args::{Cli, ExitCodes, Verb};
@@ -101,10 +101,6 @@ fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
     });
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
-    exit_of_result(&result)
-}
-
-fn exit_of_result(result: &RunResult) -> i32 {
     result.exit_code
 }
 
@@ -143,9 +139,4 @@ impl ExitCodes {
 /// The exit class that a result stands for.
 pub(crate) fn class(result: &RunResult) -> Exit {
     Exit::ALL.into_iter().find(|exit| exit.code() == result.exit_code).unwrap_or(Exit::Failed)
-}
-
-/// The fault's class without going through a result.
-pub(crate) fn class_of(error: &anyhow::Error) -> Exit {
-    exit_of(error)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
-use super::{args::Source, class_of};
+use super::args::Source;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -28,7 +28,7 @@ use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::{self, stage::StageOptions};
-use crate::report::document::CheckStatus;
+use crate::report::document::{CheckStatus, exit_of};
 use crate::report::event::{Event, Sink};
 use crate::report::text;
 use crate::settings::{self, Datastore, Resolved, Settings};
@@ -439,7 +439,7 @@ fn rolled_back(error: anyhow::Error) -> anyhow::Error {
         Some(fault) => (fault.id, fault.hint.clone()),
         None => ("RolledBack", None),
     };
-    let class = class_of(&error);
+    let class = exit_of(&error);
     let what = "the change failed and was taken back";
     let mut fault = Fault::new(Exit::FailedRolledBack, id, what);
     fault.hint =
