@@ -164,6 +164,11 @@ impl Fault {
         self.hint = Some(hint.into());
         self
     }
+
+    /// The fault with what caused it below.
+    pub fn because(self, cause: impl Into<anyhow::Error>) -> anyhow::Error {
+        cause.into().context(self)
+    }
 }
 
 impl fmt::Display for Fault {

@@ -273,7 +273,7 @@ pub fn start_node(node: &mut dyn Node, startup: &Command, run: Run<'_>, events: 
                 STARTUP_LIMIT.as_secs()
             );
             return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
-                .hint("its log says why: `calicoctl-win logs --component node`")
+                .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
                 .into());
         }
         events(Event::Log { message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()) });
@@ -302,7 +302,9 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         _ => "is not there, though node startup succeeded".into(),
     };
     Err(Fault::new(Exit::VerifyFailed, "HnsNetworkWrong", format!("the HNS network Calico {wrong}"))
-        .hint("drain the node and run `calicoctl-win reconfigure`: it makes the network anew")
+        .hint(
+            "drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install`: the network is made anew",
+        )
         .into())
 }
 

@@ -1,6 +1,6 @@
-//! The engine: brings a node from what it is to a target, one journaled step at a time. Install,
-//! reconfigure, upgrade, repair and uninstall are this with different targets; `resume` is this
-//! again, and undoing is this with the former generation as its target.
+//! The engine: brings a node from what it is to a target, one journaled step at a time. Every verb
+//! that changes the node is this with another target; `resume` is this again, and undoing is this
+//! with the former generation as its target.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
+use super::cancel;
 use super::journal::{Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::store;
@@ -301,6 +302,7 @@ fn take(
     steps: Vec<Step>,
     events: Sink,
 ) -> Result<(usize, Duration)> {
+    let _under_way = cancel::UnderWay::begin();
     let phases = phases(&steps);
     let (mut changed, mut clock) = (0, Downtime::default());
     let mut noticed = false;
@@ -317,6 +319,7 @@ fn take(
                     resume_with: "calicoctl-win status --wait".into(),
                 });
             }
+            cancel::check()?;
             journal.step(node, done + offset + 1, steps.len(), step.id())?;
             clock.before(step, node.now());
             let result = match step {
@@ -364,17 +367,7 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
     if now.as_ref() != before && !any {
         return Err(changed_since_plan(id).into());
     }
-    let verb = match (before, after) {
-        (_, None) => "remove",
-        (None, _) => "make",
-        _ => "change",
-    };
-    let what = match (id, after) {
-        (Id::Running(service), Some(_)) => format!("start service {service}"),
-        (Id::Running(service), None) => format!("stop service {service}"),
-        _ => format!("{verb} {id}"),
-    };
-    node.put(id, after).context(what)?;
+    node.put(id, after)?;
     Ok(true)
 }
 
@@ -393,7 +386,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
                 "NodeServiceStopped",
                 format!("{NODE_SERVICE} stopped before it made {id}"),
             )
-            .hint("see why: calicoctl-win logs --component node")
+            .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
         // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
@@ -406,9 +399,10 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
                 "NetworkNotMade",
                 format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
             )
-            .hint("see what it waits for: calicoctl-win logs --component node")
+            .hint("its log says what it waits for: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
+        cancel::check()?;
         events(Event::Waiting { what: format!("{id} made by {NODE_SERVICE}"), elapsed, limit: within });
         node.pause(LOOK);
         looked += LOOK;

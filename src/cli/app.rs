@@ -13,11 +13,13 @@ use jiff::Timestamp;
 
 use super::args::{Global, Source};
 use super::{Ending, class};
+use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin, Override};
+use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
@@ -43,12 +45,12 @@ pub(crate) struct App {
     args: Vec<OsString>,
     lab: Option<Rc<Lab>>,
     warnings: Vec<String>,
-    /// Where `last-run.json` goes, once a changing verb has the node.
-    state: Option<PathBuf>,
     /// The generation that stood when the run began; after a failure it stands still, or again.
     generation: Option<u32>,
     /// Something on the node was changed and not taken back, for a run that fails.
     pub half_done: bool,
+    /// Where `last-run.json` goes, once a changing verb has the node.
+    state: Option<PathBuf>,
 }
 
 /// A name for a run that sorts by time: `20261121T080512-0042f1`.
@@ -66,19 +68,19 @@ impl App {
             args,
             lab: None,
             warnings: Vec::new(),
-            state: None,
             generation: None,
             half_done: false,
+            state: None,
         }
     }
 
     /// Opens the node: the sandbox, or this machine.
     pub fn node(&mut self) -> Result<Box<dyn Node>> {
         let Some(dir) = self.global.sandbox.clone() else {
-            // Not clap's to check: its `requires` does not see a --sandbox that stands before the verb.
-            if !self.global.sandbox_fault.is_empty() {
-                let what = "--sandbox-fault makes a sandbox fail, and no --sandbox is given";
-                return Err(Fault::new(Exit::Usage, "Usage", what).hint("name one: --sandbox DIR").into());
+            if self.global.sandbox_fault.iter().any(|fault| !fault.is_empty()) {
+                return Err(Fault::new(Exit::Usage, "SandboxFaultInvalid", "a sandbox fault without a sandbox")
+                    .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
+                    .into());
             }
             return crate::node::machine();
         };
@@ -87,8 +89,8 @@ impl App {
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let lab = Rc::new(Lab {
             dir,
-            node_name: node.facts()?.host_name,
-            api: faults.api.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+            node_name: node.facts().context("measure the node")?.host_name,
+            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
@@ -100,9 +102,17 @@ impl App {
     }
 
     /// Opens the node for a verb that changes it: elevated, logged, locked.
-    pub fn node_to_change(&mut self, command: &str) -> Result<(Box<dyn Node>, Lock)> {
+    pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock)> {
+        // A second Ctrl-C, or one while no steps are taken, ends the process at once.
+        ctrlc::set_handler(|| {
+            if !cancel::ask() {
+                std::process::exit(Exit::Cancelled.code());
+            }
+        })
+        .context("listen for Ctrl-C")?;
         let mut node = self.node()?;
-        if !node.facts()?.elevated {
+        let facts = node.facts().context("measure the node")?;
+        if !facts.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
                 .hint("open PowerShell with Run as administrator and run the command again")
                 .into());
@@ -119,7 +129,10 @@ impl App {
         self.reporter.log = Some(log);
         self.state = Some(state);
         // What cannot be read is the verb's to say.
-        self.generation = Standing::load(&*node).ok().and_then(|standing| Some(standing.receipt()?.generation));
+        let generation = Standing::load(&*node).ok().and_then(|standing| Some(standing.receipt()?.generation));
+        self.generation = generation;
+        self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
+        self.reporter.tell(&machine(&facts));
         Ok((node, lock))
     }
 
@@ -316,7 +329,10 @@ impl App {
     /// A command to show, with the sandbox it belongs to.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
-            Some(dir) => format!("calicoctl-win {words} --sandbox {}", dir.display()),
+            Some(dir) => {
+                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
+            }
             None => format!("calicoctl-win {words}"),
         }
     }
@@ -332,7 +348,7 @@ impl App {
         result.run = Some(self.run.clone());
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
         if result.error.is_some() {
-            result.failed_phase = self.reporter.failed_phase.map(Into::into);
+            result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
             result.generation = self.generation;
             result.changed = self.half_done;
         }
@@ -356,6 +372,29 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// The machine in one line, as the first of every run.
+fn machine(facts: &NodeFacts) -> String {
+    let os = &facts.os;
+    let name = match os.build {
+        17763 => "Windows Server 2019",
+        20348 => "Windows Server 2022",
+        25398 => "Windows Server 23H2",
+        26100 => "Windows Server 2025",
+        _ => "Windows",
+    };
+    let runtime = facts.runtime.as_ref().map_or_else(
+        || "no container runtime".into(),
+        |runtime| format!("{} {}", format!("{:?}", runtime.kind).to_lowercase(), runtime.version),
+    );
+    format!(
+        "calicoctl-win {} on {}: {name} build {}.{}, {runtime}",
+        env!("CARGO_PKG_VERSION"),
+        facts.host_name,
+        os.build,
+        os.ubr
+    )
 }
 
 /// A command line for the log: the values of `--set` may be secrets, and so may a user in a URL.
@@ -384,26 +423,41 @@ fn without_values(args: &[OsString]) -> Vec<String> {
 fn read_document(file: &Path) -> Result<Document> {
     if file.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("read the config from stdin")?;
-        return Ok(Document { name: "stdin".into(), text });
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
+        return document("stdin", text);
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        anyhow::Error::new(error).context(
-            Fault::new(Exit::InvalidConfig, "ConfigUnreadable", format!("cannot read the config {}", file.display()))
-                .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml"),
-        )
-    })?;
-    Ok(Document { name: file.display().to_string(), text })
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    document(&name, text)
+}
+
+/// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
+/// anything in it.
+fn document(name: &str, text: String) -> Result<Document> {
+    if text.trim().is_empty() {
+        return Err(unreadable(format!("the config {name} is empty")).into());
+    }
+    Ok(Document { name: name.into(), text })
+}
+
+fn unreadable(what: impl Into<String>) -> Fault {
+    Fault::new(Exit::InvalidConfig, "ConfigUnreadable", what)
+        .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml")
+}
+
+fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
+    let what = format!("the sandbox fault `{text}` is not right: {why}");
+    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
+}
+
+fn api_fault(text: &str) -> Result<ApiFault> {
+    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
 }
 
 fn release_fault(text: &str) -> Result<ReleaseFault> {
-    let wrong = |why| {
-        Fault::new(
-            Exit::Usage,
-            "SandboxFaultInvalid",
-            format!("the sandbox fault `release {text}` is not right: {why}"),
-        )
-    };
+    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
     // `release GET=truncate` and `release truncate` are the same.
     let action = text.rsplit('=').next().unwrap_or(text).trim();
     Ok(action.parse().map_err(wrong)?)

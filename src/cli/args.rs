@@ -28,7 +28,7 @@ pub struct Global {
     #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
     pub config: Vec<PathBuf>,
     /// Override one field of the config, as calicoNetwork.vxlan.vxlanVNI=5000
-    #[arg(long, global = true, value_name = "PATH=VALUE")]
+    #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
     pub set: Vec<String>,
     /// Shape of the output
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
@@ -90,6 +90,13 @@ pub struct Global {
     /// Write the log here instead of below C:\ProgramData\calicoctl-win\logs
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_LOG_FILE")]
     pub log_file: Option<PathBuf>,
+}
+
+fn path_and_value(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((path, _)) if !path.is_empty() => Ok(text.into()),
+        _ => Err("write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000".into()),
+    }
 }
 
 impl Global {

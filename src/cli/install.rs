@@ -1,6 +1,6 @@
 //! `install`: make this node what the config says, the first time or again.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::Ending;
 use super::app::App;
@@ -67,7 +67,7 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    if let Err(error) = prepared.complete(app, node).context("prepare the change") {
+    if let Err(error) = prepared.complete(app, node) {
         converge::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }

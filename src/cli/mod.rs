@@ -90,18 +90,44 @@ fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
         return Exit::Ok.code();
     }
     let style = Style { format: format_asked_for(args), ..Style::default() };
-    let rendered = error.render().to_string();
-    let mut lines = rendered.lines().map(str::trim).filter(|line| !line.is_empty());
-    let what = lines.next().unwrap_or("the command line is not right").trim_start_matches("error: ").to_owned();
-    let rest: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
-    let fault = Fault::new(Exit::Usage, "Usage", what).hint(if rest.is_empty() {
-        "see: calicoctl-win --help".into()
-    } else {
-        rest.join("; ")
-    });
+    let fault = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => no_command(args),
+        _ => usage_fault(&error.render().to_string()),
+    };
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
     result.exit_code
+}
+
+/// Only the name of the program, or of a group of commands, was typed.
+fn no_command(args: &[OsString]) -> Fault {
+    let cli = Cli::command();
+    let groups = cli.get_subcommands().filter(|verb| verb.has_subcommands());
+    let group = groups.into_iter().find(|verb| args.iter().any(|arg| arg == verb.get_name()));
+    let (name, commands) = match group {
+        Some(verb) => (format!("calicoctl-win {}", verb.get_name()), verb),
+        None => ("calicoctl-win".to_owned(), &cli),
+    };
+    let visible = commands.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let names: Vec<&str> = visible.map(clap::Command::get_name).collect();
+    Fault::new(Exit::Usage, "Usage", format!("`{name}` needs a command: {}", names.join(", ")))
+        .hint(format!("see: {name} --help"))
+}
+
+/// clap's words as what went wrong (its first paragraph) and what to do (tips and usage).
+fn usage_fault(rendered: &str) -> Fault {
+    let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
+        let lines: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines.join(" ")
+    });
+    let first = paragraphs.next().unwrap_or_default();
+    let what = first.strip_prefix("error: ").unwrap_or(&first);
+    let mut rest: Vec<String> = paragraphs
+        .filter(|paragraph| !paragraph.is_empty() && !paragraph.starts_with("For more information"))
+        .map(|paragraph| paragraph.trim_start_matches("tip: ").trim_start_matches("Usage: ").to_owned())
+        .collect();
+    rest.push("see: calicoctl-win --help".into());
+    Fault::new(Exit::Usage, "Usage", what).hint(rest.join("; "))
 }
 
 /// The output format of a command line that could not be parsed.

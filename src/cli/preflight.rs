@@ -10,6 +10,7 @@ use crate::cluster::FactsOptions;
 use crate::fault::Exit;
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, PreflightReport, exit_of};
+use crate::report::event::Event;
 use crate::settings;
 
 pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
@@ -26,6 +27,9 @@ pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
     let input = preflight::Input { settings: Some(&resolved.settings), node: &node_facts, cluster: Some(&cluster) };
     let report = preflight::run(&input, &ignored);
     let exit = preflight::verdict(&report).map_or_else(|error| exit_of(&error), |()| Exit::Ok);
+    for check in &report.checks {
+        app.event(&Event::Checked(check.clone()));
+    }
     app.reporter.document("PreflightReport", &report, &text(&report));
     Ending::shown(
         exit,
@@ -65,7 +69,7 @@ fn line(check: &Check) -> String {
         CheckStatus::Unknown => "[ ?? ]",
     };
     let mut line = format!("{tag} {:<24} {}\n", check.id, check.detail);
-    if check.status != CheckStatus::Ok {
+    if !matches!(check.status, CheckStatus::Ok | CheckStatus::Skip) {
         for (word, text) in [("why", &check.why), ("fix", &check.fix)] {
             if let Some(text) = text {
                 line.push_str(&format!("         {word}: {text}\n"));

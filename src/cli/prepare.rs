@@ -110,6 +110,15 @@ pub(crate) fn prepare(
     }
     check(app, &resolved, &node_facts, &cluster_facts)?;
 
+    if let Some(secret) = &resolved.run.etcd_tls_secret {
+        let what = format!(
+            "this version does not fetch etcd's certificates from the secret {}/{}",
+            secret.namespace, secret.name
+        );
+        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
+            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
+            .into());
+    }
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -126,6 +135,7 @@ pub(crate) fn prepare(
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    announce(app, &plan);
     let about = about(&resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
@@ -144,12 +154,23 @@ pub(crate) fn prepare(
     })
 }
 
+/// The plan as events.
+pub(crate) fn announce(app: &mut App, plan: &Plan) {
+    for change in &plan.changes {
+        app.event(&Event::Planned(Box::new(change.clone())));
+    }
+    app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
+}
+
 /// All checks, shown at once; the run stops if one failed that may not.
 fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
     let ignored: Vec<String> =
         resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
     let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
     let report = preflight::run(&input, &ignored);
+    for check in &report.checks {
+        app.event(&Event::Checked(check.clone()));
+    }
     for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
@@ -262,7 +283,11 @@ fn find_release(
         }
         let options =
             StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
-        let manifest = release::stage::stage(&found.path, &dest, &options, &mut events)?;
+        let staged = release::stage::stage(&found.path, &dest, &options, &mut events);
+        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
+            forget_damaged(&found.path, error);
+        }
+        let manifest = staged?;
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
@@ -279,6 +304,14 @@ fn find_release(
             format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
         Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
     })
+}
+
+/// A broken download must not be found in the cache the next time.
+fn forget_damaged(archive: &Path, error: &anyhow::Error) {
+    let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
+    if error.downcast_ref::<Fault>().is_some_and(|fault| broken.contains(&fault.id)) {
+        let _next_download_replaces_it = std::fs::remove_file(archive);
+    }
 }
 
 /// What a version must hold, as the release room asks for it.
@@ -402,6 +435,11 @@ pub(crate) fn engine(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
+    // The journal stays: `resume` goes on from here, or back.
+    if exit_of(&error) == Exit::Cancelled {
+        app.half_done = true;
+        return Err(error);
+    }
     match Standing::load(node) {
         Ok(Standing { journal: Some(_), .. }) => {}
         // No journal: nothing was touched, so there is nothing to take back.
@@ -416,10 +454,11 @@ pub(crate) fn engine(
             return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
         }
     }
-    app.event(&Event::Warning { id: "RollingBack", message: "the change failed and is being taken back".into() });
+    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
     let undone = converge::undo(node, &mut |event| app.event(&event));
     app.reporter.failed_phase = failed_phase;
+    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
         Ok(_) => rolled_back(error),
         Err(second) => {
@@ -439,11 +478,8 @@ fn rolled_back(error: anyhow::Error) -> anyhow::Error {
         Some(fault) => (fault.id, fault.hint.clone()),
         None => ("RolledBack", None),
     };
-    let class = exit_of(&error);
-    let what = "the change failed and was taken back";
-    let mut fault = Fault::new(Exit::FailedRolledBack, id, what);
-    fault.hint =
-        hint.or_else(|| Some(format!("the cause was of class {}; mend it and run the command again", class.name())));
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
+    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
     error.context(fault)
 }
 

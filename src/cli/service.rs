@@ -42,7 +42,7 @@ fn show(app: &mut App) -> Result<Ending> {
     if down { Ending::shown(Exit::Unhealthy, "a service is stopped") } else { Ending::shown(Exit::Ok, "done") }
 }
 
-fn change(app: &mut App, command: &str, stop: bool, start: bool) -> Result<Ending> {
+fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Result<Ending> {
     let dry = app.global.dry_run;
     let (mut node, _lock) =
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Source, Uninstall};
-use super::prepare::engine;
+use super::prepare::{announce, engine};
 use crate::apply::converge::{self, Change, Standing};
 use crate::apply::receipt::About;
 use crate::fault::Exit;
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
             "nothing to do: Calico is not installed here by this tool",
         ));
     }
+    announce(app, &plan);
     if !plan.changes.is_empty() {
         app.reporter.tell(&plan.text());
         app.confirm("Remove Calico from this node?")?;

@@ -38,15 +38,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All of them as one fault, a line each.
-pub fn fault(findings: &[Finding]) -> Fault {
-    let mut what = String::from("the config is not valid");
-    for finding in findings {
-        what += &format!("\n  {finding}");
-    }
-    Fault::new(Exit::InvalidConfig, "ConfigInvalid", what).hint(
-        "`calicoctl-win config schema` has every field, `calicoctl-win config init` writes a document to start from",
-    )
+/// All of them as one error, whose cause has a line each.
+pub fn fault(findings: &[Finding]) -> anyhow::Error {
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    Fault::new(Exit::InvalidConfig, "ConfigInvalid", "the config is not valid")
+        .hint("`calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them")
+        .because(anyhow::anyhow!(lines.join("\n")))
 }
 
 /// The word of `allowed` that was probably meant, if one is near enough.

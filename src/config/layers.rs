@@ -24,7 +24,13 @@ impl Layers {
     pub fn document(&mut self, document: &Document) {
         let from = |line, column| Origin::File { name: document.name.clone(), line, column };
         match yaml::parse(&document.text) {
-            Ok(nodes) => nodes.iter().for_each(|node| self.node(node, shape::root(), &mut Vec::new(), &from)),
+            Ok(nodes) => {
+                for node in &nodes {
+                    let mut layer = Self::default();
+                    layer.node(node, shape::root(), &mut Vec::new(), &from);
+                    self.cover(layer);
+                }
+            }
             Err(e) => self.findings.push(Finding::new(&from(e.line, e.column), "", e.problem)),
         }
     }
@@ -59,10 +65,48 @@ impl Layers {
             Ok(value) => {
                 let mut path = path.iter().map(|part| (*part).to_owned()).collect();
                 let node = Node { value, line: 1, column: 1 };
-                self.node(&node, shape, &mut path, &|_, _| given.from.clone());
+                let mut layer = Self::default();
+                layer.node(&node, shape, &mut path, &|_, _| given.from.clone());
+                self.cover(layer);
             }
             Err(problem) => self.findings.push(refuse(problem)),
         }
+    }
+
+    /// Puts a layer over what is there. Where a release comes from is one choice in several fields:
+    /// a layer that says it anew takes back what contradicts it below.
+    fn cover(&mut self, layer: Self) {
+        let field = |name: &str| ["spec", "calico", "source", name].map(str::to_owned).to_vec();
+        let [kind, path, url] = ["type", "path", "urlTemplate"].map(field);
+        let new = |at: &Vec<String>| layer.leaves.get(at).and_then(|(value, _)| value.as_str()).unwrap_or_default();
+        let local = |kind: &str| matches!(kind, "bundle" | "directory");
+        let (new_kind, new_path, new_url) = (new(&kind), new(&path), new(&url));
+        // One flag may be several fields: they are one layer.
+        let origin = |at: &Vec<String>| layer.leaves.get(at).map(|(_, from)| from);
+        let from = origin(&kind).or(origin(&path)).or(origin(&url));
+        let leaves = &mut self.leaves;
+        let mut take_back = |at: &Vec<String>, if_value: &dyn Fn(&str) -> bool| {
+            let below = leaves.get(at).is_some_and(|(value, who)| {
+                let other = matches!(who, Origin::File { .. }) || Some(who) != from;
+                other && value.as_str().is_some_and(if_value)
+            });
+            if below {
+                leaves.remove(at);
+            }
+        };
+        if !new_path.is_empty() || local(new_kind) {
+            take_back(&url, &|_| true);
+            take_back(&kind, &|kind| !local(kind));
+        }
+        if !new_url.is_empty() || matches!(new_kind, "mirror" | "release") {
+            take_back(&path, &|_| true);
+            take_back(&kind, &local);
+        }
+        if new_kind == "release" {
+            take_back(&url, &|_| true);
+        }
+        self.leaves.extend(layer.leaves);
+        self.findings.extend(layer.findings);
     }
 
     /// The config that all layers make together.

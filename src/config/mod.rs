@@ -103,7 +103,7 @@ pub fn load(documents: &[Document], overrides: &[Override]) -> Result<Layered> {
     // A rule says nothing new about a field whose value was refused already.
     let refused: Vec<String> = findings.iter().map(|finding| finding.path.clone()).collect();
     findings.extend(rules::check(&layered).into_iter().filter(|finding| !refused.contains(&finding.path)));
-    if findings.is_empty() { Ok(layered) } else { Err(fault(&findings).into()) }
+    if findings.is_empty() { Ok(layered) } else { Err(fault(&findings)) }
 }
 
 /// A field of the document, for `explain` and the documentation.

@@ -15,7 +15,7 @@ fn refusal(documents: &[Document], overrides: &[Override]) -> String {
     let error = load(documents, overrides).unwrap_err();
     let fault = error.downcast_ref::<Fault>().unwrap();
     assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "ConfigInvalid"));
-    fault.what.clone()
+    format!("{}\n{}", fault.what, error.root_cause()).replace('\n', "\n  ")
 }
 
 #[test]
@@ -24,6 +24,36 @@ fn nothing_at_all_is_a_valid_config() {
         assert_eq!(load(&[document(text)], &[]).unwrap().config, Config::default(), "{text:?}");
     }
     assert_eq!(load(&[], &[]).unwrap().config, Config::default());
+}
+
+#[test]
+fn a_layer_that_says_where_the_release_comes_from_takes_back_what_contradicts_it() {
+    let mirror = || document("spec: {calico: {source: {type: mirror, urlTemplate: 'https://m/c.zip'}}}\n");
+    let bundle = || document("spec: {calico: {source: {path: 'C:\\c.zip'}}}\n");
+    let source = |documents: &[Document], overrides: &[Override]| {
+        let config = load(documents, overrides).unwrap().config;
+        let source = config.spec.calico.source;
+        format!("{:?} {:?} {:?}", source.kind, source.path, source.url_template.map(|url| url.as_str().to_owned()))
+    };
+    let flag = |path: &str, value: &str| Override { from: Origin::Flag("--release".into()), ..set(path, value) };
+    let file = [flag("calico.source.type", "bundle"), flag("calico.source.path", "d.zip")];
+    insta::assert_snapshot!(
+        [
+            source(&[mirror(), bundle()], &[]),
+            source(&[bundle(), mirror()], &[]),
+            source(&[mirror()], &file),
+            source(&[bundle()], &[flag("calico.source.urlTemplate", "https://n/c.zip")]),
+            source(&[mirror()], &[set("calico.source.type", "release")]),
+        ]
+        .join("\n"),
+        @r#"
+    None Some("C:\\c.zip") None
+    Some(Mirror) None Some("https://m/c.zip")
+    Some(Bundle) Some("d.zip") None
+    None None Some("https://n/c.zip")
+    Some(Release) None None
+    "#
+    );
 }
 
 #[test]
@@ -140,12 +170,12 @@ spec:
       node.yaml:6:22: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
       node.yaml:6:33: spec.calico.source.type: `bundel` is not allowed; did you mean `bundle`? allowed: release, mirror, bundle, directory
       node.yaml:7:14: spec.calico.rootDir: `CalicoWindows` is not an absolute Windows path like C:\CalicoWindows
-      node.yaml:8:3: spec.kubernetesprovider: unknown field; did you mean `kubernetesProvider`? allowed: calico, calicoNetwork, datastore, kubernetes, kubernetesProvider, maintenance, platform, preflight, reboot, services, transport, windowsNodes
+      node.yaml:8:3: spec.kubernetesprovider: unknown field; did you mean `kubernetesProvider`? allowed: calico, kubernetesProvider, kubernetes, calicoNetwork, datastore, windowsNodes, services, platform, transport, maintenance, reboot, preflight
       node.yaml:10:15: spec.kubernetes.nodeName: `WIN_A1` is not a node name: lower-case letters, digits, `-` and `.`, each part beginning and ending with a letter or digit, 253 characters at most
       node.yaml:11:34: spec.kubernetes.serviceCIDRs: `fd00::/108` is IPv6, which Calico does not support on Windows; give an IPv4 CIDR like 10.96.0.0/12
       node.yaml:11:46: spec.kubernetes.serviceCIDRs: `10.96.0.10` is not a CIDR like 10.96.0.0/12
       node.yaml:13:16: spec.kubernetes.dns.servers: expected a list like [a, b], found text
-      node.yaml:14:7: spec.kubernetes.dns.serch: unknown field; did you mean `search`? allowed: search, servers
+      node.yaml:14:7: spec.kubernetes.dns.serch: unknown field; did you mean `search`? allowed: servers, search
       node.yaml:16:14: spec.calicoNetwork.backend: `bgp` is not allowed; allowed: vxlan, windows-bgp, none
       node.yaml:17:18: spec.calicoNetwork.kubeNetwork: `Calico.*(` is not a regular expression: unclosed group
       node.yaml:18:23: spec.calicoNetwork.vxlan.vxlanVNI: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
@@ -154,7 +184,7 @@ spec:
       node.yaml:20:12: spec.services.start: expected true or false, found the text `true`
       node.yaml:21:28: spec.services.startupValidIPTimeout: `90` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
       node.yaml:22:24: spec.transport.retries: expected a whole number from 0 to 20, found `99`
-      node.yaml:23:16: spec.maintenance: expected a section with fields, found a list; fields: confirmTimeout, drain, mode, uncordon
+      node.yaml:23:16: spec.maintenance: expected a section with fields, found a list; fields: drain, uncordon, mode, confirmTimeout
       node.yaml:24:24: spec.preflight.ignore: expected a list of single values, found a section with fields in it
       node.yaml:1:13: apiVersion: `calicoctl-win/v1` is not known to this version, which reads `calicoctl-win/v1alpha1`
     "#);
@@ -218,7 +248,7 @@ fn wrong_values_and_what_is_said_of_them() {
     calicoNetwork.nodeAddress: `fe80::1` is IPv6, which Calico does not support on Windows; give an IPv4 address, `autodetect` or `none`
     calicoNetwork.nodeAddress: `first-found` is not a node address: `autodetect`, `none`, or an IPv4 address like 10.0.0.7 or 10.0.0.7/24
     calicoNetwork.kubeNetwork: an empty expression would match every HNS network
-    calicoNetwork.backends: unknown field; did you mean `backend`? allowed: backend, cniConfigOverrides, ipam, kubeNetwork, nodeAddress, vxlan, windowsLoopbackDSR, windowsUseSingleNetwork
+    calicoNetwork.backends: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
     calicoNetwork.ipam.type.x: unknown field; the field before it takes a value and has no fields of its own
     calicoNetwork.cniConfigOverrides: expected names with values, found a list
     calicoNetwork.cniConfigOverrides: unclosed bracket '{'

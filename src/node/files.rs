@@ -24,11 +24,14 @@ pub fn digest(path: &Path) -> io::Result<Sha256> {
     }
 }
 
+/// What the name beside a file ends in.
+pub const BESIDE: &str = ".calicoctl-win-new";
+
 /// A name beside a file for what is to replace it. Always the same, so that what a crash left is
 /// overwritten by the next try.
 pub fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{name}.calicoctl-win-new"))
+    path.with_file_name(format!("{name}{BESIDE}"))
 }
 
 /// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At

@@ -29,6 +29,8 @@ pub trait Node {
     /// process is gone, a deleted name is free. Putting what is already there is fine. A folder
     /// that is not empty stays when it is to go: what is in it belongs to somebody else.
     ///
+    /// Its errors say what was to be done to what: `start service CalicoFelix: …`.
+    ///
     /// The bytes of a file come from the store by their digest, and so does a release tree.
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
 

@@ -50,7 +50,7 @@ pub struct Change {
 pub struct Plan {
     pub changes: Vec<Change>,
     pub disruption: Disruption,
-    /// Pods must leave the node first; `install` refuses and `reconfigure` does it.
+    /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
     pub needs_reboot: bool,
     /// Names this plan: a saved one is refused when the node or the config has changed since.
@@ -120,7 +120,8 @@ impl Plan {
         if self.changes.is_empty() {
             return "Nothing to do: the node is as the config says.\n".into();
         }
-        let width = self.changes.iter().map(|change| change.kind.len()).max().unwrap_or(0);
+        let width = |column: fn(&Change) -> usize| self.changes.iter().map(column).max().unwrap_or(0);
+        let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
         let mut text = String::new();
         for change in &self.changes {
             let sign = match change.action {
@@ -130,8 +131,9 @@ impl Plan {
                 Action::Replace => "-/+",
             };
             let warn = if change.disruption >= Disruption::Pods { "!" } else { " " };
-            let detail = detail(change);
-            text.push_str(format!("{warn} {sign:<3} {:<width$}  {}{detail}", change.kind, change.target).trim_end());
+            let line =
+                format!("{warn} {sign:<3} {:<kinds$}  {:<targets$}  {}", word(change), change.target, detail(change));
+            text.push_str(line.trim_end());
             text.push('\n');
         }
         let disruption = match self.disruption {
@@ -146,10 +148,20 @@ impl Plan {
     }
 }
 
+/// The kind as people read it: a service is not "running", it is started or stopped.
+fn word(change: &Change) -> &str {
+    match (change.kind.as_str(), change.action) {
+        ("running", Action::Create) => "start",
+        ("running", Action::Delete) => "stop",
+        ("running", _) => "restart",
+        (kind, _) => kind,
+    }
+}
+
 fn detail(change: &Change) -> String {
     match (&change.before, &change.after) {
-        (Some(before), Some(after)) if before != after => format!("   {} -> {}", state(before), state(after)),
-        (_, Some(after)) | (Some(after), None) if change.kind != "running" => format!("   {}", state(after)),
+        (Some(before), Some(after)) if before != after => format!("{} -> {}", state(before), state(after)),
+        (_, Some(after)) | (Some(after), None) => state(after),
         _ => String::new(),
     }
 }

@@ -26,6 +26,19 @@ pub(super) const ROWS: &[Row] = &[
         check: build,
     },
     Row {
+        id: "HnsNotAvailable",
+        group: "node",
+        severity: Severity::Error,
+        why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
+        fix: "Install-WindowsFeature -Name Containers -Restart",
+        check: |input| match input.node.hns {
+            Some(hns) => Finding::Ok(format!("HNS {}.{}", hns.major, hns.minor)),
+            None => {
+                Finding::Fail("there is no Host Networking Service: the Windows feature Containers is missing".into())
+            }
+        },
+    },
+    Row {
         id: "ContainerRuntime",
         group: "node",
         severity: Severity::Error,

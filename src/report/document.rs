@@ -128,14 +128,29 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 impl Failure {
     pub fn new(error: &anyhow::Error) -> Self {
         let fault = error.downcast_ref::<Fault>();
-        let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-        Self {
-            what: chain[0].clone(),
-            why: (chain.len() > 1).then(|| chain[1..].join(": ")),
-            hint: fault.and_then(|fault| fault.hint.clone()),
-            id: fault.map_or("Failed", |fault| fault.id).into(),
-            chain,
+        let mut chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+        // `start service X` says nothing beside `start service X: it ended right away`.
+        let mut index = 0;
+        while index + 1 < chain.len() {
+            if chain[index + 1].starts_with(&chain[index]) {
+                chain.remove(index);
+            } else {
+                index += 1;
+            }
         }
+        // The fault says what failed; what stands around it says only on the way to what.
+        let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
+        let hint = fault.and_then(|fault| fault.hint.clone());
+        let mut failure = Self { what, why: None, hint, id: fault.map_or("Failed", |fault| fault.id).into(), chain };
+        let (_, causes) = failure.around();
+        failure.why = (!causes.is_empty()).then(|| causes.join(": "));
+        failure
+    }
+
+    /// What was under way when it failed, from the outside in, and what caused the failure.
+    pub fn around(&self) -> (&[String], &[String]) {
+        let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);
+        (&self.chain[..at], self.chain.get(at + 1..).unwrap_or_default())
     }
 }
 
@@ -233,7 +248,7 @@ pub struct RunInProgress {
     pub at: Option<String>,
 }
 
-/// The document of `preflight` and `cluster check`.
+/// The document of `preflight`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PreflightReport {
     pub checks: Vec<Check>,

@@ -2,10 +2,35 @@
 
 use std::time::Duration;
 
+use super::document::Check;
+use crate::plan::show::{Change, Disruption};
+
 /// Something a user may want to see while it happens. Rooms below `cli` are given a
 /// `&mut dyn FnMut(Event)` and know nothing of terminals.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// A verb that changes the node begins. `generation`: what stands before.
+    RunStarted {
+        command: &'static str,
+        node: String,
+        generation: Option<u32>,
+    },
+    /// What a check found.
+    Checked(Check),
+    /// One change that is about to be made, or would be.
+    Planned(Box<Change>),
+    /// All of them: `12 to create, 1 to update, 0 to delete`.
+    PlanMade {
+        counts: String,
+        disruption: Disruption,
+    },
+    /// A failed change is taken back.
+    RollbackStarted {
+        reason: String,
+    },
+    RollbackCompleted {
+        complete: bool,
+    },
     /// A phase (kebab-case id) begins: 3 of 9.
     PhaseStarted {
         phase: &'static str,

@@ -44,6 +44,16 @@ impl Log {
     pub fn event(&mut self, now: Timestamp, event: &Event) {
         let (level, message) = match event {
             Event::Progress { .. } | Event::Waiting { .. } => return,
+            Event::RunStarted { command, node, generation } => {
+                let from = generation.map_or_else(|| "nothing installed".into(), |n| format!("generation {n}"));
+                ("INFO", format!("{command} on {node}, {from}"))
+            }
+            Event::Checked(check) => ("INFO", format!("check {} {:?}: {}", check.id, check.status, check.detail)),
+            Event::Planned(change) => ("INFO", format!("plan {:?} {}", change.action, change.id)),
+            Event::PlanMade { counts, .. } => ("INFO", format!("plan: {counts}")),
+            Event::RollbackStarted { reason } => ("WARN", format!("taking the change back: {reason}")),
+            Event::RollbackCompleted { complete: true } => ("INFO", "the change was taken back".into()),
+            Event::RollbackCompleted { complete: false } => ("ERROR", "the change could not be taken back".into()),
             Event::PhaseStarted { phase, index, total } => ("INFO", format!("phase {phase} ({index}/{total})")),
             Event::PhaseCompleted { phase, message, took, .. } => {
                 ("INFO", format!("phase {phase} done in {} ms: {message}", took.as_millis()))

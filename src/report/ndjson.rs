@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::document::millis;
+use super::document::{CheckStatus, millis};
 use super::event::Event;
 
 /// Version of the event stream: minor numbers add, major numbers break.
@@ -38,6 +38,26 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "connectivity_notice", "level": "warn", "message": message,
                 "kind": "host_network_interrupt", "resume_with": resume_with })
         }
+        Event::RunStarted { command, node, generation } => {
+            json!({ "type": "run_start", "level": "info", "message": format!("{command} on {node}"),
+                "command": command, "node": node, "generation_from": generation })
+        }
+        Event::Checked(check) => {
+            json!({ "type": "check_result", "level": level(check.status), "message": format!("{}: {}", check.id, check.detail), "check": check })
+        }
+        Event::Planned(change) => {
+            json!({ "type": "planned_change", "level": "info", "message": format!("{:?} {}", change.action, change.id).to_lowercase(), "change": change })
+        }
+        Event::PlanMade { counts, disruption } => {
+            json!({ "type": "change_summary", "level": "info", "message": counts, "disruption": disruption })
+        }
+        Event::RollbackStarted { reason } => {
+            json!({ "type": "rollback_start", "level": "warn", "message": "the change failed and is being taken back", "reason": reason })
+        }
+        Event::RollbackCompleted { complete } => {
+            let message = if *complete { "the change was taken back" } else { "the change could not be taken back" };
+            json!({ "type": "rollback_complete", "level": if *complete { "info" } else { "error" }, "message": message, "complete": complete })
+        }
         Event::Warning { id, message } => {
             json!({ "type": "diagnostic", "level": "warn", "message": message, "id": id })
         }
@@ -45,10 +65,22 @@ pub fn fields(event: &Event) -> Value {
     }
 }
 
+const fn level(status: CheckStatus) -> &'static str {
+    match status {
+        CheckStatus::Fail => "error",
+        CheckStatus::Warn | CheckStatus::Unknown => "warn",
+        CheckStatus::Ok | CheckStatus::Skip => "info",
+    }
+}
+
 /// One line: time, run and number before the event's own fields.
 pub fn line(now: Timestamp, run: &str, seq: u64, fields: Value) -> String {
     let mut line = Map::new();
     line.insert("ts".into(), json!(format!("{now:.3}")));
+    // The same places on every line, for the eye.
+    for first in ["level", "type", "message"] {
+        line.insert(first.into(), fields.get(first).cloned().unwrap_or_default());
+    }
     line.insert("run".into(), json!(run));
     line.insert("seq".into(), json!(seq));
     if let Value::Object(fields) = fields {

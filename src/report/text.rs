@@ -42,15 +42,29 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
             Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
         }
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
-        Event::PhaseStarted { .. } | Event::Progress { .. } | Event::Waiting { .. } | Event::Log { .. } => None,
+        Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being taken back", "[NOTE]")),
+        // Checks and plans are shown as a whole by their verbs.
+        Event::RunStarted { .. }
+        | Event::Checked(_)
+        | Event::Planned(_)
+        | Event::PlanMade { .. }
+        | Event::RollbackCompleted { .. }
+        | Event::PhaseStarted { .. }
+        | Event::Progress { .. }
+        | Event::Waiting { .. }
+        | Event::Log { .. } => None,
     }
 }
 
 /// The block on stderr when a run failed: what, why, the state of the node, what to do.
 pub fn failure(failure: &Failure, state: &str) -> String {
     let mut text = format!("error: {}\n", failure.what);
-    for cause in failure.chain.iter().skip(1) {
-        text.push_str(&format!("  caused by: {cause}\n"));
+    let (around, causes) = failure.around();
+    for line in causes.iter().flat_map(|cause| cause.lines()) {
+        text.push_str(&format!("  caused by: {line}\n"));
+    }
+    for on_the_way in around {
+        text.push_str(&format!("  while trying to: {on_the_way}\n"));
     }
     text.push_str(&format!("  state: {state}\n"));
     if let Some(hint) = &failure.hint {

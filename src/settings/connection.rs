@@ -39,7 +39,7 @@ pub struct Connection {
 pub fn connection(layered: &Layered) -> Result<Connection> {
     let mut resolver = Resolver::new(layered);
     let connection = decide(layered, &mut resolver);
-    if resolver.findings.is_empty() { Ok(connection) } else { Err(fault(&resolver.findings).into()) }
+    if resolver.findings.is_empty() { Ok(connection) } else { Err(fault(&resolver.findings)) }
 }
 
 pub(super) fn provider(layered: &Layered) -> Option<Provider> {

@@ -57,7 +57,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
         to.wrong("spec.calicoNetwork.backend", reason);
     }
     if !to.findings.is_empty() {
-        return Err(fault(&to.findings).into());
+        return Err(fault(&to.findings));
     }
     to.origins.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Resolved {
@@ -108,12 +108,12 @@ pub fn release(layered: &Layered) -> Result<Calico> {
     let mut to = Resolver::new(layered);
     let version = version(&mut to, &layered.config.spec);
     let calico = calico(&mut to, &layered.config.spec, version);
-    if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings).into()) }
+    if to.findings.is_empty() { Ok(calico) } else { Err(fault(&to.findings)) }
 }
 
 fn ipip_fault(reason: &str) -> Fault {
     Fault::new(Exit::PreflightFailed, "IpipEnabled", format!("{reason}: Windows nodes cannot do IP-in-IP"))
-        .hint("`calicoctl-win cluster prepare` shows the patch that moves the cluster to VXLAN, or set spec.calicoNetwork.backend")
+        .hint("move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend")
 }
 
 fn version(to: &mut Resolver<'_>, spec: &Spec) -> CalicoVersion {

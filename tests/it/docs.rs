@@ -13,8 +13,12 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 12] = [
+const EVENT_TYPES: [&str; 18] = [
     "version",
+    "run_start",
+    "check_result",
+    "planned_change",
+    "change_summary",
     "phase_start",
     "phase_complete",
     "phase_skipped",
@@ -22,6 +26,8 @@ const EVENT_TYPES: [&str; 12] = [
     "progress",
     "waiting",
     "connectivity_notice",
+    "rollback_start",
+    "rollback_complete",
     "diagnostic",
     "log",
     "document",
@@ -184,6 +190,28 @@ fn every_command_in_the_documents_is_one_that_the_program_has() {
         }
     }
     assert!(seen > 20, "the documents have more commands than {seen}");
+}
+
+#[test]
+fn every_command_in_a_hint_is_one_that_the_program_has() {
+    // In backticks, or after the colon that ends a hint.
+    let command = Regex::new(r"(?:`|: |:   )calicoctl-win ([a-z]+)").expect("it is one");
+    let help = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout);
+    let verbs: BTreeSet<&str> = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "))
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let mut seen = 0;
+    for (path, text) in product() {
+        for found in command.captures_iter(&text) {
+            assert!(verbs.contains(&found[1]), "{path}: `{}` is none of {verbs:?}", &found[0]);
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "the hints have more commands than {seen}");
 }
 
 fn documents() -> Vec<String> {

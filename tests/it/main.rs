@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod clusters;
 mod docs;
+mod lab;
 mod layering;
 mod review;
+mod stories;
 
 use std::path::PathBuf;
 

@@ -1,9 +1,8 @@
 //! A Windows machine to run the executable on: this one, or a Wine prefix of its own per test.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-#[cfg(not(windows))]
-use std::process::Stdio;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -36,11 +35,15 @@ impl Machine {
         Self::fresh()
     }
 
+    /// A path on the machine, there or not, as the executable is to be given it.
+    pub fn path(&self, name: &str) -> String {
+        Self::as_seen_inside(&self.disk().join(name), name)
+    }
+
     /// Puts a file on the machine; its path as the executable is to be given it.
     pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.disk().join(name);
-        std::fs::write(&path, text).unwrap();
-        Self::as_seen_inside(&path, name)
+        std::fs::write(self.disk().join(name), text).unwrap();
+        self.path(name)
     }
 
     /// Runs the executable, as a script would: no terminal, none of our variables.
@@ -48,6 +51,13 @@ impl Machine {
         let mut command = self.command(&self.exe.to_string_lossy());
         command.args(args);
         ended(command.output())
+    }
+
+    /// Starts the executable and does not wait for it. What it says goes to the file `said`.
+    pub fn start(&self, args: &[&str], said: &str) -> Child {
+        let said = File::create(self.disk().join(said)).unwrap();
+        let mut command = self.command(&self.exe.to_string_lossy());
+        command.args(args).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
     }
 
     /// Runs it from a batch line, and says which `%ERRORLEVEL%` that saw: all 32 bits, also under
@@ -77,7 +87,8 @@ impl Machine {
         Some(Self { exe: PathBuf::from(env!("CARGO_BIN_EXE_calicoctl-win")), root: TempDir::new().unwrap() })
     }
 
-    fn disk(&self) -> PathBuf {
+    /// Where the test finds what it puts on the machine.
+    pub fn disk(&self) -> PathBuf {
         self.root.path().to_owned()
     }
 
@@ -87,6 +98,12 @@ impl Machine {
 
     fn exe_inside(&self) -> String {
         self.exe.to_str().expect("the executable's name is text").to_owned()
+    }
+
+    /// What a power cut is to one process.
+    pub fn power_off(&self, mut running: Child) {
+        running.kill().unwrap();
+        running.wait().unwrap();
     }
 
     fn command(&self, program: &str) -> Command {
@@ -110,14 +127,28 @@ impl Machine {
         let root = TempDir::with_prefix_in("prefix-", template.parent().expect("a prefix lies in a folder")).unwrap();
         clone(&template, root.path());
         let machine = Self { exe, root };
-        // Switched on first, and kept on: what the first program starts would hold on to the pipes
-        // that its output comes through.
-        quietly(machine.wine("wineserver").arg("-p"));
-        quietly(machine.command("cmd").args(["/c", "exit"]));
+        machine.power_on();
         Some(machine)
     }
 
-    fn disk(&self) -> PathBuf {
+    /// Switched on before it is used, and kept on: what the first program starts would hold on to
+    /// the pipes that its output comes through.
+    fn power_on(&self) {
+        quietly(self.wine("wineserver").arg("-p"));
+        quietly(self.command("cmd").args(["/c", "exit"]));
+    }
+
+    /// Cuts the power, and gives it again.
+    pub fn power_off(&self, mut running: Child) {
+        for option in ["-k", "-w"] {
+            quietly(self.wine("wineserver").arg(option));
+        }
+        running.wait().unwrap();
+        self.power_on();
+    }
+
+    /// Where the test finds what it puts on the machine.
+    pub fn disk(&self) -> PathBuf {
         self.root.path().join("drive_c")
     }
 

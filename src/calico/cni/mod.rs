@@ -202,9 +202,9 @@ mod tests {
         let conf = rendered(&settings);
         let lines = conf.policies.iter().map(|p| serde_json::to_string(&p.value).unwrap() + "\n");
         insta::assert_snapshot!(lines.collect::<String>(), @r#"
-        {"ExceptionList":["10.96.0.0/12","172.30.0.0/16"],"Type":"OutBoundNAT"}
-        {"DestinationPrefix":"10.96.0.0/12","NeedEncap":true,"Type":"SDNROUTE"}
-        {"DestinationPrefix":"172.30.0.0/16","NeedEncap":true,"Type":"SDNROUTE"}
+        {"Type":"OutBoundNAT","ExceptionList":["10.96.0.0/12","172.30.0.0/16"]}
+        {"Type":"SDNROUTE","DestinationPrefix":"10.96.0.0/12","NeedEncap":true}
+        {"Type":"SDNROUTE","DestinationPrefix":"172.30.0.0/16","NeedEncap":true}
         "#);
     }
 

@@ -158,7 +158,9 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'st
 }
 
 pub(super) fn innermost(error: &kube::Error) -> String {
-    chain(error).last().map(ToString::to_string).unwrap_or_default()
+    let said = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    // rustls sends its readers, who are programmers, to its manual.
+    said.split(": https://docs.rs/").next().unwrap_or_default().to_owned()
 }
 
 /// Refuses a CA whose certificates have all expired. rustls does not look at a root's dates, but

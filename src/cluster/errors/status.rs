@@ -24,12 +24,26 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
         403 => forbidden(server, call, status),
         404 if absent => unreachable("ClusterObjectAbsent", format!("{name}: there is no such object"))
             .hint("it was deleted, or never made; look with kubectl"),
+        404 if resource.group.is_empty() && resource.subresource.is_none() => {
+            let path = call.path.split('?').next().unwrap_or_default();
+            unreachable(
+                "ClusterAnswer",
+                format!("what answers at {server} is no Kubernetes API server: it has no {path}"),
+            )
+            .hint("look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer")
+        }
+        404 if resource.group.is_empty() => {
+            let below = resource.subresource.as_deref().unwrap_or_default();
+            unreachable(
+                "ApiNotServed",
+                format!("the API server at {server} does not serve {}/{below}", resource.plural),
+            )
+            .hint("its Kubernetes is too old for it; a token comes from a secret too: kubernetes.credentials: secret")
+        }
         404 => {
-            let served = match resource.group.as_str() {
-                "" => format!("does not serve {}", call.path),
-                group => format!("does not serve {} of {group}/{}", resource.plural, resource.version),
-            };
-            unreachable("ApiNotServed", format!("the API server at {server} {served}"))
+            let (plural, group, version) = (&resource.plural, &resource.group, &resource.version);
+            let what = format!("the API server at {server} does not serve {plural} of {group}/{version}");
+            unreachable("ApiNotServed", what)
                 .hint("its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`")
         }
         409 if status.is_some_and(|s| s.reason.as_deref() == Some("AlreadyExists")) => {

@@ -89,10 +89,10 @@ fn every_refusal_has_a_name_a_reason_and_a_mend() {
       why  HTTP 404: 404 page not found
       mend its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
 
-    CLUSTER_UNREACHABLE ApiNotServed
-      what the API server at https://api.cluster.test:6443 does not serve /version
+    CLUSTER_UNREACHABLE ClusterAnswer
+      what what answers at https://api.cluster.test:6443 is no Kubernetes API server: it has no /version
       why  HTTP 404: 404 page not found
-      mend its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+      mend look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer
 
     CLUSTER_UNREACHABLE ClusterObjectAbsent
       what PATCH /apis/crd.projectcalico.org/v1/felixconfigurations/absent: there is no such object
@@ -200,7 +200,7 @@ fn what_breaks_below_http_has_a_name_too() {
 
     CLUSTER_UNREACHABLE ClusterConnectionLost
       what the API server at https://api.cluster.test:6443 cut the connection during GET /version
-      why  peer closed connection without sending TLS close_notify: https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof
+      why  peer closed connection without sending TLS close_notify
       mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
 
     CLUSTER_UNREACHABLE ClusterAnswer

@@ -11,6 +11,7 @@ use crate::node::{STORE_DIR, files};
 use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
+use super::access::{access, forget, restrict};
 use super::model::Model;
 
 /// Where a path of the node lies in the folder `root`. Existing names are taken as they are
@@ -63,7 +64,7 @@ pub struct Disk<'a> {
 impl Disk<'_> {
     pub fn get_dir(&self, path: &WinPath) -> Result<Option<State>> {
         let place = locate(self.root, path)?;
-        Ok(place.is_dir().then(|| State::Dir { access: access(&place) }))
+        Ok(place.is_dir().then(|| State::Dir { access: access(self.root, &place) }))
     }
 
     pub fn get_file(&self, path: &WinPath) -> Result<Option<State>> {
@@ -72,7 +73,7 @@ impl Disk<'_> {
             return Ok(None);
         }
         let sha256 = files::digest(&place).with_context(|| format!("read {path}"))?;
-        Ok(Some(State::File { sha256, access: access(&place) }))
+        Ok(Some(State::File { sha256, access: access(self.root, &place) }))
     }
 
     pub fn get_tree(&self, path: &WinPath) -> Result<Option<State>> {
@@ -90,8 +91,8 @@ impl Disk<'_> {
                 if !place.is_dir() {
                     fs::create_dir(&place).with_context(|| format!("create folder {path}"))?;
                 }
-                if access(&place) != wanted {
-                    restrict(&place, wanted, 0o700, 0o755).with_context(|| format!("set access of {path}"))?;
+                if access(self.root, &place) != wanted {
+                    restrict(self.root, &place, wanted).with_context(|| format!("set access of {path}"))?;
                 }
                 Ok(())
             }
@@ -100,7 +101,9 @@ impl Disk<'_> {
                 match fs::remove_dir(&place) {
                     // What others put there is theirs.
                     Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-                    other => gone(other).with_context(|| format!("remove folder {path}")),
+                    other => gone(other)
+                        .and_then(|()| forget(self.root, &place))
+                        .with_context(|| format!("remove folder {path}")),
                 }
             }
         }
@@ -113,7 +116,9 @@ impl Disk<'_> {
             return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
         }
         let Some((sha256, wanted)) = wanted else {
-            return gone(fs::remove_file(&place)).with_context(|| format!("delete {path}"));
+            return gone(fs::remove_file(&place))
+                .and_then(|()| forget(self.root, &place))
+                .with_context(|| format!("delete {path}"));
         };
         let blob_path = WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str());
         let blob = locate(self.root, &blob_path)?;
@@ -130,7 +135,7 @@ impl Disk<'_> {
                 let what = format!("{blob_path} was damaged: its bytes are not those of its name");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            if access(new) == wanted { Ok(()) } else { restrict(new, wanted, 0o600, 0o644) }
+            if access(self.root, new) == wanted { Ok(()) } else { restrict(self.root, new, wanted) }
         })
         .with_context(|| format!("write {path}"))
     }
@@ -156,7 +161,7 @@ impl Disk<'_> {
             gone(fs::remove_file(new))?;
             fs::write(new, [])?;
             if wanted == Access::Administrators {
-                restrict(new, wanted, 0o600, 0o644)?;
+                restrict(self.root, new, wanted)?;
             }
             fs::write(new, bytes)
         })
@@ -174,7 +179,7 @@ impl Disk<'_> {
         let mut missing: Vec<&Path> = place.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
         while let Some(folder) = missing.pop() {
             fs::create_dir(folder)
-                .and_then(|()| restrict(folder, Access::Administrators, 0o700, 0o755))
+                .and_then(|()| restrict(self.root, folder, Access::Administrators))
                 .with_context(|| format!("create the folder of {path}"))?;
         }
         Ok(place)
@@ -198,51 +203,9 @@ impl Disk<'_> {
 }
 
 /// Gone already is as good as gone now.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+pub fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Who may read a file or folder of the sandbox: its mode stands for the access list of Windows.
-#[cfg(unix)]
-fn access(place: &Path) -> Access {
-    use std::os::unix::fs::PermissionsExt;
-    match fs::metadata(place).map(|meta| meta.permissions().mode() & 0o777) {
-        Ok(0o600 | 0o700) => Access::Administrators,
-        _ => Access::Inherited,
-    }
-}
-
-#[cfg(unix)]
-fn restrict(place: &Path, wanted: Access, administrators: u32, inherited: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = match wanted {
-        Access::Administrators => administrators,
-        Access::Inherited => inherited,
-    };
-    fs::set_permissions(place, fs::Permissions::from_mode(mode))
-}
-
-/// On Windows a sandbox has no modes; a hidden attribute would be a lie, so a file stream's name
-/// stands for the restriction: `name:calicoctl-win.administrators`.
-#[cfg(not(unix))]
-fn access(place: &Path) -> Access {
-    if mark(place).is_file() { Access::Administrators } else { Access::Inherited }
-}
-
-#[cfg(not(unix))]
-fn restrict(place: &Path, wanted: Access, _administrators: u32, _inherited: u32) -> io::Result<()> {
-    match wanted {
-        Access::Administrators => fs::write(mark(place), "1"),
-        Access::Inherited => gone(fs::remove_file(mark(place))),
-    }
-}
-
-#[cfg(not(unix))]
-fn mark(place: &Path) -> PathBuf {
-    let mut name = place.as_os_str().to_owned();
-    name.push(":calicoctl-win.administrators");
-    PathBuf::from(name)
 }

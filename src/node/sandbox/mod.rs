@@ -1,6 +1,7 @@
 //! A Windows node that is a folder: `DIR/C/…` is its disk, `DIR/node.yaml` the rest. It keeps the
 //! rules that Windows keeps and holds no logic of ours. `docs/sandbox.md` is its users' page.
 
+mod access;
 mod disk;
 pub mod faults;
 mod folder;

@@ -239,7 +239,9 @@ impl Call<'_> {
                         "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
                     )));
                 }
-                // A patch quotes the whole patched object, under an empty name.
+                // A patch quotes the whole patched object, its keys sorted as Go does, under an empty name.
+                let mut before = before;
+                before.sort_all_objects();
                 let message = format!("Invalid value: {}: {why}", Value::from(before.to_string()));
                 let cause = Cause::new("FieldValueInvalid", "patch", message.clone());
                 let details = json!({"causes": [{"reason": cause.reason, "message": message, "field": cause.field}]});

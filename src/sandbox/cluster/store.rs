@@ -54,8 +54,9 @@ struct Saved {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Locked while one process works on the state; holds the version that is saved.
-    lock: File,
+    /// There and locked while this process works on the state; holds the version that is saved.
+    /// Closing unlocks it: Wine knows no unlock that Rust's standard library takes for one.
+    lock: Option<File>,
     pub layout: Layout,
     version: u64,
     saved: u64,
@@ -70,13 +71,11 @@ impl Store {
     /// The cluster that `path` keeps, or an empty one, held against other processes until
     /// [`Self::leave`]. What happened before is compacted away.
     pub fn open(path: PathBuf, layout: Layout) -> Result<Self> {
-        let lock = path.with_extension("lock");
-        let lock = File::options().read(true).write(true).create(true).truncate(false).open(&lock)?;
-        lock.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;
+        let lock = locked(&path)?;
         let saved = read(&path)?.unwrap_or(Saved { layout, version: 1, objects: Vec::new() });
         Ok(Self {
             path,
-            lock,
+            lock: Some(lock),
             layout: saved.layout,
             version: saved.version,
             saved: saved.version,
@@ -94,10 +93,8 @@ impl Store {
     /// Holds the state against other processes on the same folder (an `install` and a `status --wait`,
     /// say), and takes over what they changed meanwhile.
     pub fn enter(&mut self) -> Result<()> {
-        self.lock.lock().context("lock the cluster's state")?;
         let mut version = String::new();
-        self.lock.rewind()?;
-        self.lock.read_to_string(&mut version)?;
+        self.lock.insert(locked(&self.path)?).read_to_string(&mut version)?;
         if version.parse().is_ok_and(|v: u64| v != self.saved) {
             self.take_over()?;
         }
@@ -107,7 +104,7 @@ impl Store {
     /// Saves and lets others in.
     pub fn leave(&mut self) -> Result<()> {
         let saved = self.save();
-        self.lock.unlock().context("unlock the cluster's state")?;
+        self.lock = None;
         saved
     }
 
@@ -154,9 +151,10 @@ impl Store {
         let fresh = self.path.with_extension("json.new");
         fs::write(&fresh, serde_json::to_vec_pretty(&saved)?).with_context(|| format!("write {}", fresh.display()))?;
         fs::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
-        self.lock.set_len(0)?;
-        self.lock.rewind()?;
-        self.lock.write_all(self.version.to_string().as_bytes()).context("note the cluster's version")?;
+        let lock = self.lock.as_mut().context("save the cluster's state without its lock")?;
+        lock.set_len(0)?;
+        lock.rewind()?;
+        lock.write_all(self.version.to_string().as_bytes()).context("note the cluster's version")?;
         self.saved = self.version;
         self.changed.send_replace(self.version);
         Ok(())
@@ -276,6 +274,13 @@ impl Store {
         }
         object
     }
+}
+
+/// The file beside the state that one process at a time holds; waits for the others.
+fn locked(path: &Path) -> Result<File> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path.with_extension("lock"))?;
+    file.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;
+    Ok(file)
 }
 
 fn read(path: &Path) -> Result<Option<Saved>> {

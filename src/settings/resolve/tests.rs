@@ -73,7 +73,14 @@ fn resolved(fields: &[&str], cluster: Option<&ClusterFacts>) -> Resolved {
 }
 
 fn refused(fields: &[&str], node: &NodeFacts, cluster: Option<&ClusterFacts>) -> Fault {
-    resolve(&config(fields), node, cluster).unwrap_err().downcast_ref::<Fault>().unwrap().clone()
+    fault_of(&resolve(&config(fields), node, cluster).unwrap_err())
+}
+
+/// The fault with its causes, as people read them.
+fn fault_of(error: &anyhow::Error) -> Fault {
+    let fault = error.downcast_ref::<Fault>().unwrap().clone();
+    let what = error.chain().map(|cause| cause.to_string().replace('\n', "\n  ")).collect::<Vec<_>>().join("\n  ");
+    Fault { what, ..fault }
 }
 
 fn warnings(fields: &[&str], cluster: Option<&ClusterFacts>) -> Vec<String> {
@@ -333,7 +340,7 @@ fn everything_that_the_facts_make_wrong_is_said_at_once() {
         felix: FelixFacts { vxlan_enabled: Some(true), vxlan_vni: Some(9999), ipip_enabled: None },
         ..cluster()
     };
-    let fault = resolve(&layered, &node, Some(&cluster)).unwrap_err().downcast_ref::<Fault>().unwrap().clone();
+    let fault = fault_of(&resolve(&layered, &node, Some(&cluster)).unwrap_err());
     assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "ConfigInvalid"));
     insta::assert_snapshot!(fault.what, @r#"
     the config is not valid
