@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
-use super::args::Source;
+use super::{args::Source, class_of};
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
