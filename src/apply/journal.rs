@@ -94,11 +94,11 @@ impl Journal {
             let Some(line) = line.strip_suffix('\n') else { break };
             let line: Line = serde_json::from_str(line).map_err(|error| {
                 Fault::new(
-                    Exit::FailedIncomplete,
+                    Exit::Failed,
                     "JournalUnreadable",
                     format!("line {} of the journal {} is not readable: {error}", number + 1, path()),
                 )
-                .hint("use the calicoctl-win version that wrote it, or send it with a bug report; nothing was changed")
+                .hint("use the calicoctl-win version that wrote it, or send it with a bug report")
             })?;
             match (line, &mut journal) {
                 (Line::Run(header), slot) => {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod bad_input;
 mod docs;
+mod lab;
 mod layering;
 
 use std::path::PathBuf;

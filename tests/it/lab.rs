@@ -1,0 +1,243 @@
+//! A sandbox, and the built program run on it as a user runs it: every command is a process of its
+//! own, and all that they share is the folder.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use regex::Regex;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Where our own state lies on a node; its logs differ from run to run.
+const STATE: &str = "C/ProgramData/calicoctl-win";
+
+pub struct Lab {
+    dir: TempDir,
+}
+
+/// What a command left behind.
+#[must_use]
+#[derive(Debug)]
+pub struct Output {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A node byte for byte: every file and folder of `C/`, with its mode, and `node.yaml`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture(BTreeMap<String, Vec<u8>>);
+
+impl Lab {
+    /// An empty folder, in memory where the machine has such a place.
+    pub fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        fs::create_dir(dir.path().join("tmp")).unwrap();
+        Self { dir }
+    }
+
+    /// A new node, as the first command finds it.
+    pub fn node() -> Self {
+        let lab = Self::new();
+        let _seen = lab.run("service status").exits(0);
+        lab
+    }
+
+    /// A node on which Calico is installed.
+    pub fn installed() -> Self {
+        let lab = Self::node();
+        let _done = lab.run("install -y").exits(0);
+        lab
+    }
+
+    /// A file or folder beside the sandbox; commands run there.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file beside the sandbox and gives its name.
+    pub fn write<'a>(&self, name: &'a str, text: impl AsRef<[u8]>) -> &'a str {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        name
+    }
+
+    /// A file on the node: `C/k/config`.
+    pub fn on_node(&self, path: &str) -> PathBuf {
+        self.path("node").join(path)
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.on_node(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Someone edits `node.yaml`.
+    pub fn edit_yaml(&self, edit: impl FnOnce(&str) -> String) {
+        let text = self.read("node.yaml");
+        let edited = edit(&text);
+        assert_ne!(text, edited, "the edit changes nothing");
+        fs::write(self.on_node("node.yaml"), edited).unwrap();
+    }
+
+    /// Runs `calicoctl-win WORDS --sandbox node`.
+    pub fn run(&self, words: &str) -> Output {
+        self.fails_at("", words)
+    }
+
+    /// The same with a fault on demand.
+    pub fn fails_at(&self, fault: &str, words: &str) -> Output {
+        let mut command = self.command(words);
+        command.args(["--sandbox", "node"]);
+        if !fault.is_empty() {
+            command.env("CALICO_WIN_SANDBOX_FAULT", fault);
+        }
+        Output::of(words, command)
+    }
+
+    /// Runs `calicoctl-win WORDS`, without any node.
+    pub fn bare(&self, words: &str) -> Output {
+        Output::of(words, self.command(words))
+    }
+
+    /// The command, not started; blanks part its words.
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
+        command.args(words.split_whitespace()).current_dir(self.dir.path()).stdin(Stdio::null());
+        // Nothing of the machine's own settings gets in; Windows needs SystemRoot to run at all.
+        command.env_clear().env("TMPDIR", self.path("tmp")).env("TMP", self.path("tmp"));
+        if let Some(root) = std::env::var_os("SystemRoot") {
+            command.env("SystemRoot", root);
+        }
+        command
+    }
+
+    /// The whole node.
+    pub fn picture(&self) -> Picture {
+        let node = self.path("node");
+        let mut seen = BTreeMap::from([("node.yaml".to_owned(), fs::read(node.join("node.yaml")).unwrap())]);
+        let mut folders = vec![node.join("C")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+                let path = entry.path();
+                let name = path.strip_prefix(&node).unwrap().to_str().unwrap().replace('\\', "/");
+                let mode = mode(&path);
+                if path.is_dir() {
+                    seen.insert(format!("{name}/ {mode}"), Vec::new());
+                    folders.push(path);
+                } else {
+                    seen.insert(format!("{name} {mode}"), fs::read(&path).unwrap());
+                }
+            }
+        }
+        Picture(seen)
+    }
+
+    /// The node without our state folder, which stays after an uninstall without `--purge`.
+    pub fn picture_without_state(&self) -> Picture {
+        let mut picture = self.picture();
+        picture.0.retain(|name, _| !name.starts_with(STATE));
+        picture
+    }
+}
+
+#[cfg(unix)]
+fn mode(path: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    format!("{:o}", fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn mode(_path: &Path) -> String {
+    String::new()
+}
+
+impl Picture {
+    /// Fails with the names of what differs.
+    #[track_caller]
+    pub fn same_as(&self, before: &Self) {
+        let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
+        let new = self.0.keys().filter(|name| !before.0.contains_key(*name)).map(|name| format!("+ {name}"));
+        let changed = self.0.iter().filter(|(name, bytes)| before.0.get(*name).is_some_and(|b| b != *bytes));
+        let changed = changed.map(|(name, bytes)| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            format!("~ {name}\n{}\nwas\n{}", text(bytes), text(&before.0[name]))
+        });
+        let differences: Vec<String> = gone.chain(new).chain(changed).collect();
+        assert!(differences.is_empty(), "the node is not as it was:\n{}", differences.join("\n"));
+    }
+
+    /// The names of the files and folders that begin so.
+    pub fn names(&self, beginning: &str) -> Vec<&str> {
+        let names = self.0.keys().map(String::as_str).filter(|name| name.starts_with(beginning));
+        names.map(|name| name.rsplit_once(' ').map_or(name, |(name, _)| name)).collect()
+    }
+}
+
+impl Output {
+    fn of(words: &str, mut command: Command) -> Self {
+        let output = command.output().unwrap_or_else(|error| panic!("run {words}: {error}"));
+        let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
+        Self { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self}");
+        self
+    }
+
+    /// Exactly one JSON document on stdout, and nothing on stderr.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.stderr, "", "{self}");
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"))
+    }
+
+    /// The lines of NDJSON, checked for what holds of every stream.
+    #[track_caller]
+    pub fn ndjson(&self) -> Vec<Value> {
+        assert_eq!(self.stderr, "", "{self}");
+        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let lines: Vec<Value> = self.stdout.lines().map(parse).collect();
+        assert_eq!(lines.first().unwrap()["type"], "version", "{self}");
+        assert_eq!(lines.last().unwrap()["type"], "result", "{self}");
+        for (at, line) in lines.iter().enumerate() {
+            assert_eq!(line["seq"], at, "{line}");
+            for key in ["ts", "run", "level", "message"] {
+                assert!(line[key].is_string(), "{key} in {line}");
+            }
+        }
+        lines
+    }
+
+    /// Both streams with everything masked that differs from run to run.
+    pub fn screen(&self) -> String {
+        let masks = [
+            (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+            (r#""\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M""#, "BOOT-TIME"),
+            (r"\b(sha256|release) [0-9a-f]{12}\b", "$1 DIGEST"),
+            (r"(?m) +\d+\.\ds$", "  SECONDS"),
+            (r"log=\S*[/\\]tmp[/\\]", "log=TMP/"),
+        ];
+        let mut text = self.stdout.clone();
+        if !self.stderr.is_empty() {
+            text += &format!("--- stderr\n{}", self.stderr);
+        }
+        for (pattern, mask) in masks {
+            text = Regex::new(pattern).unwrap().replace_all(&text, mask).into_owned();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
+    }
+}
