@@ -251,5 +251,23 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
         screens(&node, |_| ()),
         screens(&vni, |lab| cluster_with(lab, r#""vxlanVNI": 4096"#, r#""vxlanVNI": 4095"#)),
     ];
-    insta::assert_snapshot!(seen.concat(), @"");
+    insta::assert_snapshot!(seen.concat(), @r#"
+    strict affinity is off
+      error: IPAM strict affinity is off
+        state: nothing was changed
+        hint: kubectl patch ipamconfigs default --type=merge -p '{"spec":{"strictAffinity":true}}'
+    the pool is IPIP
+      error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
+        state: nothing was changed
+        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
+    no Node
+      error: the cluster has no Node win-zz
+        state: nothing was changed
+        hint: start kubelet so that it registers, or give the registered name with --node-name
+    the cluster's VNI is too low
+      error: the config is not valid
+        caused by: spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+        state: nothing was changed
+        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+    "#);
 }

@@ -24,7 +24,64 @@ fn a_wrong_command_line_says_what_would_be_right() {
         case("no fault of the API", "install -y", USAGE, "SandboxFaultInvalid").with("api hopla"),
         case("no fault of the release server", "install -y", USAGE, "SandboxFaultInvalid").with("release hopla"),
     ];
-    insta::assert_snapshot!(screens(&cases, |_| ()), @"");
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    unknown verb
+      error: unrecognized subcommand 'frobnicate'
+        state: nothing was changed
+        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    misspelt verb
+      error: unrecognized subcommand 'instal'
+        state: nothing was changed
+        hint: some similar subcommands exist: 'uninstall', 'install'; calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    no verb
+      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, resume, uninstall, status, service, config, release, explain, completion, version]
+        state: nothing was changed
+        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    no verb of a group
+      error: 'calicoctl-win service' requires a subcommand but one was not provided [subcommands: start, stop, restart, status, run]
+        state: nothing was changed
+        hint: calicoctl-win service [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    unknown flag
+      error: unexpected argument '--frob' found
+        state: nothing was changed
+        hint: calicoctl-win install [OPTIONS]; see: calicoctl-win --help
+    missing value
+      error: a value is required for '--kubeconfig <FILE>' but none was supplied
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    value that is none of them
+      error: invalid value 'pink' for '--color <COLOR>' [possible values: auto, always, never]
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    --set without a value
+      error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    flags that exclude each other
+      error: the argument '--print-facts' cannot be used with '--out <FILE>'
+        state: nothing was changed
+        hint: calicoctl-win plan --print-facts --sandbox <DIR>; see: calicoctl-win --help
+    missing argument
+      error: the following required arguments were not provided: <ID>
+        state: nothing was changed
+        hint: calicoctl-win explain --sandbox <DIR> <ID>; see: calicoctl-win --help
+    nobody to confirm
+      error: this changes the node and nobody is there to confirm it
+        state: nothing was changed
+        hint: run it again with --yes, or look first with --dry-run
+    no fault
+      error: the sandbox fault `put everything` is not right: it has no `=ACTION`
+        state: nothing was changed
+        hint: write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`
+    no fault of the API
+      error: the sandbox fault `api hopla` is not right: read API fault 'hopla': expected METHOD /path[#N]=ACTION or one of expired-ca, plain-http, old-tls, down, no-controllers, no-kubelet, unfilled
+        state: nothing was changed
+        hint: docs/sandbox.md shows them all by example
+    no fault of the release server
+      error: the sandbox fault `release hopla` is not right: `hopla` is not a fault of the release server: truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range, no-sums
+        state: nothing was changed
+        hint: docs/sandbox.md shows them all by example
+    "#);
 }
 
 #[test]
@@ -36,7 +93,11 @@ fn a_second_run_at_the_same_time_is_busy() {
     lock.lock().unwrap();
     let holder = r#"{"run":"20261121T080512-0042f1","command":"install","pid":4711,"since":"2026-11-21T08:05:12Z"}"#;
     fs::write(state.join("lock.json"), holder).unwrap();
-    insta::assert_snapshot!(case("busy", "install -y", BUSY, "Busy").meets(&lab), @"");
+    insta::assert_snapshot!(case("busy", "install -y", BUSY, "Busy").meets(&lab), @r#"
+    error: another run holds the lock: `install` (run RUN, process 4711) since TIME
+      state: nothing was changed
+      hint: wait for it with: calicoctl-win status --wait
+    "#);
     drop(lock);
     let _free_again = lab.run("install -y").exits(0);
 }
@@ -88,7 +149,33 @@ fn files_that_are_not_what_they_should_be_are_named() {
         lab.write("text.json", "{\"hello\": 1}\n");
         let _saved = lab.run("plan --out plan.json").exits(0);
     };
-    insta::assert_snapshot!(screens(&cases, arrange), @"");
+    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    plan that is not there
+      error: cannot read the saved plan none.json
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: make one with: calicoctl-win plan --out FILE
+    plan that is none
+      error: text.json is not a saved plan: missing field `changes` at line 1 column 12
+        state: nothing was changed
+        hint: make one with: calicoctl-win plan --out FILE
+    plan of other settings
+      error: the config has changed since the plan was saved
+        state: nothing was changed
+        hint: look at a new plan and save it again: calicoctl-win plan --out FILE
+    facts that are none
+      error: text.json: error: line 1 column 2: unknown field `hello`, expected one of node, cluster
+       --> <input>:1:2
+        |
+      1 | {"hello": 1}
+        |  ^ unknown field `hello`, expected one of node, cluster
+        state: nothing was changed
+        hint: make one on the machine with: calicoctl-win plan --print-facts -o json
+    nothing installed
+      error: Calico is not installed here by this tool
+        state: nothing was changed
+        hint: install it with: calicoctl-win install
+    "#);
 }
 
 #[test]
@@ -106,5 +193,14 @@ fn notes_of_ours_that_cannot_be_read_stop_us() {
         screens(&[journal], damage("journal.jsonl", "{\"what\": \"is this\"}\n{\"and\": \"this\"}\n")),
         screens(&[receipt], damage("receipts/1.json", "{}\n")),
     ];
-    insta::assert_snapshot!(seen.concat(), @"");
+    insta::assert_snapshot!(seen.concat(), @r#"
+    journal
+      error: line 1 of the journal C:\ProgramData\calicoctl-win\journal.jsonl is not readable: unknown variant `what`, expected one of `run`, `original`, `step` at line 1 column 7
+        state: nothing was changed
+        hint: use the calicoctl-win version that wrote it, or send it with a bug report
+    receipt
+      error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
+        state: nothing was changed
+        hint: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it
+    "#);
 }

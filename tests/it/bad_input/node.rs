@@ -169,7 +169,23 @@ fn what_fails_before_the_first_change_leaves_nothing() {
         case("facts fail", "install -y", FAILED, "Failed").with("facts *=fail"),
         case("HNS is silent", "install -y", FAILED, "Failed").with("get network*=fail"),
     ];
-    insta::assert_snapshot!(screens(&cases, |_| ()), @"");
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    disk full, store
+      error: save file C:\ProgramData\calicoctl-win\store\blobs\DIGEST (Windows error 112: there is not enough space on the disk)
+        while trying to: store 42e75514ccf9
+        state: nothing was changed
+        hint: make room on the disk, then run again
+    facts fail
+      error: measure the node
+        caused by: facts facts: failed, as a sandbox fault asked
+        state: nothing was changed
+        hint: mend the cause that is named here and run the command again; -v shows more
+    HNS is silent
+      error: look at hns-network Calico
+        caused by: get hns-network Calico: failed, as a sandbox fault asked
+        state: nothing was changed
+        hint: mend the cause that is named here and run the command again; -v shows more
+    "#);
 }
 
 #[test]
