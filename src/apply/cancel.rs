@@ -18,7 +18,7 @@ pub fn ask() -> bool {
 /// Fails when the run was asked to stop.
 pub(super) fn check() -> Result<()> {
     if ASKED.load(Ordering::SeqCst) {
-        return Err(Fault::new(Exit::Cancelled, "Cancelled", "the run was cancelled between two steps")
+        return Err(Fault::new(Exit::Cancelled, "RunCancelled", "the run was cancelled between two steps")
             .hint("go on with: calicoctl-win resume, or back with: calicoctl-win resume --undo")
             .into());
     }

@@ -16,7 +16,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{diff, ids};
 use crate::plan::item::{Id, Network, State, Tree, World};
-use crate::plan::order::{NODE_SERVICE, phase};
+use crate::plan::order::{NODE_SERVICE, SERVICES, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 
@@ -32,6 +32,8 @@ pub struct Change<'a> {
     pub target: &'a Target,
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
+    /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
+    pub shown: Option<&'a [Step]>,
 }
 
 /// What came of a run.
@@ -148,6 +150,9 @@ fn calicos(have: &Network, want: &Network) -> bool {
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let steps = plan(node, &standing, change.target)?;
+    if let Some(shown) = change.shown {
+        same_ground(shown, &steps)?;
+    }
     let unchanged = match standing.receipt() {
         Some(receipt) => receipt.target == *change.target,
         None => change.target.world.is_empty(),
@@ -157,11 +162,41 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }
     let from = standing.base().map(|receipt| receipt.generation);
-    let header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
-    let originals = standing.journal.as_ref().map(|journal| journal.originals.clone()).unwrap_or_default();
+    let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
+    let mut originals = Owned::new();
+    if let Some(interrupted) = &standing.journal {
+        originals.clone_from(&interrupted.originals);
+        header.running.clone_from(&interrupted.header.running);
+    } else {
+        for id in SERVICES.map(|name| Id::Running(name.into())) {
+            if node.get(&id)?.is_some() {
+                header.running.insert(id);
+            }
+        }
+    }
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
-    commit(node, &standing, journal, changed, downtime)
+    commit(node, &standing, journal, changed, downtime, events)
+}
+
+/// Refuses steps from another state of the node than those that were shown. What they lead to may
+/// differ, since a token is fetched after the plan was agreed to, and some may not be needed any more.
+fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
+    fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
+        steps.iter().map(|step| match step {
+            Step::Put { id, before, .. } => (id, before.as_ref()),
+            Step::Await { id, .. } => (id, None),
+        })
+    }
+    match ground(now).find(|step| !ground(shown).any(|known| known == *step)) {
+        Some((id, _)) => Err(changed_since_plan(id).into()),
+        None => Ok(()),
+    }
+}
+
+fn changed_since_plan(id: &Id) -> Fault {
+    Fault::new(Exit::Conflict, "ChangedSincePlan", format!("{id} was changed by someone else since the plan was made"))
+        .hint("look at what it is now, then plan again: calicoctl-win plan")
 }
 
 /// Finishes an interrupted run.
@@ -171,10 +206,10 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
-    let target = journal.header.target.clone();
-    let steps = plan(node, &standing, &target)?;
+    let goal = journal.header.goal(&journal.header.target);
+    let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
-    commit(node, &standing, journal, changed, downtime)
+    commit(node, &standing, journal, changed, downtime, events)
 }
 
 /// Takes an interrupted run back: the former generation stands again, or nothing does.
@@ -185,7 +220,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| journal.header.goal(&receipt.target)).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -195,7 +230,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    collect(node, &kept)?;
+    collect(node, &kept, events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -232,18 +267,13 @@ fn forward(
     }
     let mut owned = owned;
     owned.extend(journal.originals.clone());
-    take(node, journal, &target, &owned, steps, events)
+    let goal = journal.header.goal(&target);
+    take(node, journal, &goal, &owned, steps, events)
 }
 
 /// What an item is before we touch it, its bytes safe in the store.
 fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State>> {
-    let covered = id.path().is_some_and(|path| {
-        steps.iter().any(|step| {
-            matches!(step, Step::Put { id: tree @ Id::Tree(root), after: Some(State::Tree(Tree::Release(_))), .. }
-                if tree != id && path.is_below(root))
-        })
-    });
-    if covered {
+    if comes_with_release(id, steps) {
         return Ok(None);
     }
     let state = node.get(id).with_context(|| format!("look at {id}"))?;
@@ -251,6 +281,17 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
         store::keep_original(node, path, sha256)?;
     }
     Ok(state)
+}
+
+/// Whether an item lies in a release of ours that is swapped in on the way. One that comes from the
+/// store may bring a file of an earlier generation along: that is ours as well, whatever is in it.
+fn comes_with_release(id: &Id, steps: &[Step]) -> bool {
+    id.path().is_some_and(|path| {
+        steps.iter().any(|step| {
+            matches!(step, Step::Put { id: tree @ Id::Tree(root), after: Some(State::Tree(Tree::Release(_))), .. }
+                if tree != id && path.is_below(root))
+        })
+    })
 }
 
 fn take(
@@ -283,7 +324,8 @@ fn take(
             clock.before(step, node.now());
             let result = match step {
                 Step::Put { id, before, after } => {
-                    put(node, id, before.as_ref(), after.as_ref()).map(|did| changed += usize::from(did))
+                    let any = id.is_derived() || comes_with_release(id, &steps);
+                    put(node, id, before.as_ref(), after.as_ref(), any).map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
             };
@@ -316,20 +358,14 @@ fn take(
     Ok((changed, clock.total()))
 }
 
-/// Compare and set. Says whether anything was done.
-fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>) -> Result<bool> {
+/// Compare and set; `any` takes whatever is there. Says whether anything was done.
+fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>, any: bool) -> Result<bool> {
     let now = node.get(id).with_context(|| format!("look at {id}"))?;
     if now.as_ref() == after {
         return Ok(false);
     }
-    if now.as_ref() != before && !id.is_derived() {
-        return Err(Fault::new(
-            Exit::Conflict,
-            "ChangedSincePlan",
-            format!("{id} was changed by someone else since the plan was made"),
-        )
-        .hint("look at what it is now, then plan again: calicoctl-win plan")
-        .into());
+    if now.as_ref() != before && !any {
+        return Err(changed_since_plan(id).into());
     }
     node.put(id, after)?;
     Ok(true)
@@ -338,6 +374,7 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
 /// Waits until the services have made an item.
 fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
     let begun = node.now();
+    let mut looked = Duration::ZERO;
     loop {
         let have = node.get(id).with_context(|| format!("look at {id}"))?;
         if have.as_ref().is_some_and(|have| have.satisfies(wanted)) {
@@ -352,7 +389,8 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
             .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
             .into());
         }
-        let elapsed = since(begun, node.now());
+        // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
+        let elapsed = since(begun, node.now()).max(looked);
         if elapsed >= within {
             let found = have
                 .map_or_else(|| "it is not there".into(), |have| format!("it is {}", crate::plan::show::state(&have)));
@@ -367,6 +405,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
         cancel::check()?;
         events(Event::Waiting { what: format!("{id} made by {NODE_SERVICE}"), elapsed, limit: within });
         node.pause(LOOK);
+        looked += LOOK;
     }
 }
 
@@ -377,6 +416,7 @@ fn commit(
     journal: Journal,
     changed: usize,
     downtime: Duration,
+    events: Sink,
 ) -> Result<Applied> {
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
@@ -388,15 +428,27 @@ fn commit(
         Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
     receipt.save(node)?;
     journal.end(node)?;
-    match (receipt.about.is_some(), standing.base()) {
-        (true, Some(former)) => collect(node, &[former, &receipt])?,
-        _ => collect(node, &[&receipt])?,
-    }
+    collect(node, &standing.base().into_iter().chain([&receipt]).collect::<Vec<_>>(), events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }
 
-fn collect(node: &dyn Node, receipts: &[&Receipt]) -> Result<()> {
-    store::collect(node, &receipts.iter().flat_map(|receipt| receipt.needs()).collect())
+/// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
+/// event when something cannot be dropped.
+pub fn tidy(node: &dyn Node, events: Sink) {
+    if let Ok(Standing { receipts, journal: None }) = Standing::load(node) {
+        collect(node, &receipts.iter().collect::<Vec<_>>(), events);
+    }
+}
+
+/// Drops what neither the last of these generations needs nor, while something is installed, the
+/// one before it. The run is over by then: what stays does not undo it.
+fn collect(node: &dyn Node, receipts: &[&Receipt], events: Sink) {
+    let kept = receipts.last().map_or(0, |last| if last.about.is_some() { 2 } else { 1 });
+    let needed = receipts.iter().rev().take(kept).flat_map(|receipt| receipt.needs()).collect();
+    if let Err(error) = store::collect(node, &needed) {
+        let message = format!("the store still holds what nothing needs any more: {error:#}");
+        events(Event::Warning { id: "StoreNotTidy", message });
+    }
 }
 
 /// Consecutive steps of the same kind are one phase.

@@ -1,5 +1,6 @@
 //! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 
@@ -29,6 +30,9 @@ pub struct Header {
     pub target: Target,
     pub about: Option<About>,
     pub started: Timestamp,
+    /// Which of our services ran when the run began, for targets that leave that as it is.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub running: BTreeSet<Id>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +73,17 @@ impl Header {
             target: target.clone(),
             about: about.cloned(),
             started: now,
+            running: BTreeSet::new(),
         }
+    }
+
+    /// Where a run goes that was stopped half-way: to this target, and what ran before and may be as
+    /// it is runs again, since it may be this run that stopped it.
+    pub fn goal(&self, target: &Target) -> Target {
+        let mut goal = target.clone();
+        let again = self.running.iter().filter(|id| target.leave.contains(id));
+        goal.world.extend(again.map(|id| (id.clone(), State::Running)));
+        goal
     }
 }
 
@@ -79,7 +93,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be read, or a line other than a torn last one is not ours.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
-        let text = match fs::read_to_string(node.disk(&path())) {
+        let text = match fs::read(node.disk(&path())) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("read the journal {}", path())),
@@ -87,20 +101,26 @@ impl Journal {
         Self::parse(&text)
     }
 
-    fn parse(text: &str) -> Result<Option<Self>> {
+    /// Bytes and not text: a torn line may end in the middle of a letter.
+    fn parse(text: &[u8]) -> Result<Option<Self>> {
         let mut journal: Option<Self> = None;
-        for (number, line) in text.split_inclusive('\n').enumerate() {
+        for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
             // A line without its end was being written when the power went: it never counted.
-            let Some(line) = line.strip_suffix('\n') else { break };
-            let line: Line = serde_json::from_str(line).map_err(|error| {
+            let Some(line) = line.strip_suffix(b"\n") else { break };
+            let unreadable = |why: String| {
                 Fault::new(
                     Exit::Failed,
                     "JournalUnreadable",
-                    format!("line {} of the journal {} is not readable: {error}", number + 1, path()),
+                    format!("line {} of the journal {} is not readable: {why}", number + 1, path()),
                 )
                 .hint("use the calicoctl-win version that wrote it, or send it with a bug report")
-            })?;
+            };
+            let line: Line = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
             match (line, &mut journal) {
+                (Line::Run(header), _) if header.schema > SCHEMA => {
+                    let why = format!("it has schema {}, this version knows up to {SCHEMA}", header.schema);
+                    return Err(unreadable(why).into());
+                }
                 (Line::Run(header), slot) => {
                     *slot = Some(Self { header: *header, originals: Owned::new(), last_step: None });
                 }
@@ -172,22 +192,24 @@ mod tests {
     #[test]
     fn a_torn_last_line_is_tolerated_and_a_torn_middle_one_is_not() {
         let header = Header::new("r1", "install", None, &Target::default(), None, Timestamp::UNIX_EPOCH);
-        let id = Id::Service("CalicoNode".into());
+        let id = Id::Service("CalicoNöde".into());
         let lines = [
             Line::Run(Box::new(header.clone())),
             Line::Original { id: id.clone(), state: None },
             Line::Step { n: 1, of: 2, id: id.clone() },
         ];
         let whole: String = lines.iter().map(|each| line(each).unwrap() + "\n").collect();
-        let journal = Journal::parse(&whole).unwrap().unwrap();
+        let journal = Journal::parse(whole.as_bytes()).unwrap().unwrap();
         assert_eq!(
             journal,
             Journal { header, originals: Owned::from([(id.clone(), None)]), last_step: Some((1, 2, id)) }
         );
         for cut in 0..whole.len() {
-            Journal::parse(&whole[..cut]).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            Journal::parse(&whole.as_bytes()[..cut]).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
         }
-        let error = Journal::parse(&whole.replace("original", "oRIGINAL")).unwrap_err();
+        let error = Journal::parse(whole.replace("original", "oRIGINAL").as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 2 of the journal"), "{error}");
+        let error = Journal::parse(whole.replace("\"schema\":1", "\"schema\":2").as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("it has schema 2"), "{error}");
     }
 }

@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::store;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
 
 /// Held for as long as a run changes things. The system drops it when the process ends, however.
@@ -32,19 +34,25 @@ impl Lock {
     ///
     /// # Errors
     /// `BUSY` naming the other run; or when the state folder cannot be made.
-    pub fn take(node: &dyn Node, holder: &Holder) -> Result<Self> {
+    pub fn take(node: &mut dyn Node, holder: &Holder) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
-        fs::create_dir_all(node.disk(&folder)).with_context(|| format!("make {folder}"))?;
+        // Everything of ours lies below, and inherits that nobody else may read it.
+        let (id, own) = (Id::Dir(folder.clone()), State::Dir { access: Access::Administrators });
+        if node.get(&id)?.as_ref() != Some(&own) {
+            node.put(&id, Some(&own)).with_context(|| format!("make {folder}"))?;
+        }
         let path = node.disk(&folder.join("lock"));
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .with_context(|| format!("open {}", path.display()))?;
+        let open = || {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true);
+            options.open(&path).with_context(|| format!("open {}", path.display()))
+        };
+        let file = open()?;
         // The holder stands in a file of its own: on Windows a locked file cannot be read.
         let about = node.disk(&folder.join("lock.json"));
         match file.try_lock() {
+            // A purge may have removed the file between the two: then the lock is one on nothing.
+            Ok(()) if open()?.try_lock().is_ok() => Err(busy(None).into()),
             Ok(()) => {
                 fs::write(&about, serde_json::to_vec(holder)?).context("say who holds the lock")?;
                 Ok(Self { _file: file, holder: about })
@@ -52,6 +60,46 @@ impl Lock {
             Err(TryLockError::WouldBlock) => Err(busy(read(&about).as_ref()).into()),
             Err(TryLockError::Error(error)) => Err(error).context("take the lock"),
         }
+    }
+
+    /// Removes our own folder but for the config that an administrator put into it. The lock goes
+    /// last, so that no other run begins in a folder that is being removed. Says what stays.
+    ///
+    /// # Errors
+    /// When the store still keeps a folder that was there before us, and no receipt says whose it
+    /// is; nothing is removed then. When something cannot be removed.
+    pub fn purge(self, node: &dyn Node) -> Result<Vec<String>> {
+        let folder = WinPath::known(STATE_DIR);
+        let foreign = store::tree(store::FOREIGN);
+        if node.disk(&foreign).exists() {
+            return Err(Fault::new(
+                Exit::Conflict,
+                "StoreHoldsOriginal",
+                format!("{foreign} holds a folder that was there before the first install, and no receipt says where"),
+            )
+            .hint("move it to where it belongs, as C:\\CalicoWindows, then run: calicoctl-win uninstall --purge")
+            .into());
+        }
+        let mut left = Vec::new();
+        for entry in fs::read_dir(node.disk(&folder)).with_context(|| format!("read {folder}"))? {
+            let path = entry.with_context(|| format!("read {folder}"))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+            match name.as_str() {
+                "lock" => continue,
+                "config.yaml" => {
+                    left.push(folder.join("config.yaml").to_string());
+                    continue;
+                }
+                _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
+                _ => fs::remove_file(&path),
+            }
+            .with_context(|| format!("remove {}", path.display()))?;
+        }
+        let lock = node.disk(&folder.join("lock"));
+        fs::remove_file(&lock).with_context(|| format!("remove {}", lock.display()))?;
+        // Not when the config stays, or when another run has begun in that moment.
+        let _not_empty = fs::remove_dir(node.disk(&folder));
+        Ok(left)
     }
 }
 

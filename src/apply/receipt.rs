@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::item::{Access, State};
+use crate::plan::item::Access;
 use crate::plan::{Owned, Target, pairs};
 use crate::settings::Backend;
 use crate::values::{NodeName, Sha256, Vni, WinPath};
@@ -93,11 +93,6 @@ impl Receipt {
     pub fn needs(&self) -> BTreeSet<String> {
         let states = self.target.world.values().chain(self.owned.values().flatten());
         states.filter_map(super::store::name_in_store).collect()
-    }
-
-    /// The state that it wants or gives back for digests in the store; used to show it.
-    pub fn states(&self) -> impl Iterator<Item = &State> {
-        self.target.world.values()
     }
 }
 

@@ -3,15 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use sha2::Digest;
 
-use crate::node::{Node, STATE_DIR, STORE_DIR};
+use crate::calico::paths;
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR, STORE_DIR, files};
 use crate::plan::item::{Access, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
+
+/// What a folder that we did not make is called in the store.
+pub const FOREIGN: &str = "foreign";
 
 /// Where a file's bytes lie.
 pub fn blob(sha256: &Sha256) -> WinPath {
@@ -28,7 +32,7 @@ pub fn name_in_store(state: &State) -> Option<String> {
     match state {
         State::File { sha256, .. } | State::Tree(Tree::Release(sha256)) => Some(sha256.to_string()),
         State::Tree(Tree::Drifted { of, .. }) => Some(format!("drifted-{of}")),
-        State::Tree(Tree::Foreign) => Some("foreign".into()),
+        State::Tree(Tree::Foreign) => Some(FOREIGN.into()),
         _ => None,
     }
 }
@@ -40,53 +44,55 @@ pub fn name_in_store(state: &State) -> Option<String> {
 pub fn add(node: &mut dyn Node, bytes: &[u8]) -> Result<Sha256> {
     let sha256 = Sha256::of(bytes);
     let path = blob(&sha256);
-    if !node.disk(&path).exists() {
+    if !is_whole(&node.disk(&path), &sha256) {
         node.save(&path, bytes, Access::Administrators).with_context(|| format!("store {}", sha256.short()))?;
     }
     Ok(sha256)
 }
 
-/// Puts a file of the host's into the store, by a hard link where that works. The caller must not
-/// change the file afterwards.
+/// Puts a file of the host's into the store. A copy, never a link: the file may be written to in
+/// place later, as an original is by its owner.
 ///
 /// # Errors
-/// When it cannot be read or stored.
+/// When it cannot be read or stored, or is not what its digest says.
 pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
     let to = node.disk(&blob(sha256));
-    if to.exists() {
+    if is_whole(&to, sha256) {
         return Ok(());
     }
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).context("make the store's folder")?;
     }
-    if fs::hard_link(file, &to).is_ok() {
+    let beside = to.with_extension("part");
+    let copy = || -> std::io::Result<bool> {
+        fs::copy(file, &beside)?;
+        fs::File::options().write(true).open(&beside).or_else(|_| fs::File::open(&beside))?.sync_all()?;
+        let whole = is_whole(&beside, sha256);
+        if whole {
+            fs::rename(&beside, &to)?;
+        } else {
+            fs::remove_file(&beside)?;
+        }
+        Ok(whole)
+    };
+    if copy().with_context(|| format!("store {}", file.display()))? {
         return Ok(());
     }
-    copy(file, &to).with_context(|| format!("store {}", file.display()))
+    let what = format!("{} is not what it was when it was looked at (sha256 {})", file.display(), sha256.short());
+    Err(Fault::new(Exit::Conflict, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
 }
 
-/// Keeps the bytes of an original before it is first touched. A copy, never a link: the original
-/// may be written to in place.
+/// Whether a blob is there and still what its name says. One that was damaged is stored anew.
+fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
+    files::digest(blob).is_ok_and(|digest| digest == *sha256)
+}
+
+/// Keeps the bytes of an original before it is first touched.
 ///
 /// # Errors
-/// When it cannot be read or stored.
+/// As [`add_file`].
 pub fn keep_original(node: &dyn Node, path: &WinPath, sha256: &Sha256) -> Result<()> {
-    let to = node.disk(&blob(sha256));
-    if to.exists() {
-        return Ok(());
-    }
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).context("make the store's folder")?;
-    }
-    copy(&node.disk(path), &to).with_context(|| format!("keep the original of {path}"))
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let beside = to.with_extension("part");
-    fs::copy(from, &beside)?;
-    fs::File::options().write(true).open(&beside).or_else(|_| fs::File::open(&beside))?.sync_all()?;
-    fs::rename(&beside, to)?;
-    Ok(())
+    add_file(node, &node.disk(path), sha256).with_context(|| format!("keep the original of {path}"))
 }
 
 /// The digest of a file of the host's.
@@ -94,16 +100,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// # Errors
 /// When it cannot be read.
 pub fn digest(file: &Path) -> Result<Sha256> {
-    let mut reader = fs::File::open(file).with_context(|| format!("open {}", file.display()))?;
-    let mut hasher = sha2::Sha256::new();
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let n = reader.read(&mut buffer).with_context(|| format!("read {}", file.display()))?;
-        if n == 0 {
-            return Ok(Sha256::from_digest(hasher.finalize().as_slice()));
-        }
-        hasher.update(&buffer[..n]);
-    }
+    files::digest(file).with_context(|| format!("read {}", file.display()))
 }
 
 /// The manifest of a tree on the host's disk.
@@ -116,8 +113,8 @@ pub fn manifest(tree: &Path) -> Result<Manifest> {
     serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
 }
 
-/// Removes what no generation needs any more: secrets first of all. The logs that Calico's
-/// components left in a tree that goes are kept below our own log folder.
+/// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what
+/// stays of a tree.
 ///
 /// # Errors
 /// When something cannot be removed.
@@ -125,35 +122,81 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
     for part in ["blobs", "trees"] {
         let folder = node.disk(&WinPath::known(STORE_DIR).join(part));
         for (name, path) in entries(&folder)? {
-            if needed.contains(&name) {
+            // A folder that was there before us leaves the store by its way back alone.
+            if needed.contains(&name) || name == FOREIGN {
                 continue;
             }
             if path.is_dir() {
-                keep_logs(node, &name, &path)?;
-                fs::remove_dir_all(&path)
+                discard_tree(node, &name)?;
             } else {
-                fs::remove_file(&path)
+                fs::remove_file(&path).with_context(|| format!("remove {} from the store", path.display()))?;
             }
-            .with_context(|| format!("remove {} from the store", path.display()))?;
         }
     }
     Ok(())
 }
 
-fn keep_logs(node: &dyn Node, name: &str, tree: &Path) -> Result<()> {
-    let logs = tree.join("logs");
+/// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs below
+/// our own log folder, and what others put there below `kept`. Does nothing when it is not there.
+///
+/// # Errors
+/// When something cannot be kept or removed.
+pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
+    let path = node.disk(&tree(name));
+    if !path.exists() {
+        return Ok(());
+    }
+    let short = &name[..name.len().min(12)];
+    let own = WinPath::known(STATE_DIR);
+    let logs = path.join("logs");
     if logs.is_dir() && !entries(&logs)?.is_empty() {
-        let kept =
-            node.disk(&WinPath::known(STATE_DIR).join("logs").join(&format!("calico-{}", &name[..name.len().min(12)])));
-        if let Some(folder) = kept.parent() {
-            fs::create_dir_all(folder).context("make the log folder")?;
-        }
+        let kept = node.disk(&own.join("logs").join(&format!("calico-{short}")));
         if kept.exists() {
             fs::remove_dir_all(&kept).context("replace the kept logs")?;
         }
-        fs::rename(&logs, &kept).context("keep Calico's logs")?;
+        move_to(&logs, &kept).context("keep Calico's logs")?;
     }
-    Ok(())
+    // Without a manifest it is a release that was not wholly staged.
+    if let Ok(manifest) = manifest(&path) {
+        for file in strangers(&path, &manifest)? {
+            let kept = node.disk(&own.join("kept").join(short)).join(&file);
+            move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
+        }
+    }
+    fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))
+}
+
+/// The files in a tree that neither the release nor we put there, relative to it. What confd writes
+/// into its working folder is its own.
+fn strangers(tree: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
+    let root = WinPath::known(r"C:\");
+    let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
+    let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();
+    known.extend(ours.iter().map(|path| path.name().to_lowercase()));
+    known.insert(Manifest::FILE.to_lowercase());
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for (name, path) in entries(&tree.join(&folder))? {
+            let file = folder.join(name);
+            let text = file.to_string_lossy().replace('\\', "/").to_lowercase();
+            if path.is_dir() && !path.is_symlink() {
+                if text != "confd" {
+                    folders.push(file);
+                }
+            } else if !known.contains(&text) {
+                found.push(file);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn move_to(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    fs::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
 }
 
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {

@@ -16,7 +16,6 @@ use super::{Ending, class};
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
-use crate::calico::paths;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin, Override};
@@ -46,8 +45,10 @@ pub(crate) struct App {
     args: Vec<OsString>,
     lab: Option<Rc<Lab>>,
     warnings: Vec<String>,
-    /// What stood before the run.
+    /// The generation that stood when the run began; after a failure it stands still, or again.
     generation: Option<u32>,
+    /// Something on the node was changed and not taken back, for a run that fails.
+    pub half_done: bool,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -60,7 +61,17 @@ pub(crate) fn run_id() -> String {
 impl App {
     pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
         let run = reporter.run().to_owned();
-        Self { global, reporter, run, args, lab: None, warnings: Vec::new(), generation: None, state: None }
+        Self {
+            global,
+            reporter,
+            run,
+            args,
+            lab: None,
+            warnings: Vec::new(),
+            generation: None,
+            half_done: false,
+            state: None,
+        }
     }
 
     /// Opens the node: the sandbox, or this machine.
@@ -99,7 +110,7 @@ impl App {
             }
         })
         .context("listen for Ctrl-C")?;
-        let node = self.node()?;
+        let mut node = self.node()?;
         let facts = node.facts().context("measure the node")?;
         if !facts.elevated {
             return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
@@ -108,20 +119,17 @@ impl App {
         }
         let holder =
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
-        let lock = Lock::take(&*node, &holder)?;
+        let lock = Lock::take(&mut *node, &holder)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
         let mut log = Log::open(&file)?;
-        let words: Vec<_> = self.args.iter().map(|arg| arg.to_string_lossy()).collect();
-        log.line(
-            Timestamp::now(),
-            "INFO",
-            &format!("calicoctl-win {} run {}: {}", env!("CARGO_PKG_VERSION"), self.run, words.join(" ")),
-        );
+        let words = without_values(&self.args).join(" ");
+        let line = format!("calicoctl-win {} run {}: {words}", env!("CARGO_PKG_VERSION"), self.run);
+        log.line(Timestamp::now(), "INFO", &line);
         self.reporter.log = Some(log);
         self.state = Some(state);
-        let generation =
-            Standing::load(&*node).ok().and_then(|standing| standing.receipt().map(|receipt| receipt.generation));
+        // What cannot be read is the verb's to say.
+        let generation = Standing::load(&*node).ok().and_then(|standing| Some(standing.receipt()?.generation));
         self.generation = generation;
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
@@ -131,9 +139,11 @@ impl App {
     /// From here on the log goes elsewhere: the state folder is about to be removed.
     pub fn leave_state_folder(&mut self) {
         self.state = None;
-        if let Some(log) = self.reporter.log.take() {
+        if self.global.log_file.is_none()
+            && let Some(log) = self.reporter.log.take()
+        {
             let kept = std::env::temp_dir().join(log.path.file_name().unwrap_or_default());
-            if self.global.log_file.is_none() && std::fs::copy(&log.path, &kept).is_ok() {
+            if std::fs::copy(&log.path, &kept).is_ok() {
                 self.reporter.log = Log::open(&kept).ok();
             }
         }
@@ -147,10 +157,14 @@ impl App {
         }
         let machine = WinPath::known(STATE_DIR).join("config.yaml");
         let files: Vec<&PathBuf> = self.global.config.iter().chain(extra).collect();
-        if files.is_empty()
-            && let Ok(text) = std::fs::read_to_string(node.disk(&machine))
-        {
-            documents.push(Document { name: machine.to_string(), text });
+        if files.is_empty() {
+            // The one that is not there is no config; one that cannot be read is no reason to go
+            // on without it.
+            let file = node.disk(&machine);
+            if file.exists() {
+                let Document { text, .. } = read_document(&file)?;
+                documents.push(Document { name: machine.to_string(), text });
+            }
         }
         for file in files {
             documents.push(read_document(file)?);
@@ -305,6 +319,13 @@ impl App {
         }
     }
 
+    /// The end of a dry run that has no plan to show.
+    pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
+        let msg = format!("dry run: would {what}");
+        self.reporter.tell(&msg);
+        Ending::result(RunResult::new(Exit::Ok, false, msg))
+    }
+
     /// A command to show, with the sandbox it belongs to.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
@@ -328,7 +349,8 @@ impl App {
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
         if result.error.is_some() {
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
-            result.generation = result.generation.or(self.generation);
+            result.generation = self.generation;
+            result.changed = self.half_done;
         }
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
@@ -373,6 +395,29 @@ fn machine(facts: &NodeFacts) -> String {
         os.build,
         os.ubr
     )
+}
+
+/// A command line for the log: the values of `--set` may be secrets, and so may a user in a URL.
+fn without_values(args: &[OsString]) -> Vec<String> {
+    let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut set = false;
+    for word in &mut words {
+        let (flag, value) = match word.strip_prefix("--set=") {
+            Some(value) => ("--set=", value),
+            None if set => ("", word.as_str()),
+            None => ("", ""),
+        };
+        let next = word == "--set";
+        if !value.is_empty() {
+            *word = format!("{flag}{}=***", value.split('=').next().unwrap_or_default());
+        } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set)
+            && let Some((_, host)) = rest.rsplit_once('@')
+        {
+            *word = format!("{scheme}://***@{host}");
+        }
+        set = next;
+    }
+    words
 }
 
 fn read_document(file: &Path) -> Result<Document> {
@@ -494,11 +539,11 @@ impl Lab {
 
     /// What the sandbox's Service Control Manager starts: our own services run the agent.
     fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
-        let own = node.disk(&paths::kubeconfig(&WinPath::known(r"C:\CalicoWindows")));
-        let dial = match std::fs::read_to_string(own) {
-            Ok(kubeconfig) => self.dial(&kubeconfig)?,
-            Err(_) => None,
-        };
+        let kubeconfig = crate::agent::read_config(node)
+            .ok()
+            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
+        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
+        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         let said = Rc::clone(&self.agent);
         service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
@@ -32,6 +32,9 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
         app.reporter.raw(config::template());
         return Ok(Ending::Quiet);
     };
+    if app.global.dry_run {
+        return app.would(format!("write {}", file.display()));
+    }
     let mut new = std::fs::File::create_new(file).map_err(|error| {
         let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))
             .hint("an existing file is never overwritten: choose another name or move it away");
@@ -60,17 +63,29 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let fields: Vec<_> = resolved
         .origins
         .iter()
-        .map(|field| json!({ "path": field.path, "value": field.value, "origin": field.from.to_string() }))
+        .map(|field| json!({ "path": field.path, "value": shown(field), "origin": field.from.to_string() }))
         .collect();
     let width = resolved.origins.iter().map(|field| field.path.len()).max().unwrap_or(0);
     let line = |field: &settings::FieldOrigin| {
-        let value = field.value.as_str().map_or_else(|| field.value.to_string(), str::to_owned);
+        let value = shown(field);
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let from = if origins { format!("   # {}", field.from) } else { String::new() };
         format!("{:<width$}  {value}{from}\n", field.path)
     };
     let text: String = resolved.origins.iter().map(line).collect();
     app.reporter.document("EffectiveConfig", &json!({ "fields": fields }), &text);
     if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "shown") } else { Ok(Ending::Quiet) }
+}
+
+/// A field's value for the screen. Among the services' extra variables there may be a password.
+fn shown(field: &settings::FieldOrigin) -> Value {
+    let mut value = field.value.clone();
+    if field.path == "spec.services.extraEnv"
+        && let Some(variables) = value.as_object_mut()
+    {
+        variables.values_mut().for_each(|value| *value = "***".into());
+    }
+    value
 }
 
 fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {

@@ -67,10 +67,25 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    prepared.complete(app, node)?;
+    if let Err(error) = prepared.complete(app, node) {
+        converge::tidy(node, &mut |event| app.event(&event));
+        return Err(error);
+    }
     let run = app.run.clone();
-    let change = Change { run: &run, command: "install", target: &prepared.target, about: Some(&prepared.about) };
-    let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;
+    let change = Change {
+        run: &run,
+        command: "install",
+        target: &prepared.target,
+        about: Some(&prepared.about),
+        shown: Some(&prepared.steps),
+    };
+    let applied = engine(app, node, |node, events| converge::apply(node, &change, events));
+    if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
+        // Another node may be at it already, so it is not for us to delete.
+        let secret = about.token_secret.as_deref().unwrap_or_default();
+        app.warn("SecretLeft", format!("the secret {}/{secret} that this run made stays", about.calico_namespace));
+    }
+    let applied = applied?;
     let about = &prepared.about;
     let started = prepared.resolved.settings.services.start;
     let generation = applied.generation.unwrap_or_default();

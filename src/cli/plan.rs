@@ -10,7 +10,7 @@ use super::app::App;
 use super::args::Plan as Args;
 use super::prepare::{Prepared, Purpose, prepare};
 use super::uninstall;
-use crate::facts::Facts;
+use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::plan::show::Plan;
 use crate::report::document::{PlanDocument, envelope};
@@ -56,11 +56,27 @@ fn facts(file: &Path) -> Result<Facts> {
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
             .because(error)
     })?;
-    serde_yaml::from_str(&text).map_err(|error| {
-        Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{}: {error}", file.display()))
+    let document: FactsDocument = serde_yaml::from_str(&text).map_err(|error| {
+        // The first line has all of it; the parser adds a picture of the place.
+        let said = error.to_string();
+        let why = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{} is no facts file: {why}", file.display()))
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
-            .into()
-    })
+    })?;
+    Ok(Facts { node: document.node, cluster: document.cluster })
+}
+
+/// Facts as `plan --print-facts` writes them: as text without, else with the head of every document.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct FactsDocument {
+    #[serde(default, rename = "apiVersion")]
+    _api_version: Option<String>,
+    #[serde(default, rename = "kind")]
+    _kind: Option<String>,
+    node: NodeFacts,
+    #[serde(default)]
+    cluster: Option<ClusterFacts>,
 }
 
 /// A plan in a file, for `install --plan`.

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
-use super::{args::Source, class_of};
+use super::args::Source;
+use super::class_of;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -48,6 +49,8 @@ pub(crate) struct Prepared {
     release: Release,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
+    /// This run made the token secret in the cluster.
+    pub made_secret: bool,
     blobs: Vec<desired::Blob>,
 }
 
@@ -147,6 +150,7 @@ pub(crate) fn prepare(
         cluster_facts: Some(cluster_facts),
         release,
         new_token,
+        made_secret: false,
         blobs,
     })
 }
@@ -288,10 +292,8 @@ fn find_release(
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
+                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
                 let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                if staged.exists() {
-                    std::fs::remove_dir_all(&staged).context("replace a staged release")?;
-                }
                 std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
                 staged
             }
@@ -417,6 +419,7 @@ impl Prepared {
         })?;
         if fetched.created_secret {
             self.about.token_secret = Some(TOKEN_SECRET.into());
+            self.made_secret = true;
         }
         let credentials: NodeCredentials = fetched.credentials;
         kubeconfig::render(&credentials, namespace)
@@ -433,12 +436,24 @@ pub(crate) fn engine(
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
+    // The journal stays: `resume` goes on from here, or back.
     if class_of(&error) == Exit::Cancelled {
+        app.half_done = true;
         return Err(error);
     }
-    // No journal: nothing was touched, so there is nothing to take back.
-    if !matches!(Standing::load(node), Ok(Standing { journal: Some(_), .. })) {
-        return Err(error);
+    match Standing::load(node) {
+        Ok(Standing { journal: Some(_), .. }) => {}
+        // No journal: nothing was touched, so there is nothing to take back.
+        Ok(_) => {
+            converge::tidy(node, &mut |event| app.event(&event));
+            return Err(error);
+        }
+        // It cannot be known.
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
+            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
+        }
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
@@ -448,6 +463,7 @@ pub(crate) fn engine(
     Err(match undone {
         Ok(_) => rolled_back(error),
         Err(second) => {
+            app.half_done = true;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",

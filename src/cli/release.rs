@@ -45,6 +45,9 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
         from = settings::Source::Url(app.release_url(url, &wanted.version)?);
     }
     let cache = cache_dir(app, &*node);
+    if app.global.dry_run {
+        return app.would(format!("fetch Calico {} into {}", wanted.version, cache.display()));
+    }
     let found = app.phase("fetch", |app| {
         let found = locate::locate(
             &from,
@@ -78,6 +81,10 @@ fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App
 
 fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App) -> Result<Ending> {
     let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
+    if app.global.dry_run {
+        check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
+        return app.would(format!("extract {} into {}", zip.display(), dest.display()));
+    }
     if version.is_some() {
         // Layout first: extraction alone looks at entries, not at what a version must hold.
         check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;

@@ -60,6 +60,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             changed.push(format!("stop {name}"));
             if !dry {
                 node.put(&Id::Running((*name).into()), None).with_context(|| format!("stop service {name}"))?;
+                app.half_done = true;
                 app.event(&Event::Log { message: format!("stopped {name}") });
             }
         }
@@ -70,6 +71,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             if !dry {
                 node.put(&Id::Running((*name).into()), Some(&State::Running))
                     .with_context(|| format!("start service {name}"))?;
+                app.half_done = true;
                 app.event(&Event::Log { message: format!("started {name}") });
             }
         }

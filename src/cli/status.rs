@@ -45,8 +45,10 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
         status = measure(app, &*node)?;
     }
     let exit = match status.overall {
-        Overall::Healthy | Overall::Changing => Exit::Ok,
-        Overall::Degraded | Overall::Failed => Exit::Unhealthy,
+        Overall::Healthy => Exit::Ok,
+        // A run in progress is an answer, but not the one that was waited for.
+        Overall::Changing if !args.wait => Exit::Ok,
+        Overall::Changing | Overall::Degraded | Overall::Failed => Exit::Unhealthy,
         Overall::NotInstalled => Exit::NotInstalled,
     };
     let text = text(&status, app);

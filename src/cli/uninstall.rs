@@ -1,6 +1,6 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::Ending;
 use super::app::App;
@@ -9,11 +9,10 @@ use super::prepare::{announce, engine};
 use crate::apply::converge::{self, Change, Standing};
 use crate::apply::receipt::About;
 use crate::fault::Exit;
-use crate::node::{Node, STATE_DIR};
+use crate::node::Node;
 use crate::plan::Target;
 use crate::plan::show::Plan;
 use crate::report::document::RunResult;
-use crate::values::WinPath;
 
 pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
@@ -26,7 +25,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     let (mut node, lock) = app.node_to_change("uninstall")?;
     let standing = Standing::load(&*node)?;
-    let plan = plan(&*node)?;
+    let target = Target::default();
+    let steps = converge::plan(&*node, &standing, &target)?;
+    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
         return Ending::result(RunResult::new(
@@ -42,8 +43,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     let about = standing.receipt().and_then(|receipt| receipt.about.clone());
     let run = app.run.clone();
-    let target = Target::default();
-    let change = Change { run: &run, command: "uninstall", target: &target, about: None };
+    let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
 
     let mut left = Vec::new();
@@ -60,8 +60,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     if args.purge {
         app.leave_state_folder();
-        drop(lock);
-        purge(&*node)?;
+        for file in lock.purge(&*node)? {
+            app.reporter.tell(&format!("Kept: {file}, which is yours."));
+        }
     } else {
         app.reporter.tell("Kept: logs and receipts below C:\\ProgramData\\calicoctl-win (--purge removes them too).");
     }
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         "Nothing of Calico was left to remove."
     };
     app.reporter.tell(msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0 || args.purge && !nothing, msg);
+    let mut result = RunResult::new(Exit::Ok, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)
@@ -89,14 +90,5 @@ fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
     let cluster = app.cluster(node, &crate::settings::connection(&layered)?)?;
     cluster.delete_token_secret(&about.calico_namespace)?;
-    Ok(())
-}
-
-/// Removes our own folder, and the folder of our executable if nothing else lies in it.
-fn purge(node: &dyn Node) -> Result<()> {
-    let state = node.disk(&WinPath::known(STATE_DIR));
-    if state.exists() {
-        std::fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))?;
-    }
     Ok(())
 }

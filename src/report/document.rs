@@ -110,7 +110,7 @@ impl RunResult {
             status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
             error: Some(failure.clone()),
             rolled_back: exit == Exit::FailedRolledBack,
-            ..Self::new(exit, exit == Exit::FailedIncomplete, failure.what)
+            ..Self::new(exit, false, failure.what)
         }
     }
 

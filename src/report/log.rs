@@ -35,6 +35,8 @@ impl Log {
 
     /// Adds a line.
     pub fn line(&mut self, now: Timestamp, level: &str, message: &str) {
+        // One entry, one line, whoever wrote the message.
+        let message = super::text::harmless(message).replace('\n', " ");
         let _full_disk_is_no_reason_to_stop = writeln!(self.file, "{now:.3} {level:<5} {message}");
     }
 

@@ -146,7 +146,7 @@ impl Reporter {
                         Event::Warning { .. } | Event::PhaseFailed { .. } | Event::ConnectivityNotice { .. }
                     );
                     if important || !self.style.quiet {
-                        self.say(&self.paint(&line));
+                        print(&self.paint(&text::harmless(&line)));
                     }
                 }
             }
@@ -201,7 +201,7 @@ impl Reporter {
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text {
             self.clear_bar();
-            print(text.trim_end_matches('\n'));
+            print(text::harmless(text).trim_end_matches('\n'));
         }
     }
 
@@ -283,7 +283,7 @@ fn print(line: &str) {
 }
 
 fn eprint_text(text: &str) {
-    let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
+    let _session_may_be_gone = std::io::stderr().write_all(text::harmless(text).as_bytes());
 }
 
 fn pretty(value: &Value) -> String {

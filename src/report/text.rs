@@ -16,6 +16,13 @@ pub fn took(duration: Duration) -> String {
     }
 }
 
+/// Text from elsewhere (an API server, a file, a service) may hold what moves the cursor or recolours
+/// the screen, and so shows what is not so.
+pub fn harmless(text: &str) -> String {
+    let seen = |c: char| if c.is_control() && c != '\n' { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(seen).collect()
+}
+
 /// Bytes as people say them.
 pub fn bytes(n: u64) -> String {
     indicatif::BinaryBytes(n).to_string()
@@ -79,9 +86,11 @@ pub fn result(result: &RunResult) -> String {
 /// What the node is like after a failure.
 pub fn state_after(result: &RunResult) -> &'static str {
     match result.exit_name.as_str() {
-        "FAILED_ROLLED_BACK" => "the node is as it was before; the change was taken back",
-        "FAILED_INCOMPLETE" => "the node is half-way; nothing is lost, the journal knows how to go on or back",
-        _ if result.changed => "see above for what was changed",
+        _ if result.rolled_back => "the node is as it was before; the change was taken back",
+        "FAILED_INCOMPLETE" if result.changed => {
+            "the node is half-way; nothing is lost, the journal knows how to go on or back"
+        }
+        _ if result.changed => "some of it was done: calicoctl-win status shows what stands now",
         _ => "nothing was changed",
     }
 }

@@ -61,11 +61,10 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
         let (root, booted) = (node.root().to_owned(), node.now());
         let mut run = |node: &mut dyn Node, command: &Command| {
             let output = stand_in.run(&root, command)?;
-            let log = node.disk(&config.log_dir.join("calico-node.log"));
-            if log.parent().is_some_and(Path::is_dir) {
-                let lines: String = output.log.iter().map(|line| format!("{} {line}\n", node.now())).collect();
-                files::append(&log, lines.as_bytes()).context("write calico-node.log")?;
-            }
+            let folder = node.disk(&config.log_dir);
+            fs::create_dir_all(&folder).context("make Calico's log folder")?;
+            let lines: String = output.log.iter().map(|line| format!("{} {line}\n", node.now())).collect();
+            files::append(&folder.join("calico-node.log"), lines.as_bytes()).context("write calico-node.log")?;
             Ok(output.code)
         };
         let program = agent::prepare(role, node, &config, booted, &mut run, &mut *events)?;

@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &["settings", "facts", "calico"]),
     ("node", &["plan::item", "facts", "calico"]),
     // Receipts name the version and backend that stand.
-    ("apply", &["node", "plan", "facts", "calico::version", "settings::Backend", "report::event"]),
+    ("apply", &["node", "plan", "facts", "calico::paths", "calico::version", "settings::Backend", "report::event"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
     ("cluster", &["facts", "settings", "calico::kubeconfig", "report::event"]),
     ("release", &["calico", "settings", "plan::item", "report::event"]),

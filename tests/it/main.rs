@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 mod bad_input;
+mod clusters;
 mod docs;
 mod lab;
 mod layering;
+mod review;
+mod stories;
 
 use std::path::PathBuf;
 

@@ -131,6 +131,10 @@ impl Disk<'_> {
         files::replace(&place, |new| {
             gone(fs::remove_file(new))?;
             fs::copy(&blob, new)?;
+            if files::digest(new)? != *sha256 {
+                let what = format!("{blob_path} was damaged: its bytes are not those of its name");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
             if access(self.root, new) == wanted { Ok(()) } else { restrict(self.root, new, wanted) }
         })
         .with_context(|| format!("write {path}"))

@@ -164,11 +164,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
         state: nothing was changed
         hint: look at a new plan and save it again: calicoctl-win plan --out FILE
     facts that are none
-      error: text.json: error: line 1 column 2: unknown field `hello`, expected one of node, cluster
-       --> <input>:1:2
-        |
-      1 | {"hello": 1}
-        |  ^ unknown field `hello`, expected one of node, cluster
+      error: text.json is no facts file: line 1 column 2: unknown field `hello`, expected one of apiVersion, kind, node, cluster
         state: nothing was changed
         hint: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed

@@ -105,6 +105,7 @@ fn masked(lab: &Lab, stderr: &str) -> String {
         (r"  more: .*\n", ""),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
         (r"\b[0-9a-f]{64}\b", "DIGEST"),
+        (r"\bstore [0-9a-f]{12}\b", "store DIGEST"),
         (r"\bpid \d+", "pid PID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
         (r"\d{4}-\d\d-\d\d\b", "DATE"),

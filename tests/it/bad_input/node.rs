@@ -172,7 +172,7 @@ fn what_fails_before_the_first_change_leaves_nothing() {
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     disk full, store
       error: save file C:\ProgramData\calicoctl-win\store\blobs\DIGEST (Windows error 112: there is not enough space on the disk)
-        while trying to: store 42e75514ccf9
+        while trying to: store DIGEST
         state: nothing was changed
         hint: make room on the disk, then run again
     facts fail

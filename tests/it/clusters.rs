@@ -1,0 +1,62 @@
+//! The main job against a cluster that is not the sandbox's own: named by a kubeconfig and reached
+//! at its address like any other API server.
+
+use std::path::Path;
+
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
+use serde_json::json;
+
+use crate::lab::Lab;
+
+/// A cluster in this process, and a lab whose `admin.yaml` leads to it.
+fn cluster(layout: Layout) -> (Lab, EmbeddedCluster) {
+    let lab = Lab::node();
+    let seed = Seed { layout, ..Seed::new("win-a1") };
+    let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &seed, &[]).unwrap();
+    lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
+    (lab, cluster)
+}
+
+fn get(cluster: &EmbeddedCluster, path: &str) -> serde_json::Value {
+    cluster.as_admin(&http::Method::GET, path, None).unwrap()
+}
+
+#[test]
+fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
+    for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
+        let (lab, cluster) = cluster(layout);
+        let installed = lab.run("install -y -o json --kubeconfig admin.yaml").exits(0).json();
+        assert_eq!(installed["changed"], true);
+        assert!(!Path::new(&lab.path("node/cluster")).exists(), "the sandbox's own cluster was not asked for");
+
+        let node = get(&cluster, "/api/v1/nodes/win-a1");
+        let annotations = &node["metadata"]["annotations"];
+        assert!(annotations["projectcalico.org/IPv4VXLANTunnelAddr"].is_string(), "{annotations}");
+        let conf: serde_json::Value =
+            serde_json::from_str(&lab.read("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+        assert_eq!(conf["calico_api_group"], json!(group));
+        let own = lab.read("C/CalicoWindows/calico-kube-config");
+        assert!(own.contains(&format!("https://{}", cluster.addr())), "the address of the kubeconfig, not another");
+
+        let again = lab.run("install -y -o json --kubeconfig admin.yaml").exits(0).json();
+        assert_eq!((&again["changed"], &again["status"]), (&json!(false), &json!("no_changes")));
+        let status = lab.run("status -o json").exits(0).json();
+        assert_eq!(status["node"]["ready"], true, "asked with the node's own kubeconfig");
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+    }
+}
+
+#[test]
+fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let felix = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
+    cluster.as_admin(&http::Method::PATCH, felix, Some(&json!({ "spec": { "vxlanVNI": 5000 } }))).unwrap();
+    let _done = lab.run("install -y --kubeconfig admin.yaml").exits(0);
+    let status = lab.run("status -o json").exits(0).json();
+    let calico = status["networks"].as_array().unwrap().iter().find(|network| network["name"] == "Calico").unwrap();
+    assert_eq!(calico["vsid"], 5000);
+
+    let plan = lab.run("plan -o json --kubeconfig admin.yaml --set calicoNetwork.vxlan.vxlanVNI=6000").exits(0).json();
+    assert!(plan["warnings"].to_string().contains("VniDiffersFromFelix"), "{}", plan["warnings"]);
+    assert_eq!(plan["needs_drain"], true);
+}

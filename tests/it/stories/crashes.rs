@@ -1,0 +1,153 @@
+//! The power goes: the process really ends, at one instruction after another, and the next
+//! process makes of it the new state or the old one.
+
+use crate::lab::{Lab, Picture};
+
+/// More touches than any run here has.
+const MANY: usize = 400;
+
+/// Runs `words` on nodes made by `make`, each stopped one `stride` later than the one before,
+/// until one gets through, and shows each to `then`. Gives how many were stopped.
+fn stop_at(stride: usize, first: usize, make: fn() -> Lab, words: &str, then: impl Fn(&Lab, usize)) -> usize {
+    let mut stopped = 0;
+    for n in (first..MANY).step_by(stride) {
+        let lab = make();
+        let output = lab.fails_at(&format!("*#{n}=exit-after"), words);
+        if output.code == 0 {
+            return stopped;
+        }
+        let output = output.exits(137);
+        assert_eq!(output.stderr, "", "a dead process says nothing");
+        then(&lab, n);
+        stopped += 1;
+    }
+    panic!("{words} has more than {MANY} touches");
+}
+
+/// A node on which others have left their things.
+fn lived_in() -> Lab {
+    let lab = Lab::node();
+    lab.write("node/C/CalicoWindows/config.ps1", "by hand");
+    lab.write("node/C/Program Files/containerd/cni/conf/10-calico.conf", "{\"name\": \"by hand\"}");
+    lab.write("node/C/Program Files/containerd/cni/bin/calico.exe", "an old plugin");
+    lab
+}
+
+fn installed() -> Lab {
+    let lab = lived_in();
+    let _there = lab.run("install -y").exits(0);
+    lab
+}
+
+fn overall(lab: &Lab, code: i32) -> String {
+    lab.run("status -o json").exits(code).json()["overall"].as_str().unwrap().to_owned()
+}
+
+fn bare() -> Picture {
+    lived_in().picture_without_state()
+}
+
+#[test]
+fn an_install_that_was_killed_is_finished() {
+    let stopped = stop_at(7, 1, lived_in, "install -y", |lab, n| {
+        let status = lab.run("status -o json").json();
+        assert!(status["run"]["interrupted"] == true, "at {n}: {status}");
+        let _done = lab.run("resume -y").exits(0);
+        assert_eq!(overall(lab, 0), "Healthy", "at {n}");
+        let nothing = lab.run("install -y -o json").exits(0).json();
+        assert_eq!(nothing["changed"], false, "at {n}: {nothing}");
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().same_as(&bare());
+    });
+    assert!(stopped >= 6, "only {stopped}");
+}
+
+#[test]
+fn an_install_that_was_killed_is_undone() {
+    let before = bare();
+    let stopped = stop_at(7, 4, lived_in, "install -y", |lab, n| {
+        let _back = lab.run("resume --undo -y").exits(0);
+        lab.picture_without_state().same_as(&before);
+        assert_eq!(overall(lab, 16), "NotInstalled", "at {n}");
+    });
+    assert!(stopped >= 6, "only {stopped}");
+}
+
+#[test]
+fn a_new_install_over_one_that_was_killed_goes_on_with_it() {
+    let stopped = stop_at(19, 3, lived_in, "install -y", |lab, n| {
+        let _done = lab.run("install -y").exits(0);
+        assert_eq!(overall(lab, 0), "Healthy", "at {n}");
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().same_as(&bare());
+    });
+    assert!(stopped >= 2, "only {stopped}");
+}
+
+#[test]
+fn an_uninstall_that_was_killed_is_finished_or_undone() {
+    let before = bare();
+    let stopped = stop_at(7, 2, installed, "uninstall -y", |lab, n| {
+        if n % 2 == 0 {
+            let _done = lab.run("resume -y").exits(0);
+            lab.picture_without_state().same_as(&before);
+            assert_eq!(overall(lab, 16), "NotInstalled", "at {n}");
+        } else {
+            let _back = lab.run("resume --undo -y").exits(0);
+            assert_eq!(overall(lab, 0), "Healthy", "at {n}");
+            let _gone = lab.run("uninstall --purge -y").exits(0);
+            lab.picture_without_state().same_as(&before);
+        }
+    });
+    assert!(stopped >= 4, "only {stopped}");
+}
+
+#[test]
+fn power_that_goes_again_and_again_only_takes_longer() {
+    let before = bare();
+    for undo in [false, true] {
+        let lab = lived_in();
+        let _dead = lab.fails_at("put *#16=exit-before", "install -y").exits(137);
+        let words = if undo { "resume --undo -y" } else { "resume -y" };
+        for n in [2, 5, 9] {
+            let _dead_again = lab.fails_at(&format!("put *#{n}=exit-after"), words).exits(137);
+        }
+        let _at_last = lab.run(words).exits(0);
+        if undo {
+            lab.picture_without_state().same_as(&before);
+        } else {
+            assert_eq!(overall(&lab, 0), "Healthy");
+            let _gone = lab.run("uninstall --purge -y").exits(0);
+            lab.picture().same_as(&before);
+        }
+    }
+}
+
+#[test]
+fn a_journal_line_that_was_cut_in_half_does_not_count() {
+    let before = bare();
+    for n in [1, 12, 30] {
+        let lab = lived_in();
+        let _dead = lab.fails_at(&format!("append *#{n}=torn"), "install -y").exits(137);
+        let journal = lab.read("C/ProgramData/calicoctl-win/journal.jsonl");
+        assert!(!journal.ends_with('\n'), "the line is whole: {journal}");
+        if n == 12 {
+            let _done = lab.run("resume -y").exits(0);
+            assert_eq!(overall(&lab, 0), "Healthy");
+            let _gone = lab.run("uninstall -y").exits(0);
+        } else {
+            let _back = lab.run("resume --undo -y").exits(0);
+        }
+        lab.picture_without_state().same_as(&before);
+    }
+}
+
+#[test]
+fn a_node_without_an_interrupted_run_has_nothing_to_resume() {
+    let lab = Lab::installed();
+    for words in ["resume -y -o json", "resume --undo -y -o json"] {
+        let nothing = lab.run(words).exits(0).json();
+        assert_eq!(nothing["status"], "no_changes", "{nothing}");
+    }
+    assert_eq!(overall(&lab, 0), "Healthy");
+}

@@ -1,0 +1,144 @@
+//! What goes wrong on a real node: things in the way, services that die, two admins at once.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+#[test]
+fn a_failed_install_leaves_the_node_as_it_was() {
+    for fault in [
+        "put running CalicoFelix=dies",
+        "put running CalicoNode=fail",
+        "put tree C:\\CalicoWindows=in-use",
+        "put firewall *=fail-after",
+        "put cni-conf *=disk-full",
+        "append *#9=disk-full",
+    ] {
+        let lab = Lab::node();
+        let before = lab.picture_without_state();
+        let failed = lab.fails_at(fault, "install -y -o json").exits(9).json();
+        assert_eq!(failed["exit_name"], "FAILED_ROLLED_BACK", "{fault}: {failed}");
+        assert_eq!(failed["rolled_back"], true, "{fault}: {failed}");
+        assert!(failed["failed_phase"].is_string() || fault.starts_with("append"), "{fault}: {failed}");
+        lab.picture_without_state().same_as(&before);
+        let status = lab.run("status -o json").exits(16).json();
+        assert_eq!(status["run"], Value::Null, "{fault}: {status}");
+        let _fine = lab.run("install -y").exits(0);
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().same_as(&Lab::node().picture());
+    }
+}
+
+#[test]
+fn a_failed_change_leaves_the_former_generation_running() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    let words = "install -y --set services.felixLogSeverity=Debug -o json";
+    let failed = lab.fails_at("put running CalicoFelix#2=dies", words);
+    // Felix is stopped first and started then: the second put on it is the start.
+    let failed = failed.exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 1);
+    let after = lab.picture_without_state();
+    assert_eq!(after.names("C/"), before.names("C/"));
+    assert!(!lab.read("C/ProgramData/calicoctl-win/services.json").contains("Debug"));
+}
+
+#[test]
+fn when_the_way_back_fails_too_the_node_says_how_to_go_on() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    // The start fails, and then so does every removal of a service.
+    let faults = "put running CalicoFelix=dies;put service Calico*#3=fail";
+    let failed = lab.fails_at(faults, "install -y -o json").exits(10).json();
+    assert_eq!(failed["exit_name"], "FAILED_INCOMPLETE", "{failed}");
+    assert_eq!(failed["rolled_back"], false);
+    assert!(failed["error"]["hint"].as_str().unwrap().contains("resume --undo"), "{failed}");
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!(status["run"]["interrupted"], true, "{status}");
+    let _back = lab.run("resume --undo -y").exits(0);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn another_products_network_external_is_a_conflict_and_stays() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace(
+            "networks:\n",
+            "networks:\n  External: {id: 0c, kind: L2Bridge, subnet: 10.7.0.0/16, gateway: 10.7.0.1}\n",
+        )
+    });
+    let before = lab.picture_without_state();
+    for words in ["install -y -o json", "plan -o json"] {
+        let refused = lab.run(words).exits(13).json();
+        assert_eq!(refused["error"]["id"], "ForeignNetwork", "{refused}");
+        assert_eq!((&refused["exit_name"], &refused["changed"]), (&"CONFLICT".into(), &false.into()));
+    }
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_session_that_is_not_elevated_changes_nothing() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| yaml.replace("elevated: true", "elevated: false"));
+    let before = lab.picture();
+    for words in ["install -y -o json", "uninstall -y -o json", "service start -o json", "resume -y -o json"] {
+        assert_eq!(lab.run(words).exits(5).json()["exit_name"], "NOT_ELEVATED", "{words}");
+    }
+    let _looking_is_free = lab.run("plan").exits(0);
+    lab.picture().same_as(&before);
+}
+
+/// A run that hangs in the middle of its changes, and is killed when dropped.
+struct Hanging(Child);
+
+impl Hanging {
+    fn new(lab: &Lab, fault: &str, words: &str) -> Self {
+        let mut command = lab.command(&format!("{words} -o ndjson --sandbox node"));
+        command.env("CALICO_WIN_SANDBOX_FAULT", fault).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let begun = lines.find(|line| line.contains("\"phase_start\""));
+        assert!(begun.is_some(), "the run ended before it changed anything");
+        Self(child)
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_second_run_at_the_same_time_is_refused_and_looking_is_not() {
+    let lab = Lab::node();
+    let first = Hanging::new(&lab, "put *#2=hang", "install -y");
+    for words in ["install -y -o json", "uninstall -y -o json", "resume -y -o json"] {
+        let busy = lab.run(words).exits(14).json();
+        assert_eq!((&busy["exit_name"], &busy["changed"]), (&"BUSY".into(), &false.into()));
+        assert!(busy["msg"].as_str().unwrap().contains("`install`"), "{busy}");
+    }
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["run"]["interrupted"]), (&"Changing".into(), &false.into()), "{status}");
+    drop(first);
+
+    let status = lab.run("status").exits(12);
+    assert!(status.stdout.contains("interrupted: install (run "), "{status}");
+    assert!(status.stdout.contains("Go back: calicoctl-win resume --undo"), "{status}");
+    let _goes_on = lab.run("install -y").exits(0);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+
+    // The same over a generation that stands.
+    let second = Hanging::new(&lab, "put *#1=hang", "uninstall -y");
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Changing");
+    let _busy = lab.run("service restart").exits(14);
+    drop(second);
+    let _back = lab.run("resume --undo -y").exits(0);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}

@@ -1,0 +1,78 @@
+//! Verbs that need no node: explain, completion, version, config.
+
+use crate::lab::Lab;
+
+#[test]
+fn explain_knows_exit_codes_ids_and_fields() {
+    let lab = Lab::new();
+    for (id, says) in [
+        ("14", "BUSY"),
+        ("CLUSTER_UNREACHABLE", "7"),
+        ("ForeignNetwork", "External"),
+        ("phase_complete", "phase"),
+        ("calicoNetwork.vxlan.vxlanVNI", "4096"),
+    ] {
+        let page = lab.bare(&format!("explain {id}")).exits(0);
+        assert!(page.stdout.contains(says), "{id}: {page}");
+        let page = lab.bare(&format!("explain {id} -o json")).exits(0).json();
+        assert!(page["text"].as_str().unwrap().contains(says), "{page}");
+    }
+    let unknown = lab.bare("explain ForeinNetwork").exits(64);
+    assert!(unknown.stderr.contains("did you mean ForeignNetwork?"), "{unknown}");
+}
+
+#[test]
+fn version_help_and_completion_work_anywhere() {
+    let lab = Lab::new();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(lab.bare("version").exits(0).stdout, format!("calicoctl-win {version}\n"));
+    assert_eq!(lab.bare("--version").exits(0).stdout, format!("calicoctl-win {version}\n"));
+    assert_eq!(lab.bare("version -o json").exits(0).json()["version"], version);
+    assert!(lab.bare("--help").exits(0).stdout.contains("install --sandbox DIR --yes"));
+    let script = lab.bare("completion powershell").exits(0).stdout;
+    assert!(script.contains("Register-ArgumentCompleter") && script.contains("uninstall"), "{script}");
+    assert_eq!(lab.bare("").exits(64).stdout.lines().count(), 1);
+}
+
+#[test]
+fn a_config_is_made_checked_and_shown() {
+    let lab = Lab::node();
+    let _made = lab.bare("config init node.yaml").exits(0);
+    let again = lab.bare("config init node.yaml -o json").exits(13).json();
+    assert_eq!(again["error"]["id"], "FileExists");
+    assert_eq!(lab.bare("config init").exits(0).stdout, std::fs::read_to_string(lab.path("node.yaml")).unwrap());
+    let _valid = lab.bare("config validate node.yaml").exits(0);
+    assert_eq!(lab.bare("config validate -c node.yaml -o json").exits(0).json()["valid"], true);
+
+    lab.write("typo.yaml", "spec:\n  calicoNetwork:\n    vxlan:\n      vxlanVni: 4097\n");
+    insta::assert_snapshot!(lab.bare("config validate typo.yaml").exits(4).screen(), @"");
+
+    let shown = lab.run("config show --origins --set calicoNetwork.vxlan.vxlanVNI=4097").exits(0).stdout;
+    let line = shown.lines().find(|line| line.contains("vxlanVNI")).unwrap();
+    assert!(line.contains("4097") && line.contains("--set"), "{line}");
+    let fields = lab.run("config show -o json --node-name win-a1").exits(0).json();
+    let name = fields["fields"].as_array().unwrap().iter().find(|f| f["path"] == "spec.kubernetes.nodeName").unwrap();
+    assert_eq!((&name["value"], &name["origin"]), (&"win-a1".into(), &"--node-name".into()));
+}
+
+#[test]
+fn the_configs_schema_takes_the_template_and_refuses_a_typo() {
+    let lab = Lab::new();
+    let schema: serde_json::Value = serde_json::from_str(&lab.bare("config schema").exits(0).stdout).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let read = |text: &str| serde_yaml::from_str::<serde_json::Value>(text).unwrap();
+    let minimal = "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {calico: {version: v3.32.1}}\n";
+    for good in [minimal.to_owned(), lab.bare("config init").exits(0).stdout] {
+        let errors: Vec<String> =
+            schema.iter_errors(&read(&good)).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+    for bad in [
+        "{calico: {versoin: v3.32.1}}",
+        "{calicoNetwork: {vxlan: {vxlanVNI: 4095}}}",
+        "{calicoNetwork: {backend: vxlam}}",
+    ] {
+        let bad = format!("apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {bad}\n");
+        assert!(!schema.is_valid(&read(&bad)), "{bad}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The three shapes of the output, whatever happens.
+
+use crate::lab::Lab;
+
+#[test]
+fn json_is_one_document_that_says_how_the_run_ended() {
+    let lab = Lab::node();
+    let result = lab.run("install -y -o json").exits(0).json();
+    assert_eq!(result["apiVersion"], "calicoctl-win/v1alpha1");
+    assert_eq!(result["kind"], "RunResult");
+    assert_eq!(result["status"], "succeeded");
+    assert_eq!(result["changed"], true);
+    assert_eq!((&result["exit_code"], &result["exit_name"]), (&0.into(), &"OK".into()));
+    assert_eq!(result["generation"], 1);
+    assert_eq!(result["error"], serde_json::Value::Null);
+    let log = result["log"].as_str().unwrap();
+    assert!(lab.path(log).is_file(), "{log}");
+    assert_eq!(lab.read("C/ProgramData/calicoctl-win/state/last-run.json").trim(), result.to_string());
+
+    let again = lab.run("install -y -o json").exits(0).json();
+    assert_eq!(again["status"], "no_changes");
+    assert_eq!(again["changed"], false);
+    assert_eq!(again["generation"], 1);
+    assert_ne!(again["run"], result["run"]);
+}
+
+#[test]
+fn ndjson_tells_the_run_from_its_first_line_to_its_result() {
+    let lab = Lab::node();
+    let lines = lab.run("install -y -o ndjson").exits(0).ndjson();
+    assert_eq!(lines[0]["tool"], "calicoctl-win");
+    let result = lines.last().unwrap();
+    assert_eq!(result["changed"], true);
+    assert_eq!(result["generation"], 1);
+    assert!(lines.iter().all(|line| line["run"] == result["run"]));
+    let at = |kind: &str| lines.iter().position(|line| line["type"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+    let network = lines.iter().position(|line| line["phase"]["id"] == "wait-network").unwrap();
+    assert!(at("connectivity_notice") < network, "the notice comes too late");
+    let starts = lines.iter().filter(|line| line["type"] == "phase_start");
+    let (indices, totals): (Vec<_>, Vec<_>) =
+        starts.map(|line| (line["phase"]["index"].as_u64().unwrap(), line["phase"]["total"].as_u64().unwrap())).unzip();
+    assert_eq!(indices, (1..=totals[0]).collect::<Vec<_>>());
+
+    let failed = lab.fails_at("put running CalicoFelix=fail", "service restart -o ndjson").exits(1).ndjson();
+    assert_eq!(failed.last().unwrap()["level"], "error");
+}
+
+#[test]
+fn yaml_is_the_same_document() {
+    let lab = Lab::installed();
+    let yaml = lab.run("status -o yaml").exits(0);
+    let from_yaml: serde_json::Value = serde_yaml::from_str(&yaml.stdout).unwrap();
+    assert_eq!(from_yaml, lab.run("status -o json").exits(0).json());
+    let result = lab.run("install -y -o yaml").exits(0);
+    let result: serde_json::Value = serde_yaml::from_str(&result.stdout).unwrap();
+    assert_eq!((&result["kind"], &result["changed"]), (&"RunResult".into(), &false.into()));
+}
+
+#[test]
+fn a_failure_is_pure_json_too_whatever_it_is() {
+    let lab = Lab::node();
+    lab.write("bad.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 4095}}}\n");
+    lab.write("broken.zip", "PK\u{3}\u{4} and no more");
+    let before = lab.picture_without_state();
+    for (fault, words, code) in [
+        ("", "instal", 64),
+        ("", "install --no-such-flag", 64),
+        ("", "install", 64), // nobody is there to say yes
+        ("", "install -y --set no.such.field=1", 4),
+        ("", "install -y -c bad.yaml", 4),
+        ("", "install -y -c nowhere.yaml", 4),
+        ("", "install -y --release broken.zip", 6),
+        ("", "install -y --release v9.9.9", 15),
+        ("", "install -y --kubeconfig nowhere", 7),
+        ("", "install -y --plan nowhere.json", 1),
+        ("api down", "install -y", 7),
+        ("api GET /api/v1/nodes/*=403", "install -y", 7),
+        ("release corrupt", "install -y", 6),
+        ("facts=fail", "install -y", 1),
+        ("", "service start", 16),
+        ("no such fault", "install -y", 64),
+        ("", "explain NoSuchThing", 64),
+    ] {
+        for format in ["json", "ndjson"] {
+            let output = lab.fails_at(fault, &format!("{words} -o {format}")).exits(code);
+            let result = match format {
+                "json" => output.json(),
+                _ => output.ndjson().pop().unwrap(),
+            };
+            assert_eq!(result["exit_code"], code, "{words}: {result}");
+            assert_eq!(result["changed"], false, "{words}: {result}");
+            for text in ["what", "id"] {
+                assert!(!result["error"][text].as_str().unwrap().is_empty(), "{words}: {result}");
+            }
+            assert!(result["error"]["chain"][0].is_string(), "{words}: {result}");
+        }
+    }
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn text_keeps_the_story_on_stdout_and_the_error_on_stderr() {
+    let lab = Lab::node();
+    lab.write("bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
+    let failed = lab.run("install -y -c bad.yaml").exits(4);
+    insta::assert_snapshot!(failed.screen(), @"");
+    let quiet = lab.run("install -y -q").exits(0);
+    assert!(quiet.stdout.lines().all(|line| line.starts_with("[NOTE]") || line.starts_with("result: OK")), "{quiet}");
+    assert_eq!(quiet.stderr, "");
+    assert!(quiet.stdout.is_ascii());
+}
+
+#[test]
+fn exit_codes_can_be_those_of_a_provisioner() {
+    let lab = Lab::node();
+    let _retry = lab.fails_at("api down", "install -y --exit-codes cloudbase-init").exits(1002);
+    let _native = lab.fails_at("api down", "install -y --exit-codes simple").exits(7);
+}

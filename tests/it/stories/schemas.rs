@@ -1,0 +1,68 @@
+//! Scripts depend on the names in the documents: they are those of the design, and every document
+//! that the program prints is as its schema says.
+
+use calicoctl_win::report::document::{NodeStatus, PlanDocument, PreflightReport, RunResult};
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+/// Fields that may be absent from no document, `[]` for the first entry of a list. Never rename.
+const RUN_RESULT: &str = "status changed exit_code exit_name msg error failed_phase rolled_back reboot_required \
+     generation run duration_ms downtime_ms log next";
+const ERROR: &str = "error.what error.why error.hint error.id error.chain.[]";
+const PLAN: &str = "changes.[].id changes.[].phase changes.[].kind changes.[].target changes.[].action \
+     changes.[].before changes.[].after changes.[].disruption disruption needs_drain needs_reboot digest";
+const STATUS: &str = "overall generation calico_version backend services.[].name services.[].state services.[].pid \
+     services.[].since services.[].restarts services.[].waiting_for networks.[].name networks.[].type networks.[].vsid \
+     networks.[].management_ip networks.[].adapter cni.conf cni.bin cni.drift credentials.[].kind credentials.[].path \
+     credentials.[].expires node.name node.ready node.schedulable drift run";
+const PREFLIGHT: &str = "checks.[].id checks.[].group checks.[].status checks.[].ignored checks.[].detail \
+     checks.[].why checks.[].fix summary.ok summary.warn summary.fail summary.skip summary.unknown";
+
+/// Holds a printed document against the schema of its type and the names of the design.
+#[track_caller]
+fn is<T: JsonSchema>(kind: &str, fields: &str, document: &Value) {
+    assert_eq!(document["apiVersion"], "calicoctl-win/v1alpha1");
+    assert_eq!(document["kind"], kind, "{document}");
+    let schema = serde_json::to_value(schema_for!(T)).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = schema.iter_errors(document).map(|e| format!("{}: {e}", e.instance_path())).collect();
+    assert!(errors.is_empty(), "{kind}: {errors:#?}\n{document:#}");
+    for field in fields.split_whitespace() {
+        let pointer = format!("/{}", field.replace("[]", "0").replace('.', "/"));
+        assert!(document.pointer(&pointer).is_some(), "no {field} in {document:#}");
+    }
+}
+
+#[test]
+fn every_document_is_as_its_schema_says() {
+    let lab = Lab::node();
+    is::<PreflightReport>("PreflightReport", PREFLIGHT, &lab.run("preflight -o json").exits(0).json());
+    is::<PlanDocument>("Plan", PLAN, &lab.run("plan -o json").exits(0).json());
+    is::<RunResult>("RunResult", RUN_RESULT, &lab.run("install -n -o json").exits(0).json());
+    is::<NodeStatus>("Status", "overall generation drift run", &lab.run("status -o json").exits(16).json());
+    is::<RunResult>("RunResult", RUN_RESULT, &lab.run("install -y -o json").exits(0).json());
+    is::<NodeStatus>("Status", STATUS, &lab.run("status -o json").exits(0).json());
+    is::<PlanDocument>("Plan", PLAN, &lab.run("plan --uninstall -o json").exits(0).json());
+    is::<RunResult>("RunResult", RUN_RESULT, &lab.run("service restart -o json").exits(0).json());
+
+    let failed = lab.fails_at("put running CalicoFelix=dies", "service restart -o json").exits(1).json();
+    is::<RunResult>("RunResult", &format!("{RUN_RESULT} {ERROR}"), &failed);
+    let usage = lab.bare("instal -o json").exits(64).json();
+    is::<RunResult>("RunResult", &format!("{RUN_RESULT} {ERROR}"), &usage);
+
+    let _dead = lab.fails_at("put *#5=exit-after", "uninstall -y").exits(137);
+    let interrupted = lab.run("status -o json").exits(12).json();
+    is::<NodeStatus>("Status", "run.run run.command run.since run.interrupted run.at", &interrupted);
+    is::<RunResult>("RunResult", RUN_RESULT, &lab.run("resume -y -o json").exits(0).json());
+}
+
+#[test]
+fn a_document_that_lacks_a_field_does_not_pass() {
+    let lab = Lab::node();
+    let mut result = lab.run("install -n -o json").exits(0).json();
+    result.as_object_mut().unwrap().remove("rolled_back");
+    let schema = serde_json::to_value(schema_for!(RunResult)).unwrap();
+    assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&result));
+}

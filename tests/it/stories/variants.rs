@@ -1,0 +1,131 @@
+//! Backends, datastores, runtimes, releases and where they come from.
+
+use std::fs;
+
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::values::Sha256;
+
+use crate::lab::Lab;
+
+/// Installs, finds it healthy, and takes all of it away again.
+fn comes_and_goes(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value)) {
+    let before = lab.picture();
+    let result = lab.run(&format!("{words} -y -o json")).exits(0).json();
+    assert_eq!(result["changed"], true, "{words}");
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!(status["overall"], "Healthy", "{words}: {status}");
+    look(&status);
+    let again = lab.run(&format!("{words} -y -o json")).exits(0).json();
+    assert_eq!(again["changed"], false, "{words}: {again}");
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}
+
+#[test]
+fn every_backend_comes_up_and_goes() {
+    let lab = Lab::node();
+    let networks = |status: &serde_json::Value| -> Vec<String> {
+        let networks = status["networks"].as_array().unwrap().iter();
+        networks.map(|n| format!("{} {}", n["name"], n["type"]).replace('"', "")).collect()
+    };
+    comes_and_goes(&lab, "install --set calicoNetwork.backend=windows-bgp", |status| {
+        assert_eq!(status["backend"], "windows-bgp");
+        assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
+        assert_eq!(status["services"][2]["state"], "Running", "{status}");
+    });
+    comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
+        assert_eq!(networks(status), ["nat NAT"]);
+        assert_eq!(status["cni"], serde_json::Value::Null);
+        assert!(!lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists());
+    });
+}
+
+#[test]
+fn with_etcd_the_node_gets_no_kubeconfig() {
+    let etcd = "--set datastore.type=etcdv3 --set datastore.etcd.endpoints=http://127.0.0.1:2379";
+    let lab = Lab::node();
+    for version in ["v3.26.5", "v3.32.1"] {
+        comes_and_goes(&lab, &format!("install --release {version} {etcd}"), |status| {
+            assert_eq!(status["credentials"], serde_json::json!([]));
+            assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
+            let conf = lab.read("C/Program Files/containerd/cni/conf/10-calico.conf");
+            assert!(conf.contains("http://127.0.0.1:2379"), "{conf}");
+        });
+    }
+}
+
+#[test]
+fn releases_old_and_new_are_laid_out_each_in_its_way() {
+    let lab = Lab::node();
+    for (version, node, same_plugin) in [
+        ("v3.20.0", "calico-node.exe", false),
+        ("v3.26.5", "calico-node.exe", false),
+        ("v3.30.3", "calico-node.exe", false),
+        ("v3.33.0", "calico.exe", true),
+    ] {
+        comes_and_goes(&lab, &format!("install --release {version}"), |status| {
+            assert_eq!(status["calico_version"], version);
+            assert!(lab.on_node("C/CalicoWindows").join(node).is_file(), "{version}");
+            let plugin = |name: &str| lab.read(&format!("C/Program Files/containerd/cni/bin/{name}"));
+            assert!(plugin("calico.exe").contains(version));
+            assert_eq!(plugin("calico.exe") == plugin("calico-ipam.exe"), same_plugin, "{version}");
+        });
+    }
+}
+
+#[test]
+fn a_release_comes_from_a_zip_a_folder_or_by_its_version() {
+    let lab = Lab::node();
+    let version = "v3.31.2".parse().unwrap();
+    let zip = SyntheticRelease::build(&version);
+    let digest = Sha256::of(&zip);
+    lab.write("calico-windows-v3.31.2.zip", &zip);
+    for (path, text) in SyntheticRelease::files(&version) {
+        lab.write(&format!("unpacked/{path}"), text);
+    }
+    comes_and_goes(&lab, &format!("install --release calico-windows-v3.31.2.zip --sha256 {digest}"), |status| {
+        assert_eq!(status["calico_version"], "v3.31.2");
+    });
+    comes_and_goes(&lab, "install --release unpacked --set calico.version=v3.31.2", |status| {
+        assert_eq!(status["calico_version"], "v3.31.2");
+    });
+    comes_and_goes(&lab, "install --release 3.31.2", |status| assert_eq!(status["calico_version"], "v3.31.2"));
+
+    let before = lab.picture_without_state();
+    let wrong = "0".repeat(64);
+    let refused = lab.run(&format!("install -y --release calico-windows-v3.31.2.zip --sha256 {wrong} -o json"));
+    assert_eq!(refused.exits(6).json()["changed"], false);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_node_with_docker_has_its_plugins_where_docker_nodes_have_them() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace("kind: containerd", "kind: docker")
+            .replace(r"C:\Program Files\containerd\cni\bin", r"C:\k\cni")
+            .replace(r"C:\Program Files\containerd\cni\conf", r"C:\k\cni\config")
+    });
+    comes_and_goes(&lab, "install", |status| {
+        assert_eq!(status["cni"]["conf"], r"C:\k\cni\config\10-calico.conf");
+        assert!(lab.on_node("C/k/cni/calico-ipam.exe").is_file());
+    });
+}
+
+#[test]
+fn an_upgrade_by_install_brings_the_new_release_and_uninstall_still_the_old_node() {
+    let lab = Lab::node();
+    let before = lab.picture();
+    let _old = lab.run("install -y --release v3.30.3").exits(0);
+    let new = lab.run("install -y --release v3.33.0 -o json").json();
+    if new["exit_code"] == 13 {
+        assert_eq!(new["error"]["id"], "NeedsDrain", "{new}");
+    } else {
+        assert_eq!((&new["exit_code"], &new["generation"]), (&0.into(), &2.into()), "{new}");
+        assert_eq!(lab.run("status -o json").exits(0).json()["calico_version"], "v3.33.0");
+        assert!(!lab.on_node("C/CalicoWindows/calico-node.exe").exists());
+    }
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+    assert!(fs::read_dir(lab.path("node")).unwrap().count() > 0);
+}
