@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -47,19 +48,23 @@ impl Lock {
             options.create(true).truncate(false).write(true);
             options.open(&path).with_context(|| format!("open {}", path.display()))
         };
-        let file = open()?;
         // The holder stands in a file of its own: on Windows a locked file cannot be read.
         let about = node.disk(&folder.join("lock.json"));
-        match file.try_lock() {
-            // A purge may have removed the file between the two: then the lock is one on nothing.
-            Ok(()) if open()?.try_lock().is_ok() => Err(busy(None).into()),
-            Ok(()) => {
-                fs::write(&about, serde_json::to_vec(holder)?).context("say who holds the lock")?;
-                Ok(Self { _file: file, holder: about })
+        let mut tries = 0;
+        let file = loop {
+            let file = open()?;
+            match file.try_lock() {
+                // A purge may have removed the file between the two: then the lock is one on nothing.
+                Ok(()) if open()?.try_lock().is_err() => break file,
+                // `status` holds it for a moment, to see whether anybody else does.
+                Ok(()) | Err(TryLockError::WouldBlock) if tries < 10 => tries += 1,
+                Ok(()) | Err(TryLockError::WouldBlock) => return Err(busy(read(&about).as_ref()).into()),
+                Err(TryLockError::Error(error)) => return Err(error).context("take the lock"),
             }
-            Err(TryLockError::WouldBlock) => Err(busy(read(&about).as_ref()).into()),
-            Err(TryLockError::Error(error)) => Err(error).context("take the lock"),
-        }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        fs::write(&about, serde_json::to_vec(holder)?).context("say who holds the lock")?;
+        Ok(Self { _file: file, holder: about })
     }
 
     /// Removes our own folder but for the config that an administrator put into it. The lock goes

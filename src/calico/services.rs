@@ -10,10 +10,7 @@ pub const NODE: &str = "CalicoNode";
 pub const FELIX: &str = "CalicoFelix";
 /// confd: BGP routing. Only with the backend windows-bgp.
 pub const CONFD: &str = "CalicoConfd";
-/// Upstream's upgrader, v3.21 to v3.28.0. Its code is gone; it is only ever removed.
-pub const UPGRADE: &str = "CalicoUpgrade";
 pub const KUBELET: &str = "kubelet";
-pub const KUBE_PROXY: &str = "kube-proxy";
 
 /// Ends the description of every service that we made.
 pub const MARK: &str = " [managed by calicoctl-win]";

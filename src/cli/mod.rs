@@ -21,7 +21,7 @@ use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::fault::{Exit, Fault};
-use crate::report::document::{RunResult, exit_of};
+use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
 use app::App;
 use args::{Cli, ExitCodes, Verb};
@@ -96,7 +96,7 @@ fn usage(error: &clap::Error, args: &[OsString]) -> i32 {
     };
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
-    exit_of_result(&result)
+    result.exit_code
 }
 
 /// Only the name of the program, or of a group of commands, was typed.
@@ -128,10 +128,6 @@ fn usage_fault(rendered: &str) -> Fault {
         .collect();
     rest.push("see: calicoctl-win --help".into());
     Fault::new(Exit::Usage, "Usage", what).hint(rest.join("; "))
-}
-
-fn exit_of_result(result: &RunResult) -> i32 {
-    result.exit_code
 }
 
 /// The output format of a command line that could not be parsed.
@@ -169,9 +165,4 @@ impl ExitCodes {
 /// The exit class that a result stands for.
 pub(crate) fn class(result: &RunResult) -> Exit {
     Exit::ALL.into_iter().find(|exit| exit.code() == result.exit_code).unwrap_or(Exit::Failed)
-}
-
-/// The fault's class without going through a result.
-pub(crate) fn class_of(error: &anyhow::Error) -> Exit {
-    exit_of(error)
 }

@@ -9,7 +9,7 @@ use super::prepare::node_name;
 use crate::cluster::FactsOptions;
 use crate::fault::Exit;
 use crate::preflight;
-use crate::report::document::{Check, CheckStatus, PreflightReport};
+use crate::report::document::{Check, CheckStatus, PreflightReport, exit_of};
 use crate::report::event::Event;
 use crate::settings;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
         resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
     let input = preflight::Input { settings: Some(&resolved.settings), node: &node_facts, cluster: Some(&cluster) };
     let report = preflight::run(&input, &ignored);
-    let exit = preflight::verdict(&report).map_or_else(|error| super::class_of(&error), |()| Exit::Ok);
+    let exit = preflight::verdict(&report).map_or_else(|error| exit_of(&error), |()| Exit::Ok);
     for check in &report.checks {
         app.event(&Event::Checked(check.clone()));
     }

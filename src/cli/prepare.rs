@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
-use super::class_of;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -29,7 +28,7 @@ use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::{self, stage::StageOptions};
-use crate::report::document::CheckStatus;
+use crate::report::document::{CheckStatus, exit_of};
 use crate::report::event::{Event, Sink};
 use crate::report::text;
 use crate::settings::{self, Datastore, Resolved, Settings};
@@ -437,7 +436,7 @@ pub(crate) fn engine(
         Err(error) => error,
     };
     // The journal stays: `resume` goes on from here, or back.
-    if class_of(&error) == Exit::Cancelled {
+    if exit_of(&error) == Exit::Cancelled {
         app.half_done = true;
         return Err(error);
     }

@@ -113,12 +113,6 @@ impl RunResult {
             ..Self::new(exit, false, failure.what)
         }
     }
-
-    #[must_use]
-    pub fn took(mut self, duration: Duration) -> Self {
-        self.duration_ms = millis(duration);
-        self
-    }
 }
 
 /// Whole milliseconds, for documents.

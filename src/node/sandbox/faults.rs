@@ -8,9 +8,6 @@ use anyhow::Result;
 use crate::fault::{Exit, Fault as Failure};
 use crate::plan::item::Id;
 
-/// The variable that users set, with faults separated by `;`.
-pub const VARIABLE: &str = "CALICO_WIN_SANDBOX_FAULT";
-
 /// Everything that can be asked to fail in the sandbox.
 #[derive(Debug, Default)]
 pub struct SandboxFaults {
