@@ -74,7 +74,7 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
         ("", "install -y --release broken.zip", 6),
         ("", "install -y --release v9.9.9", 15),
         ("", "install -y --kubeconfig nowhere", 7),
-        ("", "install -y --plan nowhere.json", 1),
+        ("", "install -y --plan nowhere.json", 4),
         ("api down", "install -y", 7),
         ("api GET /api/v1/nodes/*=403", "install -y", 7),
         ("facts=fail", "install -y", 1),
