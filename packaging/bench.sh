@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints calicoctl-win beside its peers: extraction of a release-sized archive, start-up, size.
+# Prints calicoctl-win beside its peers: extraction of a release-sized archive, start-up, a no-op install, size.
 #
 #   packaging/bench.sh                 builds the release profile and measures it
 #   OURS="target/dist/calicoctl-win release extract" packaging/bench.sh
@@ -102,7 +102,23 @@ if command -v kubectl >/dev/null && [ "$OURS" = "$ours release extract" ]; then
     -n "kubectl version --client" "kubectl version --client" -n "calicoctl-win version" "$ours version" >/dev/null 2>&1
   ratios "$work/version.json"
 fi
-if [ -f target/dist/calicoctl-win ]; then
+if [ "$OURS" = "$ours release extract" ]; then
   echo
-  echo "Size of the dist executable: $(stat -c %s target/dist/calicoctl-win) bytes (goal: 8000000)"
+  echo "install when there is nothing to do, on a sandbox (goal: 50 ms beside the API)"
+  node="$work/node"
+  install=("$ours" install --yes --sandbox "$node" -o ndjson)
+  "${install[@]}" >/dev/null
+  hyperfine -N -w2 -r20 --style none --export-json "$work/noop.json" "${install[*]}" >/dev/null 2>&1
+  for _ in $(seq 20); do "${install[@]}"; done |
+    python3 -c '
+import json, statistics, sys
+whole = json.load(open(sys.argv[1]))["results"][0]["median"] * 1000
+events = [json.loads(line) for line in sys.stdin]
+api = statistics.median(e["duration_ms"] for e in events
+                        if e["type"] == "phase_complete" and e["phase"]["id"] == "cluster")
+print(f"  whole process {whole:.0f} ms, of which the API {api:.0f} ms, ours {whole - api:.0f} ms")' "$work/noop.json"
+fi
+if [ "${ours%/dist/*}" != "$ours" ]; then
+  echo
+  echo "Size of the dist executable: $(stat -c %s "$ours") bytes (goal: 8000000)"
 fi

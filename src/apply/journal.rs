@@ -109,11 +109,11 @@ impl Journal {
             let Some(line) = line.strip_suffix(b"\n") else { break };
             let unreadable = |why: String| {
                 Fault::new(
-                    Exit::FailedIncomplete,
+                    Exit::Failed,
                     "JournalUnreadable",
                     format!("line {} of the journal {} is not readable: {why}", number + 1, path()),
                 )
-                .hint("use the calicoctl-win version that wrote it, or send it with a bug report; nothing was changed")
+                .hint("use the calicoctl-win version that wrote it, or send it with a bug report")
             };
             let line: Line = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
             match (line, &mut journal) {

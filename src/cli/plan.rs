@@ -51,9 +51,16 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
 }
 
 fn facts(file: &Path) -> Result<Facts> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("read the facts file {}", file.display()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("cannot read the facts file {}", file.display()))
+            .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
+            .because(error)
+    })?;
     let document: FactsDocument = serde_yaml::from_str(&text).map_err(|error| {
-        Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{}: {error}", file.display()))
+        // The first line has all of it; the parser adds a picture of the place.
+        let said = error.to_string();
+        let why = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{} is no facts file: {why}", file.display()))
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
     })?;
     Ok(Facts { node: document.node, cluster: document.cluster })
@@ -88,7 +95,11 @@ impl Saved {
     }
 
     pub(crate) fn load(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("read the saved plan {}", file.display()))?;
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("cannot read the saved plan {}", file.display()))
+                .hint("make one with: calicoctl-win plan --out FILE")
+                .because(error)
+        })?;
         serde_json::from_str(&text).map_err(|error| {
             Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("{} is not a saved plan: {error}", file.display()))
                 .hint("make one with: calicoctl-win plan --out FILE")

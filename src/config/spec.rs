@@ -144,7 +144,7 @@ pub struct Kubernetes {
     /// Whether the service account's token secret may be created where there is none, when credentials
     /// is `secret`. Default: `true`.
     pub create_service_account_token: Option<bool>,
-    /// How the node's kubeconfig gets its token: `token-request` (of limited life, renewed) or `secret`
+    /// How the node's kubeconfig gets its token: `token-request` (of limited life) or `secret`
     /// (a service-account-token secret, without end). Default: `token-request`.
     pub credentials: Option<Credentials>,
 }

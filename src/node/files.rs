@@ -4,8 +4,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use backon::{BlockingRetryable, ConstantBuilder};
 
 use crate::plan::item::{Manifest, Tree};
 use crate::values::Sha256;
@@ -34,13 +36,23 @@ pub fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{name}{BESIDE}"))
 }
 
+/// Renames, over a file that is there. Windows refuses that while someone reads one of the two: a
+/// virus scanner, a back-up, or another run of ours that looks. They are done in a moment, so it is
+/// tried for up to 2 s there.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let rename = || fs::rename(from, to);
+    rename
+        .retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
+        .when(|error| cfg!(windows) && error.kind() == io::ErrorKind::PermissionDenied)
+        .call()
+}
+
 /// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At
 /// no time is the file half there; a failure takes the new one away.
 pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let new = beside(path);
-    let placed = fill(&new)
-        .and_then(|()| File::options().write(true).open(&new)?.sync_all())
-        .and_then(|()| fs::rename(&new, path));
+    let placed =
+        fill(&new).and_then(|()| File::options().write(true).open(&new)?.sync_all()).and_then(|()| rename(&new, path));
     if placed.is_err() {
         // The error that counts is the first one.
         drop(fs::remove_file(&new));
@@ -110,10 +122,10 @@ pub fn swap_tree(target: &Path, trees: &Path, wanted: Option<&Tree>) -> Result<(
     fs::create_dir_all(trees).with_context(|| format!("create {}", trees.display()))?;
     if let Some(tree) = &present {
         let kept = shelf(trees, tree)?;
-        fs::rename(target, &kept).with_context(|| format!("move {} to {}", target.display(), kept.display()))?;
+        rename(target, &kept).with_context(|| format!("move {} to {}", target.display(), kept.display()))?;
     }
     if let Some(source) = source {
-        fs::rename(&source, target).with_context(|| format!("move {} to {}", source.display(), target.display()))?;
+        rename(&source, target).with_context(|| format!("move {} to {}", source.display(), target.display()))?;
     }
     Ok(())
 }

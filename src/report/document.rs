@@ -140,7 +140,10 @@ impl Failure {
         }
         // The fault says what failed; what stands around it says only on the way to what.
         let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
-        let hint = fault.and_then(|fault| fault.hint.clone());
+        let hint = match fault {
+            Some(fault) => fault.hint.clone(),
+            None => Some("mend the cause that is named here and run the command again; -v shows more".into()),
+        };
         let mut failure = Self { what, why: None, hint, id: fault.map_or("Failed", |fault| fault.id).into(), chain };
         let (_, causes) = failure.around();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));

@@ -58,7 +58,7 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
             return Ok(());
         };
         let config = agent::read_config(node)?;
-        let (root, booted) = (node.root().to_owned(), node.now());
+        let (root, booted) = (node.root().to_owned(), node.model()?.boot_time);
         let mut run = |node: &mut dyn Node, command: &Command| {
             let output = stand_in.run(&root, command)?;
             let folder = node.disk(&config.log_dir);

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use calicoctl_win::node::sandbox::model::Model;
 use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -171,6 +172,19 @@ impl Picture {
         assert!(differences.is_empty(), "the node is not as it was:\n{}", differences.join("\n"));
     }
 
+    /// As [`Self::same_as`], on a node whose `node.yaml` somebody edited in between, and which has
+    /// another layout since: what it says must be the same.
+    #[track_caller]
+    pub fn says_the_same_as(mut self, before: &Self) {
+        let read = |picture: &Self| -> Model {
+            serde_yaml::from_str(std::str::from_utf8(&picture.0["node.yaml"]).unwrap()).unwrap()
+        };
+        let (now, then) = (read(&self), read(before));
+        assert!(now.same(&then), "{now:#?}\nwas\n{then:#?}");
+        self.0.insert("node.yaml".into(), before.0["node.yaml"].clone());
+        self.same_as(before);
+    }
+
     /// The names of the files and folders that begin so.
     pub fn names(&self, beginning: &str) -> Vec<&str> {
         let names = self.0.keys().map(String::as_str).filter(|name| name.starts_with(beginning));
@@ -223,6 +237,7 @@ impl Output {
             (r#""\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M""#, "BOOT-TIME"),
             (r"\b(sha256|release) [0-9a-f]{12}\b", "$1 DIGEST"),
             (r"(?m) +\d+\.\ds$", "  SECONDS"),
+            (r"calicoctl-win \d+\.\d+\.\d+\S*", "calicoctl-win VERSION"),
             (r"log=\S*[/\\]tmp[/\\]", "log=TMP/"),
         ];
         let mut text = self.stdout.clone();

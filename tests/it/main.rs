@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod bad_input;
 mod clusters;
 mod docs;
 mod lab;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::fault::{Exit, Fault};
+use crate::node::files;
 use crate::values::Sha256;
 
 use super::model::Model;
@@ -161,5 +162,5 @@ fn parse(path: &Path, text: &str) -> Result<Model> {
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;
-    fs::rename(&new, path)
+    files::rename(&new, path)
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, HnsVersion, NodeFacts, Os, Runtime};
@@ -66,6 +67,9 @@ pub struct Model {
     #[serde(default = "yes")]
     pub elevated: bool,
     pub boot_id: String,
+    /// When Windows started.
+    #[serde(default = "some_morning", skip_serializing_if = "is_some_morning")]
+    pub boot_time: Timestamp,
     #[serde(default)]
     pub runtime: Option<Runtime>,
     /// Version of the Host Networking Service; none where it does not answer.
@@ -93,6 +97,15 @@ pub struct Model {
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+}
+
+/// When a node started that does not say.
+fn some_morning() -> Timestamp {
+    "2026-01-05T07:58:11Z".parse().expect("a literal time is right")
+}
+
+fn is_some_morning(time: &Timestamp) -> bool {
+    *time == some_morning()
 }
 
 const fn yes() -> bool {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::resources::{Layout, Resource};
+use crate::node::files;
 
 /// Where an object is. `kind` is the qualified plural, as in `felixconfigurations.crd.projectcalico.org`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -150,7 +151,7 @@ impl Store {
         };
         let fresh = self.path.with_extension("json.new");
         fs::write(&fresh, serde_json::to_vec_pretty(&saved)?).with_context(|| format!("write {}", fresh.display()))?;
-        fs::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
+        files::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
         let lock = self.lock.as_mut().context("save the cluster's state without its lock")?;
         lock.set_len(0)?;
         lock.rewind()?;

@@ -87,7 +87,7 @@ fn drift_is_named_and_put_back() {
         assert_eq!(status["overall"], healthy["overall"], "{id}: {status}");
     }
     let _gone = lab.run("uninstall --purge -y").exits(0);
-    lab.picture().same_as(&Lab::node().picture());
+    lab.picture().says_the_same_as(&Lab::node().picture());
 }
 
 /// `yaml` with the first such line taken out.
@@ -140,11 +140,11 @@ fn another_vni_under_running_pods_needs_a_drain() {
 #[test]
 fn a_setting_of_the_services_is_changed_in_place() {
     let lab = Lab::installed();
-    lab.write("debug.yaml", "spec: {services: {felixLogSeverity: Debug}}\n");
+    lab.write("debug.yaml", "spec: {services: {felixLogSeverity: debug}}\n");
     let plan = lab.run("plan -c debug.yaml -o json").exits(0).json();
     assert_eq!((&plan["needs_drain"], &plan["disruption"]), (&false.into(), &"services".into()), "{plan}");
     let done = lab.run("install -y -c debug.yaml -o json").exits(0).json();
     assert_eq!(done["generation"], 2);
-    assert!(lab.read("C/ProgramData/calicoctl-win/services.json").contains("Debug"));
+    assert!(lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug"));
     assert_eq!(vsid(&lab), 4096);
 }

@@ -13,10 +13,9 @@ const KUBECONFIG: &str = "C/CalicoWindows/calico-kube-config";
 const SECRET: &str = "--set kubernetes.credentials=secret";
 
 /// The token in the node's kubeconfig.
-fn token(lab: &Lab) -> String {
-    let text = lab.read(KUBECONFIG);
-    let line = text.lines().find_map(|line| line.trim().strip_prefix("token: "));
-    line.unwrap_or_else(|| panic!("no token in {text}")).trim_matches('"').to_owned()
+pub fn token(lab: &Lab) -> String {
+    let kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
+    kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
 }
 
 fn claims(token: &str) -> Value {
@@ -93,8 +92,9 @@ fn a_good_token_is_used_again_and_an_old_or_refused_one_renewed() {
     let refused = format!("{}x", &first[..first.len() - 4]);
     for bad in [aged, refused] {
         let now = token(&lab);
-        let kubeconfig = lab.read(KUBECONFIG).replace(&now, &bad);
-        fs::write(lab.on_node(KUBECONFIG), kubeconfig).unwrap();
+        let mut kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
+        kubeconfig["users"][0]["user"]["token"] = json!(bad);
+        fs::write(lab.on_node(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
         let renewed = lab.run("install -y -o json").exits(0).json();
         assert_eq!(renewed["changed"], true, "{renewed}");
         let new = token(&lab);

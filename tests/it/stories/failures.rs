@@ -13,7 +13,7 @@ fn a_failed_install_leaves_the_node_as_it_was() {
         "put running CalicoFelix=dies",
         "put running CalicoNode=fail",
         "put tree C:\\CalicoWindows=in-use",
-        "put firewall *=fail-after",
+        "put firewall *#1=fail-after",
         "put cni-conf *=disk-full",
         "append *#9=disk-full",
     ] {
@@ -36,7 +36,7 @@ fn a_failed_install_leaves_the_node_as_it_was() {
 fn a_failed_change_leaves_the_former_generation_running() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
-    let words = "install -y --set services.felixLogSeverity=Debug -o json";
+    let words = "install -y --set services.felixLogSeverity=debug -o json";
     let failed = lab.fails_at("put running CalicoFelix#2=dies", words);
     // Felix is stopped first and started then: the second put on it is the start.
     let failed = failed.exits(9).json();
@@ -44,7 +44,7 @@ fn a_failed_change_leaves_the_former_generation_running() {
     assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 1);
     let after = lab.picture_without_state();
     assert_eq!(after.names("C/"), before.names("C/"));
-    assert!(!lab.read("C/ProgramData/calicoctl-win/services.json").contains("Debug"));
+    assert!(!lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug"));
 }
 
 #[test]

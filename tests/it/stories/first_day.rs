@@ -52,16 +52,105 @@ processes:
 #[test]
 fn a_newcomer_installs_looks_and_takes_it_off_again() {
     let lab = Lab::new();
-    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @"");
-    let _seen = lab.run("service status").exits(0);
-    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @"");
-    insta::assert_snapshot!(lab.run("status").exits(0).screen(), @"");
+    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r#"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+    [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
+    [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
+      +   folder       C:\Program Files\calicoctl-win
+      +   release      C:\CalicoWindows                                     release DIGEST
+      +   file         C:\CalicoWindows\calico-kube-config                  with new credentials, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\config.ps1                          sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\nodename                            sha256 DIGEST
+      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
+      +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
+      +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
+      +   firewall     kubectl exec 10250                                   inbound TCP 10250
+      +   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
+      +   service      CalicoNode                                           automatic, LocalSystem
+      +   start        CalicoNode
+    ! +   hns-network  Calico                                               Overlay, VSID 4096
+    ! +   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30
+      +   start        CalicoFelix
+      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+
+    Plan: 19 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
+    [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
+    [ 2/9]  files           calico-kube-config, config.ps1, nodename and 4 more  SECONDS
+    [ 3/9]  registry        HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
+    [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait
+    [ 6/9]  services-start  CalicoNode  SECONDS
+    [ 7/9]  wait-network    Calico, External  SECONDS
+    [ 8/9]  services-start  CalicoFelix  SECONDS
+    [ 9/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    Calico v3.32.1 is running on win-a1 (generation 1).
+    Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node
+    result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    "#);
+    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r#"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+    [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
+    [SKIP]  release         Calico v3.32.1 is in place
+    nothing to do: Calico v3.32.1 on win-a1 is as the config says
+    result: OK (exit 0) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    "#);
+    insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r#"
+    win-a1   Calico v3.32.1 (vxlan)   generation 1   OVERALL: HEALTHY
+     COMPONENT    STATE       DETAIL
+     CalicoNode   Running     pid 4000
+     CalicoFelix  Running     pid 4004
+     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
+     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
+     HNS network  nat         NAT
+     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials  kubeconfig  token valid until TIME
+     K8s Node     Ready       schedulable
+    result: OK (exit 0) changed=false reboot=false
+    "#);
     let status = lab.run("status -o json").exits(0).json();
     assert_eq!(status["kind"], "Status");
     assert_eq!(status["overall"], "Healthy", "{status}");
     assert_eq!(status["generation"], 1);
     assert_eq!(status["drift"].as_array().unwrap().len(), 0);
-    insta::assert_snapshot!(lab.run("uninstall --purge --yes").exits(0).screen(), @"");
+    insta::assert_snapshot!(lab.run("uninstall --purge --yes").exits(0).screen(), @r#"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+      -   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+      -   stop         CalicoFelix
+      -   stop         CalicoNode
+      -   service      CalicoNode                                           automatic, LocalSystem
+      -   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
+      -   firewall     kubectl exec 10250                                   inbound TCP 10250
+      -   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
+      -   registry     HKLM\Software\Tigera\Calico\LastBootTime             BOOT-TIME
+      -   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
+      -   registry     HKLM\Software\Tigera\Calico\BootId                   "boot-1"
+      -   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
+      -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
+      -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
+      -   release      C:\CalicoWindows                                     release DIGEST
+      -   folder       C:\Program Files\calicoctl-win
+    ! -   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico                                               Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+
+    Plan: 0 to create, 0 to update, 18 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
+    [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
+    [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
+    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId  SECONDS
+    [ 6/8]  files           services.json, calico.exe, calico-ipam.exe, calicoctl-win.exe  SECONDS
+    [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait
+    [ 8/8]  hns-network     External, Calico  SECONDS
+    Calico is removed; the node is as it was before.
+    result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log
+    "#);
     let status = lab.run("status -o json").exits(16).json();
     assert_eq!(status["overall"], "NotInstalled");
 
@@ -134,8 +223,7 @@ fn without_purge_the_logs_stay_and_a_second_install_is_as_good_as_the_first() {
 fn no_secret_stands_in_a_log_a_receipt_or_on_the_screen() {
     let lab = Lab::node();
     let shown = lab.run("install -y -v -o ndjson").exits(0).stdout + &lab.run("status -o json").exits(0).stdout;
-    let kubeconfig = lab.read("C/CalicoWindows/calico-kube-config");
-    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap().trim_matches('"');
+    let token = super::credentials::token(&lab);
     let signature = token.rsplit('.').next().unwrap();
     assert!(signature.len() > 40 && !shown.contains(signature));
     let picture = lab.picture();

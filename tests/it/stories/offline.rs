@@ -6,8 +6,8 @@ use crate::lab::Lab;
 fn explain_knows_exit_codes_ids_and_fields() {
     let lab = Lab::new();
     for (id, says) in [
-        ("14", "BUSY"),
-        ("CLUSTER_UNREACHABLE", "7"),
+        ("14", "holds the lock"),
+        ("CLUSTER_UNREACHABLE", "cannot be reached"),
         ("ForeignNetwork", "External"),
         ("phase_complete", "phase"),
         ("calicoNetwork.vxlan.vxlanVNI", "4096"),
@@ -45,7 +45,15 @@ fn a_config_is_made_checked_and_shown() {
     assert_eq!(lab.bare("config validate -c node.yaml -o json").exits(0).json()["valid"], true);
 
     lab.write("typo.yaml", "spec:\n  calicoNetwork:\n    vxlan:\n      vxlanVni: 4097\n");
-    insta::assert_snapshot!(lab.bare("config validate typo.yaml").exits(4).screen(), @"");
+    insta::assert_snapshot!(lab.bare("config validate typo.yaml").exits(4).screen(), @r#"
+    result: INVALID_CONFIG (exit 4) changed=false reboot=false
+    --- stderr
+    error: the config is not valid
+      caused by: typo.yaml:4:7: spec.calicoNetwork.vxlan.vxlanVni: unknown field; did you mean `vxlanVNI`? allowed: vxlanVNI, vxlanMACPrefix, vxlanAdapter
+      state: nothing was changed
+      hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+      more: calicoctl-win explain ConfigInvalid
+    "#);
 
     let shown = lab.run("config show --origins --set calicoNetwork.vxlan.vxlanVNI=4097").exits(0).stdout;
     let line = shown.lines().find(|line| line.contains("vxlanVNI")).unwrap();

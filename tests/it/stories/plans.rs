@@ -6,7 +6,32 @@ use crate::lab::Lab;
 fn a_plan_shows_everything_and_changes_nothing() {
     let lab = Lab::node();
     let before = lab.picture();
-    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @"");
+    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r#"
+    [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
+    [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
+      +   folder       C:\Program Files\calicoctl-win
+      +   release      C:\CalicoWindows                                     release DIGEST
+      +   file         C:\CalicoWindows\calico-kube-config                  with new credentials, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\config.ps1                          sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\nodename                            sha256 DIGEST
+      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
+      +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
+      +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
+      +   firewall     kubectl exec 10250                                   inbound TCP 10250
+      +   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
+      +   service      CalicoNode                                           automatic, LocalSystem
+      +   start        CalicoNode
+    ! +   hns-network  Calico                                               Overlay, VSID 4096
+    ! +   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30
+      +   start        CalicoFelix
+      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+
+    Plan: 19 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    result: OK (exit 0) changed=false reboot=false
+    "#);
     let _pending = lab.run("plan --detailed-exitcode").exits(2);
     let plan = lab.run("plan -o json").exits(0).json();
     assert_eq!((&plan["kind"], &plan["disruption"]), (&"Plan".into(), &"host_network".into()));
@@ -32,7 +57,7 @@ fn a_saved_plan_is_carried_out_as_long_as_it_is_true() {
     let _saved = lab.run("plan --out bare.json").exits(0);
     let before = lab.picture_without_state();
 
-    let other_config = "install -y --plan bare.json --set services.felixLogSeverity=Debug -o json";
+    let other_config = "install -y --plan bare.json --set services.felixLogSeverity=debug -o json";
     let stale = lab.run(other_config).exits(13).json();
     assert_eq!(stale["error"]["id"], "PlanStale", "{stale}");
     assert!(stale["msg"].as_str().unwrap().contains("config"), "{stale}");
@@ -50,7 +75,7 @@ fn the_facts_of_one_machine_are_enough_to_plan_on_another() {
     let there = Lab::node();
     let office = Lab::new();
     office.write("node.yaml", "spec: {calico: {version: v3.30.3}, calicoNetwork: {backend: vxlan}}\n");
-    for words in ["plan --print-facts -o json", "plan --print-facts", "plan --print-facts -o yaml"] {
+    for words in ["plan --print-facts -o json", "plan --print-facts -q", "plan --print-facts -o yaml"] {
         office.write("facts", there.run(words).exits(0).stdout);
         let plan = office.bare("plan --facts facts -c node.yaml -o json").exits(0).json();
         let ids: Vec<&str> =

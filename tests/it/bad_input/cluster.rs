@@ -1,0 +1,273 @@
+//! An API server that is down, slow, overloaded, in doubt about us, or something else altogether;
+//! and kubeconfigs that lead nowhere.
+
+use std::fs;
+
+use super::{CLUSTER, CONFIG, Case, PREFLIGHT, case, screens};
+use crate::lab::Lab;
+
+const fn api(name: &'static str, fault: &'static str, id: &'static str) -> Case {
+    case(name, "install -y --set transport.timeout=1s --set transport.retries=0", CLUSTER, id).with(fault)
+}
+
+#[test]
+fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
+    let cases = [
+        api("down", "api down", "ClusterRefused"),
+        api("slow", "api GET /version*=slow", "ClusterTimeout"),
+        api("reset", "api GET /*=reset", "ClusterConnectionLost"),
+        api("cut off in the middle", "api GET /apis/crd.projectcalico.org/*=cut", "ClusterConnectionLost"),
+        api("plain HTTP", "api plain-http", "ClusterNotTls"),
+        api("TLS 1.1", "api old-tls", "ClusterTlsVersion"),
+        api("an expired CA", "api expired-ca", "ClusterCaExpired"),
+    ];
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    down
+      error: the API server at https://10.20.0.10:6443 refuses the connection
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+    slow
+      error: the API server at https://10.20.0.10:6443 did not answer GET /version within 1 s
+        state: nothing was changed
+        hint: a firewall, proxy or VPN may be in the way, or the server has too much to do; --timeout gives it longer
+    reset
+      error: the API server at https://10.20.0.10:6443 cut the connection during GET /version
+        caused by: peer closed connection without sending TLS close_notify
+        state: nothing was changed
+        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+    cut off in the middle
+      error: the API server at https://10.20.0.10:6443 cut the connection during GET /apis/crd.projectcalico.org/v1/felixconfigurations/default
+        caused by: peer closed connection without sending TLS close_notify
+        state: nothing was changed
+        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
+    plain HTTP
+      error: what answers at https://10.20.0.10:6443 does not speak TLS
+        caused by: received corrupt message of type InvalidContentType
+        state: nothing was changed
+        hint: is the port right? An API server's is mostly 6443 or 443
+    TLS 1.1
+      error: the API server at https://10.20.0.10:6443 offers no TLS that we accept
+        caused by: received fatal alert: ProtocolVersion
+        state: nothing was changed
+        hint: it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it
+    an expired CA
+      error: the cluster's CA in the kubeconfig has expired on DATE
+        state: nothing was changed
+        hint: renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
+    "#);
+}
+
+#[test]
+fn every_refusal_of_the_api_server_has_its_own_words() {
+    let cases = [
+        api("401", "api GET /*=401", "ClusterUnauthorized"),
+        api("403 for a path", "api GET /version=403", "ClusterForbidden"),
+        api("403 for a resource", "api GET /apis/crd.projectcalico.org/v1/ippools*=403", "ClusterForbidden"),
+        api("403 in a namespace", "api POST */token*=403", "ClusterForbidden"),
+        api("404 in text, for everything", "api * /*=404-text", "ClusterAnswer"),
+        api("404 in text, for a resource", "api GET /apis/crd.projectcalico.org/*=404-text", "ApiNotServed"),
+        api("404 in text, for the token", "api POST */token*=404-text", "ApiNotServed"),
+        api("429", "api GET /*=429", "ClusterOverloaded"),
+        api("500", "api GET /*=500", "ClusterFailed"),
+        api("500 for the token", "api POST */token*=500", "ClusterFailed"),
+        api("503", "api GET /*=503", "ClusterUnavailable"),
+        api("504", "api GET /*=504", "ClusterGatewayTimeout"),
+        api("no service account", "api GET */serviceaccounts/calico-node*=404", "ServiceAccountMissing"),
+        api("no service account for the token", "api POST */token*=404", "ServiceAccountMissing"),
+    ];
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    401
+      error: the API server at https://10.20.0.10:6443 does not accept our credentials
+        caused by: HTTP 401: Unauthorized
+        state: nothing was changed
+        hint: the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+    403 for a path
+      error: user kubernetes-admin may not get the path /version
+        caused by: HTTP 403: forbidden: User "kubernetes-admin" cannot get path "/version"
+        state: nothing was changed
+        hint: give the kubeconfig of a cluster administrator
+    403 for a resource
+      error: user kubernetes-admin may not list ippools of crd.projectcalico.org in the whole cluster
+        caused by: HTTP 403: ippools.crd.projectcalico.org is forbidden: User "kubernetes-admin" cannot list resource "ippools" in API group "crd.projectcalico.org" at the cluster scope
+        state: nothing was changed
+        hint: let a cluster administrator run: kubectl create clusterrole calicoctl-win-list-ippools --verb=list --resource=ippools.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-list-ippools --clusterrole=calicoctl-win-list-ippools --user=kubernetes-admin
+    403 in a namespace
+      error: user kubernetes-admin may not create serviceaccounts/token of the core group in namespace calico-system
+        caused by: HTTP 403: serviceaccounts "calico-node" is forbidden: User "kubernetes-admin" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
+        state: nothing was changed
+        hint: let a cluster administrator run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=kubernetes-admin -n calico-system
+    404 in text, for everything
+      error: what answers at https://10.20.0.10:6443 is no Kubernetes API server: it has no /version
+        caused by: HTTP 404: 404 page not found
+        state: nothing was changed
+        hint: look at `server` in the kubeconfig: scheme, address, port and path; a proxy or a portal may answer
+    404 in text, for a resource
+      error: the API server at https://10.20.0.10:6443 does not serve felixconfigurations of crd.projectcalico.org/v1
+        caused by: HTTP 404: 404 page not found
+        state: nothing was changed
+        hint: its CustomResourceDefinitions are not installed, or of another version: `kubectl api-resources`
+    404 in text, for the token
+      error: the API server at https://10.20.0.10:6443 does not serve serviceaccounts/token
+        caused by: HTTP 404: 404 page not found
+        state: nothing was changed
+        hint: its Kubernetes is too old for it; a token comes from a secret too: kubernetes.credentials: secret
+    429
+      error: the API server at https://10.20.0.10:6443 is overloaded and refused GET /version
+        caused by: HTTP 429: Too many requests, please try again later.
+        state: nothing was changed
+        hint: try again later; if it stays so, look at the flow control and load of the API server
+    500
+      error: the API server at https://10.20.0.10:6443 failed on GET /version
+        caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
+        state: nothing was changed
+        hint: look at the API server's log; a webhook that does not answer is a common cause
+    500 for the token
+      error: the API server at https://10.20.0.10:6443 failed on POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token
+        caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
+        state: nothing was changed
+        hint: look at the API server's log; a webhook that does not answer is a common cause
+    503
+      error: the API server at https://10.20.0.10:6443 is not available for GET /version
+        caused by: HTTP 503: service unavailable
+        state: nothing was changed
+        hint: it may be starting, or cut off from etcd; look at `kubectl get --raw /readyz?verbose`
+    504
+      error: the API server at https://10.20.0.10:6443 gave up on GET /version itself
+        caused by: HTTP 504: Timeout: request did not complete within the allotted timeout
+        state: nothing was changed
+        hint: etcd or a webhook is slow; look at the API server's log, then try again
+    no service account
+      error: there is no service account calico-node in namespace calico-system or kube-system
+        state: nothing was changed
+        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
+    no service account for the token
+      error: there is no service account calico-node in namespace calico-system
+        state: nothing was changed
+        hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
+    "#);
+}
+
+#[test]
+fn a_token_secret_that_is_never_filled_ends_at_the_limit() {
+    let words = "install -y --set transport.timeout=1s --set kubernetes.credentials=secret";
+    let unfilled = case("never filled", words, CLUSTER, "TokenSecretUnfilled").with("api unfilled");
+    insta::assert_snapshot!(screens(&[unfilled], |_| ()), @r#"
+    never filled
+      error: the secret calico-system/calico-node-token was not given a token within 1 s
+        state: nothing was changed
+        hint: kube-controller-manager does that: look whether it runs; or use kubernetes.credentials: token-request
+    "#);
+}
+
+#[test]
+fn a_kubeconfig_that_leads_nowhere_is_named() {
+    let cases = [
+        case("not there", "install -y --kubeconfig no/such/file", CLUSTER, "KubeconfigMissing"),
+        case("a folder", "install -y --kubeconfig folder", CLUSTER, "KubeconfigMissing"),
+        case("empty", "install -y --kubeconfig empty.conf", CLUSTER, "ContextNotFound"),
+        case("no YAML", "install -y --kubeconfig broken.conf", CLUSTER, "KubeconfigInvalid"),
+        case("no kubeconfig", "install -y --kubeconfig text.conf", CLUSTER, "KubeconfigInvalid"),
+        case("another context", "install -y --kubeconfig two.conf --context three", CLUSTER, "ContextNotFound"),
+        case("no context chosen", "install -y --kubeconfig two.conf", CLUSTER, "ContextNotFound"),
+        case("the sandbox's contexts", "install -y --context nope", CLUSTER, "ContextNotFound"),
+    ];
+    let arrange = |lab: &Lab| {
+        fs::create_dir(lab.path("folder")).unwrap();
+        let files = [
+            ("empty.conf", ""),
+            ("broken.conf", "clusters: [\n"),
+            ("text.conf", "hello\n"),
+            (
+                "two.conf",
+                "contexts: [{name: one, context: {cluster: c, user: u}}, {name: two, context: {cluster: c, user: u}}]\n",
+            ),
+        ];
+        for (name, text) in files {
+            lab.write(name, text);
+        }
+    };
+    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    not there
+      error: cannot read the kubeconfig no/such/file
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+    a folder
+      error: cannot read the kubeconfig folder
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG; on a control-plane node of kubeadm it is /etc/kubernetes/admin.conf
+    empty
+      error: the kubeconfig empty.conf has no current-context
+        state: nothing was changed
+        hint: it has no contexts at all: is it the right file?
+    no YAML
+      error: the kubeconfig broken.conf is not valid YAML: line 1, column 11
+        caused by: failed to parse kubeconfig YAML: error: line 1 column 11: unclosed bracket '['
+        state: nothing was changed
+        hint: compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+    no kubeconfig
+      error: the kubeconfig text.conf is not valid YAML: line 1, column 1
+        caused by: failed to parse kubeconfig YAML: error: line 1 column 1: expected mapping start
+        state: nothing was changed
+        hint: compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
+    another context
+      error: the kubeconfig two.conf has no context `three`
+        state: nothing was changed
+        hint: choose one with --context: one, two
+    no context chosen
+      error: the kubeconfig two.conf has no current-context
+        state: nothing was changed
+        hint: choose one with --context: one, two
+    the sandbox's contexts
+      error: the kubeconfig has no context `nope`
+        state: nothing was changed
+        hint: choose one with --context: kubernetes-admin@sandbox
+    "#);
+}
+
+/// Someone changes the cluster before the install.
+fn cluster_with(lab: &Lab, from: &str, to: &str) {
+    let _made = lab.run("plan");
+    let file = lab.path("node/cluster/cluster.json");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "no {from} in the cluster");
+    fs::write(file, text.replace(from, to)).unwrap();
+}
+
+#[test]
+fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed() {
+    let affinity = [case("strict affinity is off", "install -y", PREFLIGHT, "StrictAffinity")];
+    let ipip = [case("the pool is IPIP", "install -y", PREFLIGHT, "IpipEnabled")];
+    let node = [case("no Node", "install -y --node-name win-zz", PREFLIGHT, "NodeRegistered")];
+    let vni = [case("the cluster's VNI is too low", "install -y", CONFIG, "ConfigInvalid")];
+    let seen = [
+        screens(&affinity, |lab| cluster_with(lab, r#""strictAffinity": true"#, r#""strictAffinity": false"#)),
+        screens(&ipip, |lab| {
+            cluster_with(lab, r#""ipipMode": "Never""#, r#""ipipMode": "Always""#);
+            cluster_with(lab, r#""vxlanMode": "Always""#, r#""vxlanMode": "Never""#);
+        }),
+        screens(&node, |_| ()),
+        screens(&vni, |lab| cluster_with(lab, r#""vxlanVNI": 4096"#, r#""vxlanVNI": 4095"#)),
+    ];
+    insta::assert_snapshot!(seen.concat(), @r#"
+    strict affinity is off
+      error: IPAM strict affinity is off
+        state: nothing was changed
+        hint: kubectl patch ipamconfigs default --type=merge -p '{"spec":{"strictAffinity":true}}'
+    the pool is IPIP
+      error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
+        state: nothing was changed
+        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
+    no Node
+      error: the cluster has no Node win-zz
+        state: nothing was changed
+        hint: start kubelet so that it registers, or give the registered name with --node-name
+    the cluster's VNI is too low
+      error: the config is not valid
+        caused by: spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+        state: nothing was changed
+        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+    "#);
+}

@@ -1,0 +1,202 @@
+//! Command lines that mean nothing, and commands in the wrong place or at the wrong time.
+
+use std::fs::{self, File};
+
+use super::{BUSY, CONFIG, CONFLICT, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
+use crate::lab::Lab;
+
+#[test]
+fn a_wrong_command_line_says_what_would_be_right() {
+    let wrong = |name, words| case(name, words, USAGE, "Usage");
+    let cases = [
+        wrong("unknown verb", "frobnicate"),
+        wrong("misspelt verb", "instal"),
+        wrong("no verb", ""),
+        wrong("no verb of a group", "service"),
+        wrong("unknown flag", "install --frob"),
+        wrong("missing value", "install --kubeconfig"),
+        wrong("value that is none of them", "install --color pink"),
+        wrong("--set without a value", "install -y --set calicoNetwork.backend"),
+        wrong("flags that exclude each other", "plan --print-facts --out x"),
+        wrong("missing argument", "explain"),
+        case("nobody to confirm", "install", USAGE, "ConfirmationNeeded"),
+        case("no fault", "install -y", USAGE, "SandboxFaultInvalid").with("put everything"),
+        case("no fault of the API", "install -y", USAGE, "SandboxFaultInvalid").with("api hopla"),
+        case("no fault of the release server", "install -y", USAGE, "SandboxFaultInvalid").with("release hopla"),
+    ];
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    unknown verb
+      error: unrecognized subcommand 'frobnicate'
+        state: nothing was changed
+        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    misspelt verb
+      error: unrecognized subcommand 'instal'
+        state: nothing was changed
+        hint: some similar subcommands exist: 'uninstall', 'install'; calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    no verb
+      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, resume, uninstall, status, service, config, release, explain, completion, version]
+        state: nothing was changed
+        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    no verb of a group
+      error: 'calicoctl-win service' requires a subcommand but one was not provided [subcommands: start, stop, restart, status, run]
+        state: nothing was changed
+        hint: calicoctl-win service [OPTIONS] <COMMAND>; see: calicoctl-win --help
+    unknown flag
+      error: unexpected argument '--frob' found
+        state: nothing was changed
+        hint: calicoctl-win install [OPTIONS]; see: calicoctl-win --help
+    missing value
+      error: a value is required for '--kubeconfig <FILE>' but none was supplied
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    value that is none of them
+      error: invalid value 'pink' for '--color <COLOR>' [possible values: auto, always, never]
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    --set without a value
+      error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000
+        state: nothing was changed
+        hint: see: calicoctl-win --help
+    flags that exclude each other
+      error: the argument '--print-facts' cannot be used with '--out <FILE>'
+        state: nothing was changed
+        hint: calicoctl-win plan --print-facts --sandbox <DIR>; see: calicoctl-win --help
+    missing argument
+      error: the following required arguments were not provided: <ID>
+        state: nothing was changed
+        hint: calicoctl-win explain --sandbox <DIR> <ID>; see: calicoctl-win --help
+    nobody to confirm
+      error: this changes the node and nobody is there to confirm it
+        state: nothing was changed
+        hint: run it again with --yes, or look first with --dry-run
+    no fault
+      error: the sandbox fault `put everything` is not right: it has no `=ACTION`
+        state: nothing was changed
+        hint: write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`
+    no fault of the API
+      error: the sandbox fault `api hopla` is not right: read API fault 'hopla': expected METHOD /path[#N]=ACTION or one of expired-ca, plain-http, old-tls, down, no-controllers, no-kubelet, unfilled
+        state: nothing was changed
+        hint: docs/sandbox.md shows them all by example
+    no fault of the release server
+      error: the sandbox fault `release hopla` is not right: `hopla` is not a fault of the release server: truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range, no-sums
+        state: nothing was changed
+        hint: docs/sandbox.md shows them all by example
+    "#);
+}
+
+#[test]
+fn a_second_run_at_the_same_time_is_busy() {
+    let lab = Lab::node();
+    let state = lab.on_node("C/ProgramData/calicoctl-win");
+    fs::create_dir_all(&state).unwrap();
+    let lock = File::create(state.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let holder = r#"{"run":"20261121T080512-0042f1","command":"install","pid":4711,"since":"2026-11-21T08:05:12Z"}"#;
+    fs::write(state.join("lock.json"), holder).unwrap();
+    insta::assert_snapshot!(case("busy", "install -y", BUSY, "Busy").meets(&lab), @r#"
+    error: another run holds the lock: `install` (run RUN, process 4711) since TIME
+      state: nothing was changed
+      hint: wait for it with: calicoctl-win status --wait
+    "#);
+    drop(lock);
+    let _free_again = lab.run("install -y").exits(0);
+}
+
+#[cfg(not(windows))]
+#[test]
+fn without_windows_and_without_a_sandbox_nothing_runs() {
+    let lab = Lab::new();
+    let seen = lab.bare("install -y").exits(15);
+    insta::assert_snapshot!(masked(&lab, &seen.stderr), @r#"
+    error: this machine is not Windows
+      state: nothing was changed
+      hint: try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes
+    "#);
+    let told = lab.bare("install -y -o json").exits(15).json();
+    assert_eq!((&told["exit_name"], &told["error"]["id"]), (&"UNSUPPORTED".into(), &"NotWindows".into()));
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_left_alone() {
+    let lab = Lab::new();
+    lab.write("node/thesis.txt", "years of work\n");
+    let seen = lab.run("install -y").exits(64);
+    insta::assert_snapshot!(masked(&lab, &seen.stderr), @r#"
+    error: node is neither empty nor a sandbox, so nothing was written into it
+      while trying to: open the sandbox node
+      state: nothing was changed
+      hint: give --sandbox a new folder
+    "#);
+    assert_eq!(lab.run("install -y -o json").exits(64).json()["error"]["id"], "SandboxNotEmpty");
+    assert_eq!(fs::read_dir(lab.path("node")).unwrap().count(), 1);
+}
+
+#[test]
+fn files_that_are_not_what_they_should_be_are_named() {
+    let cases = [
+        case("plan that is not there", "install -y --plan none.json", CONFIG, "PlanInvalid"),
+        case("plan that is none", "install -y --plan text.json", CONFIG, "PlanInvalid"),
+        case(
+            "plan of other settings",
+            "install -y --plan plan.json --set services.felixLogSeverity=debug",
+            CONFLICT,
+            "PlanStale",
+        ),
+        case("facts that are none", "plan --facts text.json", CONFIG, "FactsInvalid"),
+        case("nothing installed", "service start", NOT_INSTALLED, "NotInstalled"),
+    ];
+    let arrange = |lab: &Lab| {
+        lab.write("text.json", "{\"hello\": 1}\n");
+        let _saved = lab.run("plan --out plan.json").exits(0);
+    };
+    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    plan that is not there
+      error: cannot read the saved plan none.json
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: make one with: calicoctl-win plan --out FILE
+    plan that is none
+      error: text.json is not a saved plan: missing field `changes` at line 1 column 12
+        state: nothing was changed
+        hint: make one with: calicoctl-win plan --out FILE
+    plan of other settings
+      error: the config has changed since the plan was saved
+        state: nothing was changed
+        hint: look at a new plan and save it again: calicoctl-win plan --out FILE
+    facts that are none
+      error: text.json is no facts file: line 1 column 2: unknown field `hello`, expected one of apiVersion, kind, node, cluster
+        state: nothing was changed
+        hint: make one on the machine with: calicoctl-win plan --print-facts -o json
+    nothing installed
+      error: Calico is not installed here by this tool
+        state: nothing was changed
+        hint: install it with: calicoctl-win install
+    "#);
+}
+
+#[test]
+fn notes_of_ours_that_cannot_be_read_stop_us() {
+    let damage = |file: &'static str, text: &'static str| {
+        move |lab: &Lab| {
+            let path = lab.on_node("C/ProgramData/calicoctl-win").join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    };
+    let journal = case("journal", "install -y", FAILED, "JournalUnreadable");
+    let receipt = case("receipt", "install -y", FAILED, "ReceiptUnreadable");
+    let seen = [
+        screens(&[journal], damage("journal.jsonl", "{\"what\": \"is this\"}\n{\"and\": \"this\"}\n")),
+        screens(&[receipt], damage("receipts/1.json", "{}\n")),
+    ];
+    insta::assert_snapshot!(seen.concat(), @r#"
+    journal
+      error: line 1 of the journal C:\ProgramData\calicoctl-win\journal.jsonl is not readable: unknown variant `what`, expected one of `run`, `original`, `step` at line 1 column 7
+        state: nothing was changed
+        hint: use the calicoctl-win version that wrote it, or send it with a bug report
+    receipt
+      error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
+        state: nothing was changed
+        hint: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it
+    "#);
+}

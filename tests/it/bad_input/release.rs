@@ -1,0 +1,275 @@
+//! Releases that are not there, not whole, not what they should be, or meant to harm.
+
+use std::fs;
+use std::io::{Cursor, Write};
+
+use calicoctl_win::calico::version::CalicoVersion;
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use zip::write::{SimpleFileOptions, ZipWriter};
+
+use super::{CONFIG, Case, RELEASE, UNSUPPORTED, case, screens};
+use crate::lab::Lab;
+
+const NAME: &str = "calico-windows-v3.32.1.zip";
+
+fn good() -> Vec<u8> {
+    SyntheticRelease::build(&CalicoVersion::new(3, 32, 1))
+}
+
+/// A release with more in it than there should be.
+fn with(entries: &[&str], content: &[u8]) -> Vec<u8> {
+    let mut zip = ZipWriter::new_append(Cursor::new(good())).unwrap();
+    for entry in entries {
+        zip.start_file(*entry, SimpleFileOptions::default()).unwrap();
+        zip.write_all(content).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+const INSTALL: &str = "install -y --release calico-windows-v3.32.1.zip";
+
+#[test]
+fn an_archive_that_is_not_what_it_should_be_is_refused() {
+    let zeros = "install -y --release calico-windows-v3.32.1.zip --sha256 \
+                 0000000000000000000000000000000000000000000000000000000000000000";
+    let cases = [
+        case("not there", "install -y --release other.zip", RELEASE, "ReleaseNotFound"),
+        case("cut short", "install -y --release short/calico-windows-v3.32.1.zip", RELEASE, "ReleaseTruncated"),
+        case("no zip", "install -y --release text/calico-windows-v3.32.1.zip", RELEASE, "ReleaseNotZip"),
+        case("wrong digest", zeros, RELEASE, "ReleaseDigest"),
+        case(
+            "wrong digest beside it",
+            "install -y --release sums/calico-windows-v3.32.1.zip",
+            RELEASE,
+            "ReleaseDigest",
+        ),
+        case("bad digest", "install -y --release calico-windows-v3.32.1.zip --sha256 abc", CONFIG, "ConfigInvalid"),
+        case("damaged", "install -y --release bent/calico-windows-v3.32.1.zip", RELEASE, "ReleaseDamaged"),
+        case("wrong layout", "install -y --release linux/calico-windows-v3.32.1.zip", RELEASE, "ReleaseLayout"),
+        case("a folder that is none", "install -y --release tmp", RELEASE, "ReleaseLayout"),
+        case("too new", "install -y --release v9.9.9", UNSUPPORTED, "CalicoVersionUnsupported"),
+        case("too old", "install -y --release v3.19.0", UNSUPPORTED, "CalicoVersionUnsupported"),
+        case(
+            "another version than said",
+            "install -y --release calico-windows-v3.32.1.zip --set calico.version=v3.31.0",
+            RELEASE,
+            "ReleaseVersion",
+        ),
+    ];
+    let arrange = |lab: &Lab| {
+        let zip = good();
+        let mut bent = zip.clone();
+        bent[zip.len() / 3] ^= 1;
+        let mut linux = ZipWriter::new(Cursor::new(Vec::new()));
+        linux.start_file("release-v3.32.1/bin/calicoctl", SimpleFileOptions::default()).unwrap();
+        lab.write(NAME, &zip);
+        lab.write("short/calico-windows-v3.32.1.zip", &zip[..zip.len() / 2]);
+        lab.write("text/calico-windows-v3.32.1.zip", "<html>Sign in</html>\n");
+        lab.write("bent/calico-windows-v3.32.1.zip", bent);
+        lab.write("linux/calico-windows-v3.32.1.zip", linux.finish().unwrap().into_inner());
+        lab.write("sums/calico-windows-v3.32.1.zip", &zip);
+        lab.write("sums/SHA256SUMS", format!("{}  {NAME}\n", "1".repeat(64)));
+    };
+    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    not there
+      error: there is no release at other.zip
+        state: nothing was changed
+        hint: check the path, or name a version or URL instead
+    cut short
+      error: short/calico-windows-v3.32.1.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
+        state: nothing was changed
+        hint: fetch it anew; an interrupted download leaves such a file
+    no zip
+      error: text/calico-windows-v3.32.1.zip is not a zip archive
+        state: nothing was changed
+        hint: look into it: a proxy's or sign-in page may have been saved in its place
+    wrong digest
+      error: calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
+        state: nothing was changed
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+    wrong digest beside it
+      error: sums/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
+        state: nothing was changed
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+    bad digest
+      error: the config is not valid
+        caused by: --sha256: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
+        state: nothing was changed
+        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+    damaged
+      error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: Local file header filename mismatch (does not match central directory)
+        state: nothing was changed
+        hint: fetch it anew, and pin its SHA-256 in the config
+    wrong layout
+      error: linux/calico-windows-v3.32.1.zip: the archive has `release-v3.32.1/bin/calicoctl`, but a Calico for Windows release has one top folder, CalicoWindows
+        state: nothing was changed
+        hint: use the asset calico-windows-vX.Y.Z.zip of a Calico release
+    a folder that is none
+      error: tmp: this is no Calico v3.32.1 release: it lacks calico-node.exe, cni/calico.exe, cni/calico-ipam.exe, confd/config-bgp.ps1, confd/config-bgp.psm1, confd/conf.d/blocks.toml, confd/conf.d/peerings.toml, confd/templates/blocks.ps1.template, confd/templates/peerings.ps1.template
+        state: nothing was changed
+        hint: use calico-windows-v3.32.1.zip as Calico publishes it
+    too new
+      error: Calico v9.9.9 is not supported: this program knows v3.20.0 to v3.33.x
+        state: nothing was changed
+        hint: choose a supported release, or a newer version of this program
+    too old
+      error: Calico v3.19.0 is not supported: this program knows v3.20.0 to v3.33.x
+        state: nothing was changed
+        hint: choose a supported release, or a newer version of this program
+    another version than said
+      error: the config says v3.31.0, but the archive is named `calico-windows-v3.32.1.zip`
+        state: nothing was changed
+        hint: make calico.version and the archive agree
+    "#);
+}
+
+#[test]
+fn an_archive_that_could_harm_is_refused_whole() {
+    let hostile: [(&str, &[&str]); 10] = [
+        ("leaves the folder", &["CalicoWindows/../../evil.exe"]),
+        ("absolute", &["/evil.exe"]),
+        ("drive", &["C:/evil.exe"]),
+        ("network path", &["//host/share/evil.exe"]),
+        ("backslashes", &["CalicoWindows\\..\\..\\evil.exe"]),
+        ("stream", &["CalicoWindows/readme.txt:evil"]),
+        ("reserved name", &["CalicoWindows/nul.txt"]),
+        ("trailing dot", &["CalicoWindows/evil."]),
+        ("trailing blank", &["CalicoWindows/evil "]),
+        ("case duplicates", &["CalicoWindows/Twin.txt", "CalicoWindows/twin.TXT"]),
+    ];
+    let mut seen = String::new();
+    for (name, entries) in hostile {
+        seen += &screens(&[Case { name, ..case("", INSTALL, RELEASE, "ReleaseHostileEntry") }], |lab| {
+            lab.write(NAME, with(entries, b"evil"));
+        });
+    }
+    seen += &screens(&[case("link", INSTALL, RELEASE, "ReleaseHostileEntry")], |lab| {
+        let mut zip = ZipWriter::new_append(Cursor::new(good())).unwrap();
+        zip.add_symlink("CalicoWindows/link", "C:\\Windows\\System32", SimpleFileOptions::default()).unwrap();
+        lab.write(NAME, zip.finish().unwrap().into_inner());
+    });
+    seen += &screens(&[case("bomb", INSTALL, RELEASE, "ReleaseTooLarge")], |lab| {
+        lab.write(NAME, with(&["CalicoWindows/bomb.bin"], &vec![0; 32 << 20]));
+    });
+    insta::assert_snapshot!(seen, @r#"
+    leaves the folder
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/../../evil.exe` is refused: `..` would leave the folder it is extracted to
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    absolute
+      error: calico-windows-v3.32.1.zip: the archive's entry `/evil.exe` is refused: its path is absolute or has an empty part
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    drive
+      error: calico-windows-v3.32.1.zip: the archive's entry `C:/evil.exe` is refused: `:` makes it a drive or an alternate data stream
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    network path
+      error: calico-windows-v3.32.1.zip: the archive's entry `//host/share/evil.exe` is refused: its path is absolute or has an empty part
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    backslashes
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows\\..\\..\\evil.exe` is refused: `..` would leave the folder it is extracted to
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    stream
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/readme.txt:evil` is refused: `:` makes it a drive or an alternate data stream
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    reserved name
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/nul.txt` is refused: `nul.txt` is a device on Windows
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    trailing dot
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil.` is refused: Windows drops the dot or space that a part of it ends with
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    trailing blank
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil ` is refused: Windows drops the dot or space that a part of it ends with
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    case duplicates
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/twin.TXT` is refused: `Twin.txt` is there already, and Windows would take both for the same
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    link
+      error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/link` is refused: it is a link or special file
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    bomb
+      error: calico-windows-v3.32.1.zip: the archive is refused: `CalicoWindows/bomb.bin` would grow more than 100-fold when extracted
+        state: nothing was changed
+        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+    "#);
+}
+
+#[test]
+fn a_download_that_fails_says_what_the_server_did() {
+    let fetch = |name, fault, id| case(name, "install -y --set transport.retries=0", RELEASE, id).with(fault);
+    let cases = [
+        fetch("404", "release 404", "ReleaseNotFound"),
+        fetch("503", "release 503", "ReleaseUnavailable"),
+        fetch("truncated", "release truncate", "ReleaseDigest"),
+        fetch("corrupt", "release corrupt", "ReleaseDigest"),
+        fetch("truncated, without digests", "release no-sums;release truncate", "ReleaseTruncated"),
+        fetch("corrupt, without digests", "release no-sums;release corrupt", "ReleaseDamaged"),
+        case("offline, not in the cache", "install -y --offline", RELEASE, "ReleaseOffline"),
+        case(
+            "nobody there",
+            "install -y --release http://127.0.0.1:1/calico-windows-v3.32.1.zip --set transport.retries=0",
+            RELEASE,
+            "ReleaseUnavailable",
+        ),
+    ];
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    404
+      error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 404 Not Found
+        state: nothing was changed
+        hint: check the version and the URL; on a node without internet access name a file with --release FILE
+    503
+      error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: the server answered 503 Service Unavailable
+        state: nothing was changed
+        hint: check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped
+    truncated
+      error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
+        state: nothing was changed
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+    corrupt
+      error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
+        state: nothing was changed
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+    truncated, without digests
+      error: node/cache/DIGEST.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
+        state: nothing was changed
+        hint: fetch it anew; an interrupted download leaves such a file
+    corrupt, without digests
+      error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is 8439a67b, but 8f678178 is expected
+        state: nothing was changed
+        hint: fetch it anew, and pin its SHA-256 in the config
+    offline, not in the cache
+      error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip is not in the cache, and --offline forbids to fetch it
+        state: nothing was changed
+        hint: bring the archive to this machine and name it with --release FILE, or run without --offline
+    nobody there
+      error: cannot fetch http://127.0.0.1:PORT/calico-windows-v3.32.1.zip.sha256: (the system's own words)
+        caused by: error sending request
+        caused by: client error (Connect)
+        caused by: tcp connect error
+        caused by: (the system's own words)
+        state: nothing was changed
+        hint: check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped
+    "#);
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on_and_a_damaged_one_is_not_kept() {
+    let lab = Lab::node();
+    let _refused = lab.fails_at("release no-sums;release corrupt", "install -y").exits(6);
+    let archives = |lab: &Lab| {
+        let files = fs::read_dir(lab.path("node/cache")).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "zip")).count()
+    };
+    assert_eq!(archives(&lab), 0, "a damaged archive stays in the cache");
+    let _installed = lab.fails_at("release reset", "install -y").exits(0);
+    assert_eq!(archives(&lab), 1);
+}
