@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::item::{Access, Id, State};
+use crate::plan::item::Access;
 use crate::values::WinPath;
 
 /// Held for as long as a run changes things. The system drops it when the process ends, however.
@@ -37,10 +37,10 @@ impl Lock {
     /// `BUSY` naming the other run; or when the state folder cannot be made.
     pub fn take(node: &mut dyn Node, holder: &Holder) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
-        // Everything of ours lies below, and inherits that nobody else may read it.
-        let (id, own) = (Id::Dir(folder.clone()), State::Dir { access: Access::Administrators });
-        if node.get(&id)?.as_ref() != Some(&own) {
-            node.put(&id, Some(&own)).with_context(|| format!("make {folder}"))?;
+        // Everything of ours lies below, and inherits that nobody else may read it: `save` makes the
+        // folders that are missing so.
+        if !node.disk(&folder).is_dir() {
+            node.save(&folder.join("lock"), b"", Access::Administrators).with_context(|| format!("make {folder}"))?;
         }
         let path = node.disk(&folder.join("lock"));
         let open = || {
