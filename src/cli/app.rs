@@ -1,9 +1,7 @@
 //! What every verb has at hand: the global options, the node, the cluster, the screen.
 
-use std::cell::{OnceCell, RefCell};
 use std::ffi::OsString;
-use std::io::{BufRead, IsTerminal, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,13 +10,14 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::args::{Global, Source};
-use super::{Ending, class};
+use super::lab::Lab;
+use super::{Ending, class, layers};
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
-use crate::config::{self, Document, Layered, Origin, Override};
+use crate::config::{self, Document, Layered, Origin};
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
@@ -29,14 +28,8 @@ use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::sandbox::calico::{StandIn, service_hook};
-use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
-use crate::sandbox::release::{ReleaseFault, ReleaseServer};
 use crate::settings::Connection;
 use crate::values::WinPath;
-
-/// The release that a sandbox gets when nobody names one.
-const SANDBOX_RELEASE: &str = "v3.32.1";
 
 pub(crate) struct App {
     pub global: Global,
@@ -87,15 +80,8 @@ impl App {
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
-        let lab = Rc::new(Lab {
-            dir,
-            node_name: node.facts().context("measure the node")?.host_name,
-            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
-            release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
-            cluster: OnceCell::new(),
-            releases: OnceCell::new(),
-            agent: Rc::new(RefCell::new(Vec::new())),
-        });
+        let host_name = node.facts().context("measure the node")?.host_name;
+        let lab = Rc::new(Lab::new(dir, host_name, &faults)?);
         self.lab = Some(Rc::clone(&lab));
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
@@ -162,69 +148,21 @@ impl App {
             // on without it.
             let file = node.disk(&machine);
             if file.exists() {
-                let Document { text, .. } = read_document(&file)?;
+                let Document { text, .. } = layers::read_document(&file)?;
                 documents.push(Document { name: machine.to_string(), text });
             }
         }
         for file in files {
-            documents.push(read_document(file)?);
+            documents.push(layers::read_document(file)?);
         }
-        config::load(&documents, &self.overrides(source))
+        config::load(&documents, &layers::overrides(&self.global, &self.args, source))
     }
 
     /// The documents that were named, and flags, without a node.
     pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
         let documents: Result<Vec<Document>> =
-            self.global.config.iter().chain(extra).map(|file| read_document(file)).collect();
-        config::load(&documents?, &self.overrides(source))
-    }
-
-    fn overrides(&self, source: &Source) -> Vec<Override> {
-        let origin = |flag: &str| {
-            let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
-            let typed = self.args.iter().any(|arg| arg.to_string_lossy().starts_with(&format!("--{flag}")));
-            if typed { Origin::Flag(format!("--{flag}")) } else { Origin::Env(variable) }
-        };
-        let mut overrides = Vec::new();
-        let mut add = |path: &str, value: Option<String>, flag: &str| {
-            if let Some(value) = value {
-                overrides.push(Override { path: path.into(), value, from: origin(flag) });
-            }
-        };
-        add("kubernetes.kubeconfig", self.global.kubeconfig.clone(), "kubeconfig");
-        add("kubernetes.context", self.global.context.clone(), "context");
-        add("kubernetes.nodeName", self.global.node_name.clone(), "node-name");
-        add("transport.proxy", self.global.proxy.clone(), "proxy");
-        add("transport.caFile", self.global.ca_file.clone(), "ca-file");
-        add("transport.offline", self.global.offline.then(|| "true".into()), "offline");
-        if let Some(release) = &source.release {
-            match release_kind(release) {
-                ReleaseKind::Version => add("calico.version", Some(release.clone()), "release"),
-                ReleaseKind::Url => {
-                    add("calico.source.type", Some("mirror".into()), "release");
-                    add("calico.source.urlTemplate", Some(release.clone()), "release");
-                }
-                ReleaseKind::Directory => {
-                    add("calico.source.type", Some("directory".into()), "release");
-                    add("calico.source.path", Some(release.clone()), "release");
-                }
-                ReleaseKind::File => {
-                    add("calico.source.type", Some("bundle".into()), "release");
-                    add("calico.source.path", Some(release.clone()), "release");
-                }
-            }
-            // A release that was named brings its own version over the config's.
-            let name = release.rsplit(['/', '\\']).next().unwrap_or_default();
-            if let Some(version) = crate::release::locate::version_in(name) {
-                add("calico.version", Some(version.to_string()), "release");
-            }
-        }
-        add("calico.source.sha256", source.sha256.clone(), "sha256");
-        let sets = self.global.set.iter().map(|set| {
-            let (path, value) = set.split_once('=').unwrap_or((set, ""));
-            Override { path: path.into(), value: value.into(), from: Origin::Set }
-        });
-        overrides.into_iter().chain(sets).collect()
+            self.global.config.iter().chain(extra).map(|file| layers::read_document(file)).collect();
+        config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
     }
 
     /// Talks to the cluster as the one who installs.
@@ -262,8 +200,14 @@ impl App {
     }
 
     pub fn event(&mut self, event: &Event) {
-        for said in self.lab.iter().flat_map(|lab| lab.agent.take()).collect::<Vec<_>>() {
+        for said in self.lab.iter().flat_map(|lab| lab.said()).collect::<Vec<_>>() {
             self.reporter.agent_event(&said);
+        }
+        // A sandbox is found again only with its folder.
+        if let Event::ConnectivityNotice { message, .. } = event {
+            let resume_with = self.command("status --wait");
+            self.reporter.event(&Event::ConnectivityNotice { message: message.clone(), resume_with });
+            return;
         }
         if let Event::Warning { id, message } = event {
             self.warnings.push(format!("{id}: {message}"));
@@ -418,133 +362,4 @@ fn without_values(args: &[OsString]) -> Vec<String> {
         set = next;
     }
     words
-}
-
-fn read_document(file: &Path) -> Result<Document> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        let read = std::io::stdin().read_to_string(&mut text);
-        read.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
-        return document("stdin", text);
-    }
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
-    document(&name, text)
-}
-
-/// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
-/// anything in it.
-fn document(name: &str, text: String) -> Result<Document> {
-    if text.trim().is_empty() {
-        return Err(unreadable(format!("the config {name} is empty")).into());
-    }
-    Ok(Document { name: name.into(), text })
-}
-
-fn unreadable(what: impl Into<String>) -> Fault {
-    Fault::new(Exit::InvalidConfig, "ConfigUnreadable", what)
-        .hint("give its path with -c, or make one with: calicoctl-win config init node.yaml")
-}
-
-fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
-    let what = format!("the sandbox fault `{text}` is not right: {why}");
-    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
-}
-
-fn api_fault(text: &str) -> Result<ApiFault> {
-    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
-}
-
-fn release_fault(text: &str) -> Result<ReleaseFault> {
-    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
-    // `release GET=truncate` and `release truncate` are the same.
-    let action = text.rsplit('=').next().unwrap_or(text).trim();
-    Ok(action.parse().map_err(wrong)?)
-}
-
-enum ReleaseKind {
-    Version,
-    Url,
-    File,
-    Directory,
-}
-
-fn release_kind(text: &str) -> ReleaseKind {
-    if text.starts_with("http://") || text.starts_with("https://") {
-        ReleaseKind::Url
-    } else if Path::new(text).is_dir() {
-        ReleaseKind::Directory
-    } else if !Path::new(text).exists() && text.parse::<CalicoVersion>().is_ok() {
-        ReleaseKind::Version
-    } else {
-        ReleaseKind::File
-    }
-}
-
-/// The servers beside a sandbox node, started when first needed.
-struct Lab {
-    dir: PathBuf,
-    node_name: String,
-    api: Vec<ApiFault>,
-    release: Vec<ReleaseFault>,
-    cluster: OnceCell<EmbeddedCluster>,
-    releases: OnceCell<ReleaseServer>,
-    /// What the agent said when a service was started.
-    agent: Rc<RefCell<Vec<Event>>>,
-}
-
-/// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
-const RELEASES: &str = "http://releases.sandbox";
-
-impl Lab {
-    fn cluster(&self) -> Result<&EmbeddedCluster> {
-        if let Some(cluster) = self.cluster.get() {
-            return Ok(cluster);
-        }
-        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
-            .context("start the sandbox's cluster")?;
-        Ok(self.cluster.get_or_init(|| cluster))
-    }
-
-    /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
-    /// to its port of today.
-    fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
-        let ours = cluster::server_of(kubeconfig).is_some_and(|server| server == EmbeddedCluster::stable_url());
-        if ours { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
-    }
-
-    /// The lowest layer of a sandbox's config: a release that needs no network.
-    fn config(&self) -> String {
-        format!(
-            "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
-             source: {{type: mirror, urlTemplate: \"{RELEASES}/calico-windows-{{version}}.zip\"}}\n"
-        )
-    }
-
-    fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
-        if !url.starts_with(RELEASES) {
-            return Ok(url.to_owned());
-        }
-        let server = match self.releases.get() {
-            Some(server) => server,
-            None => {
-                let server = ReleaseServer::start(std::slice::from_ref(version), &self.release)
-                    .context("start the sandbox's release server")?;
-                self.releases.get_or_init(|| server)
-            }
-        };
-        Ok(server.url(version))
-    }
-
-    /// What the sandbox's Service Control Manager starts: our own services run the agent.
-    fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
-        let kubeconfig = crate::agent::read_config(node)
-            .ok()
-            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
-        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
-        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
-        let said = Rc::clone(&self.agent);
-        service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
-    }
 }

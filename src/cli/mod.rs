@@ -3,7 +3,10 @@
 mod app;
 mod args;
 mod config;
+mod engine;
 mod install;
+mod lab;
+mod layers;
 mod offline;
 mod plan;
 mod preflight;
@@ -11,6 +14,7 @@ mod prepare;
 mod release;
 mod resume;
 mod service;
+mod stage;
 mod status;
 mod uninstall;
 

@@ -1,38 +1,34 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
-use crate::apply::converge::{self, Applied, Standing};
+use super::stage::{Purpose, Release, find_release};
+use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::kubeconfig::{self, NodeCredentials};
-use crate::calico::layout::{Build, Layout};
+use crate::calico::layout::Layout;
 use crate::calico::paths;
-use crate::calico::version::CalicoVersion;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR};
+use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
-use crate::plan::item::{Id, Manifest, ManifestFile, State, Tree, World};
+use crate::plan::item::{Manifest, ManifestFile, State, World};
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
-use crate::release::{self, stage::StageOptions};
-use crate::report::document::{CheckStatus, exit_of};
-use crate::report::event::{Event, Sink};
-use crate::report::text;
+use crate::report::document::CheckStatus;
+use crate::report::event::Event;
 use crate::settings::{self, Datastore, Resolved, Settings};
-use crate::values::{Sha256, WinPath};
+use crate::values::Sha256;
 
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
@@ -51,24 +47,6 @@ pub(crate) struct Prepared {
     /// This run made the token secret in the cluster.
     pub made_secret: bool,
     blobs: Vec<desired::Blob>,
-}
-
-/// A verified release, and where its files lie.
-struct Release {
-    manifest: Manifest,
-    /// None when the files need not be read: they are in place already.
-    tree: Option<PathBuf>,
-    /// A folder that goes when this does: a plan stages beside the node, not on it.
-    _scratch: Option<Scratch>,
-}
-
-/// How far `prepare` may go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Nothing on the node changes, not even the store.
-    Look,
-    /// The release is staged in the node's store.
-    Install,
 }
 
 /// Gathers, checks and plans.
@@ -240,132 +218,10 @@ fn source_text(source: &settings::Source) -> String {
     }
 }
 
-/// The release as the settings name it: in place already, or fetched, verified and staged.
-fn find_release(
-    app: &mut App,
-    node: &dyn Node,
-    standing: &Standing,
-    resolved: &Resolved,
-    purpose: Purpose,
-) -> Result<Release> {
-    let settings = &resolved.settings;
-    Layout::of(&settings.calico.version)?;
-    if let Some(manifest) = in_place(node, standing, settings)? {
-        let message = format!("Calico {} is in place", manifest.version);
-        app.event(&Event::PhaseSkipped { phase: "release", reason: message });
-        return Ok(Release { manifest, tree: None, _scratch: None });
-    }
-    app.phase("release", |app| {
-        let mut source = settings.calico.source.clone();
-        if let settings::Source::Url(url) = &source {
-            source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
-        }
-        let transport = transport(&resolved.run.connection);
-        let cache = cache_dir(app, node);
-        let mut events = |event| app.event(&event);
-        let found = release::locate::locate(
-            &source,
-            Some(&settings.calico.version),
-            settings.calico.sha256.as_ref(),
-            &cache,
-            &transport,
-            &mut events,
-        )?;
-        let (dest, scratch) = match purpose {
-            Purpose::Look => {
-                let scratch = Scratch::new()?;
-                (scratch.0.join("tree"), Some(scratch))
-            }
-            Purpose::Install => (node.disk(&store::tree("staging")), None),
-        };
-        if purpose == Purpose::Install && dest.exists() {
-            std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
-        }
-        let options =
-            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
-        let staged = release::stage::stage(&found.path, &dest, &options, &mut events);
-        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
-            forget_damaged(&found.path, error);
-        }
-        let manifest = staged?;
-        let tree = match purpose {
-            Purpose::Look => dest,
-            Purpose::Install => {
-                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
-                let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
-                staged
-            }
-        };
-        let size: u64 = manifest.files.values().map(|file| file.size).sum();
-        let digest =
-            manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
-        let message =
-            format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
-        Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
-    })
-}
-
-/// A broken download must not be found in the cache the next time.
-fn forget_damaged(archive: &Path, error: &anyhow::Error) {
-    let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
-    if error.downcast_ref::<Fault>().is_some_and(|fault| broken.contains(&fault.id)) {
-        let _next_download_replaces_it = std::fs::remove_file(archive);
-    }
-}
-
-/// What a version must hold, as the release room asks for it.
-pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()> {
-    let layout = Layout::of(version)?;
-    layout
-        .check(files.iter().copied())
-        .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
-}
-
-/// The standing release, when it is the wanted one and stands untouched.
-fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result<Option<Manifest>> {
-    let Some(about) = standing.receipt().and_then(|receipt| receipt.about.as_ref()) else { return Ok(None) };
-    if about.calico_version != settings.calico.version {
-        return Ok(None);
-    }
-    let wanted = match &settings.calico.source {
-        // A folder has no digest to compare; a file's tells whether it is the same archive.
-        settings::Source::Directory(_) => return Ok(None),
-        settings::Source::File(file) => Some(store::digest(Path::new(file))?),
-        settings::Source::Url(_) => settings.calico.sha256.clone(),
-    };
-    if wanted.is_some() && wanted != about.archive {
-        return Ok(None);
-    }
-    match node.get(&Id::Tree(settings.calico.root.clone()))? {
-        Some(State::Tree(Tree::Release(_))) => Ok(Some(store::manifest(&node.disk(&settings.calico.root))?)),
-        _ => Ok(None),
-    }
-}
-
-/// How downloads go, as the config says.
-pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
-    release::transport::Transport {
-        proxy: connection.proxy.clone(),
-        no_proxy: Some(connection.no_proxy.join(",")).filter(|hosts| !hosts.is_empty()),
-        ca_file: connection.ca_file.as_ref().map(PathBuf::from),
-        retries: connection.retries as usize,
-        offline: connection.offline,
-        ..release::transport::Transport::default()
-    }
-}
-
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
 pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
-}
-
-pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
-    match &app.global.sandbox {
-        Some(dir) => dir.join("cache"),
-        None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
-    }
 }
 
 impl Prepared {
@@ -422,81 +278,6 @@ impl Prepared {
         }
         let credentials: NodeCredentials = fetched.credentials;
         kubeconfig::render(&credentials, namespace)
-    }
-}
-
-/// Runs the engine with the screen attached; when it fails, takes the change back.
-pub(crate) fn engine(
-    app: &mut App,
-    node: &mut dyn Node,
-    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
-) -> Result<Applied> {
-    let error = match work(node, &mut |event| app.event(&event)) {
-        Ok(applied) => return Ok(applied),
-        Err(error) => error,
-    };
-    // The journal stays: `resume` goes on from here, or back.
-    if exit_of(&error) == Exit::Cancelled {
-        app.half_done = true;
-        return Err(error);
-    }
-    match Standing::load(node) {
-        Ok(Standing { journal: Some(_), .. }) => {}
-        // No journal: nothing was touched, so there is nothing to take back.
-        Ok(_) => {
-            converge::tidy(node, &mut |event| app.event(&event));
-            return Err(error);
-        }
-        // It cannot be known.
-        Err(second) => {
-            app.half_done = true;
-            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
-            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
-        }
-    }
-    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
-    let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo(node, &mut |event| app.event(&event));
-    app.reporter.failed_phase = failed_phase;
-    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
-    Err(match undone {
-        Ok(_) => rolled_back(error),
-        Err(second) => {
-            app.half_done = true;
-            let what = format!("the change failed, and so did taking it back ({second:#})");
-            error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
-                "mend the cause, then go on with: {} or back with: {}",
-                app.command("resume"),
-                app.command("resume --undo")
-            )))
-        }
-    })
-}
-
-fn rolled_back(error: anyhow::Error) -> anyhow::Error {
-    let (id, hint) = match error.downcast_ref::<Fault>() {
-        Some(fault) => (fault.id, fault.hint.clone()),
-        None => ("RolledBack", None),
-    };
-    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
-    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
-    error.context(fault)
-}
-
-/// A folder on this machine that is removed when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("calicoctl-win-{}", super::app::run_id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _temporary_files_may_stay = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Release, Source};
-use super::prepare::{cache_dir, check_layout, transport};
+use super::stage::{cache_dir, check_layout, transport};
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::release::archive::Archive;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::Resume;
-use super::prepare::engine;
+use super::engine::engine;
 use crate::apply::converge::{self, Standing};
 use crate::apply::journal::Journal;
 use crate::fault::Exit;

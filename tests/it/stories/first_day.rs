@@ -83,7 +83,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ 3/9]  registry        HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
     [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
-    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 6/9]  services-start  CalicoNode  SECONDS
     [ 7/9]  wait-network    Calico, External  SECONDS
     [ 8/9]  services-start  CalicoFelix  SECONDS

@@ -1,0 +1,68 @@
+//! Running the engine with the screen attached, and taking back what fails.
+
+use anyhow::Result;
+
+use super::app::App;
+use crate::apply::converge::{self, Applied, Standing};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::report::document::exit_of;
+use crate::report::event::{Event, Sink};
+
+/// Runs the engine with the screen attached; when it fails, takes the change back.
+pub(crate) fn engine(
+    app: &mut App,
+    node: &mut dyn Node,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+) -> Result<Applied> {
+    let error = match work(node, &mut |event| app.event(&event)) {
+        Ok(applied) => return Ok(applied),
+        Err(error) => error,
+    };
+    // The journal stays: `resume` goes on from here, or back.
+    if exit_of(&error) == Exit::Cancelled {
+        app.half_done = true;
+        return Err(error);
+    }
+    match Standing::load(node) {
+        Ok(Standing { journal: Some(_), .. }) => {}
+        // No journal: nothing was touched, so there is nothing to take back.
+        Ok(_) => {
+            converge::tidy(node, &mut |event| app.event(&event));
+            return Err(error);
+        }
+        // It cannot be known.
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
+            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
+        }
+    }
+    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
+    let failed_phase = app.reporter.failed_phase;
+    let undone = converge::undo(node, &mut |event| app.event(&event));
+    app.reporter.failed_phase = failed_phase;
+    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
+    Err(match undone {
+        Ok(_) => rolled_back(error),
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the change failed, and so did taking it back ({second:#})");
+            error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
+                "mend the cause, then go on with: {} or back with: {}",
+                app.command("resume"),
+                app.command("resume --undo")
+            )))
+        }
+    })
+}
+
+fn rolled_back(error: anyhow::Error) -> anyhow::Error {
+    let (id, hint) = match error.downcast_ref::<Fault>() {
+        Some(fault) => (fault.id, fault.hint.clone()),
+        None => ("RolledBack", None),
+    };
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
+    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
+    error.context(fault)
+}

@@ -1,0 +1,124 @@
+//! What stands beside a sandbox node: a cluster and a server of releases, started when first needed.
+
+use std::cell::{OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+
+use crate::calico::version::CalicoVersion;
+use crate::cluster;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
+use crate::plan::item::Service;
+use crate::report::event::Event;
+use crate::sandbox::calico::{StandIn, service_hook};
+use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use crate::sandbox::release::{ReleaseFault, ReleaseServer};
+use crate::values::WinPath;
+
+/// The servers beside a sandbox node, started when first needed.
+pub(super) struct Lab {
+    pub dir: PathBuf,
+    node_name: String,
+    api: Vec<ApiFault>,
+    release: Vec<ReleaseFault>,
+    cluster: OnceCell<EmbeddedCluster>,
+    releases: OnceCell<ReleaseServer>,
+    /// What the agent said when a service was started.
+    agent: Rc<RefCell<Vec<Event>>>,
+}
+
+/// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
+const RELEASES: &str = "http://releases.sandbox";
+
+impl Lab {
+    pub fn new(dir: PathBuf, node_name: String, faults: &SandboxFaults) -> Result<Self> {
+        Ok(Self {
+            dir,
+            node_name,
+            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
+            release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
+            cluster: OnceCell::new(),
+            releases: OnceCell::new(),
+            agent: Rc::new(RefCell::new(Vec::new())),
+        })
+    }
+
+    /// What the agent said since this was last asked.
+    pub fn said(&self) -> Vec<Event> {
+        self.agent.take()
+    }
+
+    pub fn cluster(&self) -> Result<&EmbeddedCluster> {
+        if let Some(cluster) = self.cluster.get() {
+            return Ok(cluster);
+        }
+        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
+            .context("start the sandbox's cluster")?;
+        Ok(self.cluster.get_or_init(|| cluster))
+    }
+
+    /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
+    /// to its port of today.
+    pub fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
+        let ours = cluster::server_of(kubeconfig).is_some_and(|server| server == EmbeddedCluster::stable_url());
+        if ours { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
+    }
+
+    /// The lowest layer of a sandbox's config: a release that needs no network.
+    pub fn config(&self) -> String {
+        format!(
+            "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
+             source: {{type: mirror, urlTemplate: \"{RELEASES}/calico-windows-{{version}}.zip\"}}\n"
+        )
+    }
+
+    pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
+        if !url.starts_with(RELEASES) {
+            return Ok(url.to_owned());
+        }
+        let server = match self.releases.get() {
+            Some(server) => server,
+            None => {
+                let server = ReleaseServer::start(std::slice::from_ref(version), &self.release)
+                    .context("start the sandbox's release server")?;
+                self.releases.get_or_init(|| server)
+            }
+        };
+        Ok(server.url(version))
+    }
+
+    /// What the sandbox's Service Control Manager starts: our own services run the agent.
+    pub fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
+        let kubeconfig = crate::agent::read_config(node)
+            .ok()
+            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
+        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
+        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
+        let said = Rc::clone(&self.agent);
+        service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
+    }
+}
+
+/// The release that a sandbox gets when nobody names one.
+const SANDBOX_RELEASE: &str = "v3.32.1";
+
+fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
+    let what = format!("the sandbox fault `{text}` is not right: {why}");
+    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
+}
+
+fn api_fault(text: &str) -> Result<ApiFault> {
+    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
+}
+
+fn release_fault(text: &str) -> Result<ReleaseFault> {
+    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
+    // `release GET=truncate` and `release truncate` are the same.
+    let action = text.rsplit('=').next().unwrap_or(text).trim();
+    Ok(action.parse().map_err(wrong)?)
+}

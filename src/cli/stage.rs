@@ -1,0 +1,176 @@
+//! The release on its way to the node: in place already, or fetched, verified and staged.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::app::App;
+use crate::apply::converge::Standing;
+use crate::apply::store;
+use crate::calico::layout::{Build, Layout};
+use crate::calico::version::CalicoVersion;
+use crate::fault::Fault;
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Id, Manifest, State, Tree};
+use crate::release::{self, stage::StageOptions};
+use crate::report::event::Event;
+use crate::report::text;
+use crate::settings::{self, Resolved, Settings};
+use crate::values::WinPath;
+
+/// A verified release, and where its files lie.
+pub(super) struct Release {
+    pub manifest: Manifest,
+    /// None when the files need not be read: they are in place already.
+    pub tree: Option<PathBuf>,
+    /// A folder that goes when this does: a plan stages beside the node, not on it.
+    _scratch: Option<Scratch>,
+}
+
+/// The release as the settings name it: in place already, or fetched, verified and staged.
+pub(super) fn find_release(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    resolved: &Resolved,
+    purpose: Purpose,
+) -> Result<Release> {
+    let settings = &resolved.settings;
+    Layout::of(&settings.calico.version)?;
+    if let Some(manifest) = in_place(node, standing, settings)? {
+        let message = format!("Calico {} is in place", manifest.version);
+        app.event(&Event::PhaseSkipped { phase: "release", reason: message });
+        return Ok(Release { manifest, tree: None, _scratch: None });
+    }
+    app.phase("release", |app| {
+        let mut source = settings.calico.source.clone();
+        if let settings::Source::Url(url) = &source {
+            source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
+        }
+        let transport = transport(&resolved.run.connection);
+        let cache = cache_dir(app, node);
+        let mut events = |event| app.event(&event);
+        let found = release::locate::locate(
+            &source,
+            Some(&settings.calico.version),
+            settings.calico.sha256.as_ref(),
+            &cache,
+            &transport,
+            &mut events,
+        )?;
+        let (dest, scratch) = match purpose {
+            Purpose::Look => {
+                let scratch = Scratch::new()?;
+                (scratch.0.join("tree"), Some(scratch))
+            }
+            Purpose::Install => (node.disk(&store::tree("staging")), None),
+        };
+        if purpose == Purpose::Install && dest.exists() {
+            std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
+        }
+        let options =
+            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
+        let staged = release::stage::stage(&found.path, &dest, &options, &mut events);
+        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
+            forget_damaged(&found.path, error);
+        }
+        let manifest = staged?;
+        let tree = match purpose {
+            Purpose::Look => dest,
+            Purpose::Install => {
+                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
+                let staged = node.disk(&store::tree(manifest.digest().as_str()));
+                std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
+                staged
+            }
+        };
+        let size: u64 = manifest.files.values().map(|file| file.size).sum();
+        let digest =
+            manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
+        let message =
+            format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
+        Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
+    })
+}
+
+/// A broken download must not be found in the cache the next time.
+fn forget_damaged(archive: &Path, error: &anyhow::Error) {
+    let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
+    if error.downcast_ref::<Fault>().is_some_and(|fault| broken.contains(&fault.id)) {
+        let _next_download_replaces_it = std::fs::remove_file(archive);
+    }
+}
+
+/// What a version must hold, as the release room asks for it.
+pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()> {
+    let layout = Layout::of(version)?;
+    layout
+        .check(files.iter().copied())
+        .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
+}
+
+/// The standing release, when it is the wanted one and stands untouched.
+fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result<Option<Manifest>> {
+    let Some(about) = standing.receipt().and_then(|receipt| receipt.about.as_ref()) else { return Ok(None) };
+    if about.calico_version != settings.calico.version {
+        return Ok(None);
+    }
+    let wanted = match &settings.calico.source {
+        // A folder has no digest to compare; a file's tells whether it is the same archive.
+        settings::Source::Directory(_) => return Ok(None),
+        settings::Source::File(file) => Some(store::digest(Path::new(file))?),
+        settings::Source::Url(_) => settings.calico.sha256.clone(),
+    };
+    if wanted.is_some() && wanted != about.archive {
+        return Ok(None);
+    }
+    match node.get(&Id::Tree(settings.calico.root.clone()))? {
+        Some(State::Tree(Tree::Release(_))) => Ok(Some(store::manifest(&node.disk(&settings.calico.root))?)),
+        _ => Ok(None),
+    }
+}
+
+/// How downloads go, as the config says.
+pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
+    release::transport::Transport {
+        proxy: connection.proxy.clone(),
+        no_proxy: Some(connection.no_proxy.join(",")).filter(|hosts| !hosts.is_empty()),
+        ca_file: connection.ca_file.as_ref().map(PathBuf::from),
+        retries: connection.retries as usize,
+        offline: connection.offline,
+        ..release::transport::Transport::default()
+    }
+}
+
+pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
+    match &app.global.sandbox {
+        Some(dir) => dir.join("cache"),
+        None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
+    }
+}
+
+/// A folder on this machine that is removed when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("calicoctl-win-{}", super::app::run_id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _temporary_files_may_stay = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How far `prepare` may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Nothing on the node changes, not even the store.
+    Look,
+    /// The release is staged in the node's store.
+    Install,
+}
