@@ -45,7 +45,10 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
         current_context: CONTEXT.into(),
         users: vec![NamedUser { name: USER.into(), user: User { token: Some(credentials.token.reveal().into()) } }],
     };
-    Ok(serde_yaml::to_string(&file).context("write the node's kubeconfig")?.into_bytes())
+    // By way of a plain value, as all YAML that is not ours to point into: the YAML engine's code is
+    // generated anew for each type, and large.
+    let value = serde_json::to_value(&file).context("write the node's kubeconfig")?;
+    Ok(serde_yaml::to_string(&value).context("write the node's kubeconfig")?.into_bytes())
 }
 
 /// Reads a kubeconfig of the form that [`render`] writes; that of the scripts has it too.
@@ -54,7 +57,10 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
 /// When it is no kubeconfig, or the current context has no server or token in it.
 pub fn parse(text: &str) -> Result<NodeCredentials> {
     // The parser's own message may quote the line it stumbled over, and with it the token.
-    let Ok(file) = serde_yaml::from_str::<File>(text) else { bail!("the node's kubeconfig is not a valid kubeconfig") };
+    let value = serde_yaml::from_str::<serde_json::Value>(text).ok();
+    let Some(file) = value.and_then(|value| serde_json::from_value::<File>(value).ok()) else {
+        bail!("the node's kubeconfig is not a valid kubeconfig")
+    };
     let name = &file.current_context;
     let context = file
         .contexts

@@ -57,13 +57,16 @@ fn facts(file: &Path) -> Result<Facts> {
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
             .because(error)
     })?;
-    let document: FactsDocument = serde_yaml::from_str(&text).map_err(|error| {
-        // The first line has all of it; the parser adds a picture of the place.
-        let said = error.to_string();
-        let why = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let invalid = |why: &dyn std::fmt::Display| {
         Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{} is no facts file: {why}", file.display()))
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
-    })?;
+    };
+    let document: FactsDocument = if text.trim_start().starts_with('{') {
+        serde_json::from_str(&text).map_err(|why| invalid(&why))?
+    } else {
+        let value: serde_json::Value = serde_yaml::from_str(&text).map_err(|why| invalid(&why.without_snippet()))?;
+        serde_json::from_value(value).map_err(|why| invalid(&why))?
+    };
     Ok(Facts { node: document.node, cluster: document.cluster })
 }
 

@@ -284,25 +284,12 @@ fn pool(object: Object<Pool>) -> PoolFacts {
     }
 }
 
-#[derive(Deserialize)]
-struct ClusterConfiguration {
-    #[serde(default)]
-    networking: Networking,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Networking {
-    #[serde(default)]
-    service_subnet: String,
-}
-
 /// kubeadm keeps its configuration as YAML in a ConfigMap. Dual-stack clusters list two subnets;
 /// Windows nodes have no use for the IPv6 one.
 fn service_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
     let text = map.data.as_ref()?.get("ClusterConfiguration")?;
-    let parsed = serde_yaml::from_str::<ClusterConfiguration>(text).map_err(|e| e.to_string()).and_then(|c| {
-        let subnets = c.networking.service_subnet;
+    let parsed = serde_yaml::from_str::<serde_json::Value>(text).map_err(|e| e.to_string()).and_then(|c| {
+        let subnets = c.pointer("/networking/serviceSubnet").and_then(serde_json::Value::as_str).unwrap_or_default();
         let ipv4 = subnets.split(',').map(str::trim).filter(|s| !s.is_empty() && !s.contains(':'));
         ipv4.map(str::parse).collect::<Result<Vec<Cidr>, _>>()
     });

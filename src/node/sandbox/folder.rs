@@ -140,7 +140,8 @@ impl Yaml {
         if parse(&kept, &users)?.same(model) {
             return Ok(users);
         }
-        let yaml = serde_yaml::to_string(model).context("write the node as YAML")?;
+        let value = serde_json::to_value(model).context("write the node as YAML")?;
+        let yaml = serde_yaml::to_string(&value).context("write the node as YAML")?;
         Ok(format!("{HEADER}{yaml}"))
     }
 }

@@ -146,7 +146,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId  SECONDS
     [ 6/8]  files           services.json, calico.exe, calico-ipam.exe, calicoctl-win.exe  SECONDS
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
-    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 8/8]  hns-network     External, Calico  SECONDS
     Calico is removed; the node is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log
