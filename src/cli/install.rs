@@ -8,6 +8,7 @@ use super::args::Install;
 use super::engine::engine;
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
+use super::resume::describe;
 use super::stage::Purpose;
 use crate::apply::converge::{self, Change};
 use crate::fault::{Exit, Fault};
@@ -33,8 +34,15 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     if let Some(file) = &args.plan {
         Saved::load(file)?.check(&prepared)?;
     }
-    if prepared.steps.is_empty() && prepared.standing.journal.is_none() && up_to_date(&prepared) {
-        return Ending::result(nothing_to_do(app, &prepared));
+    if let Some(journal) = &prepared.standing.journal {
+        app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));
+    } else if prepared.steps.is_empty() {
+        let generation = match prepared.standing.receipt() {
+            Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
+            // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
+            _ => converge::apply(&mut *node, &change(&app.run, &prepared), &mut |_| ())?.generation,
+        };
+        return Ending::result(nothing_to_do(app, &prepared, generation));
     }
     app.reporter.tell(&prepared.plan.text());
     if prepared.plan.needs_drain {
@@ -51,19 +59,24 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     apply(app, &mut *node, &mut prepared)
 }
 
-/// Whether the standing receipt already says what the target says.
-fn up_to_date(prepared: &Prepared) -> bool {
-    prepared.standing.receipt().is_some_and(|receipt| receipt.target == prepared.target)
+fn change<'a>(run: &'a str, prepared: &'a Prepared) -> Change<'a> {
+    Change {
+        run,
+        command: "install",
+        target: &prepared.target,
+        about: Some(&prepared.about),
+        shown: Some(&prepared.steps),
+    }
 }
 
-fn nothing_to_do(app: &mut App, prepared: &Prepared) -> RunResult {
+fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
     let msg = format!(
         "nothing to do: Calico {} on {} is as the config says",
         prepared.about.calico_version, prepared.about.node_name
     );
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, false, msg);
-    result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
+    result.generation = generation;
     result.next = vec![app.command("status")];
     result
 }
@@ -74,13 +87,7 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
         return Err(error);
     }
     let run = app.run.clone();
-    let change = Change {
-        run: &run,
-        command: "install",
-        target: &prepared.target,
-        about: Some(&prepared.about),
-        shown: Some(&prepared.steps),
-    };
+    let change = change(&run, prepared);
     let applied = engine(app, node, |node, events| converge::apply(node, &change, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.

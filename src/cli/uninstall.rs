@@ -49,6 +49,11 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
 
     let mut left = Vec::new();
     // Every node with a token of this secret loses access when it goes, so only --purge takes it.
+    if let Some(About { calico_namespace, token_secret: Some(name), .. }) = about.as_ref().filter(|_| !args.purge) {
+        app.reporter
+            .tell(&format!("Kept: the secret {calico_namespace}/{name} in the cluster, which other nodes may use."));
+        left.push(format!("kubectl -n {calico_namespace} delete secret {name}"));
+    }
     if let Some(about) = about.filter(|about| about.token_secret.is_some() && args.purge)
         && let Err(error) = remove_secret(app, &*node, &about)
     {
