@@ -162,15 +162,17 @@ fn remove_tree(path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-    use crate::release::fixtures::{fault_id, names};
+    use crate::release::fixtures::names;
 
     /// Linux has a device that is always full, so the error is the real one.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_said_to_be_full() {
+        use std::io::Write;
+
+        use crate::release::fixtures::fault_id;
+
         let path = Path::new("/dev/full");
         let mut file = File::options().write(true).open(path).unwrap();
         let error = file.write_all(b"x").doing("write", path).unwrap_err();
