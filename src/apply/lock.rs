@@ -102,6 +102,8 @@ impl Lock {
         }
         let lock = node.disk(&folder.join("lock"));
         fs::remove_file(&lock).with_context(|| format!("remove {}", lock.display()))?;
+        // Windows frees the lock's name, and with it the folder, only when it is closed.
+        drop(self);
         // Not when the config stays, or when another run has begun in that moment.
         let _not_empty = fs::remove_dir(node.disk(&folder));
         Ok(left)
