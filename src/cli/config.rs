@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::Ending;
 use super::app::App;
 use super::args::{Config, Source};
-use super::prepare::node_name;
-use crate::cluster::FactsOptions;
+use super::prepare::cluster_facts;
 use crate::config;
 use crate::fault::{Exit, Fault};
 use crate::report::reporter::Format;
@@ -53,9 +52,9 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let layered = app.config(&*node, &Source::default(), &[])?;
     let connection = settings::connection(&layered)?;
     let node_facts = node.facts()?;
-    let name = node_name(&layered, &node_facts);
-    let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
-    let cluster = app.cluster(&*node, &connection).and_then(|cluster| cluster.facts(&options));
+    let cluster = app
+        .cluster(&*node, &connection)
+        .and_then(|cluster| cluster_facts(&cluster, &layered, &connection, &node_facts));
     let cluster = cluster
         .map_err(|error| app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}")))
         .ok();

@@ -5,12 +5,10 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Preflight, Source};
-use super::prepare::node_name;
-use crate::cluster::FactsOptions;
+use super::prepare::{cluster_facts, examine};
 use crate::fault::Exit;
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, PreflightReport, exit_of};
-use crate::report::event::Event;
 use crate::settings;
 
 pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
@@ -18,18 +16,10 @@ pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
     let layered = app.config(&*node, &Source::default(), &[])?;
     let connection = settings::connection(&layered)?;
     let node_facts = node.facts()?;
-    let name = node_name(&layered, &node_facts);
-    let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
-    let cluster = app.cluster(&*node, &connection)?.facts(&options)?;
+    let cluster = cluster_facts(&app.cluster(&*node, &connection)?, &layered, &connection, &node_facts)?;
     let resolved = settings::resolve(&layered, &node_facts, Some(&cluster))?;
-    let ignored: Vec<String> =
-        resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
-    let input = preflight::Input { settings: Some(&resolved.settings), node: &node_facts, cluster: Some(&cluster) };
-    let report = preflight::run(&input, &ignored);
+    let report = examine(app, &resolved, &node_facts, &cluster);
     let exit = preflight::verdict(&report).map_or_else(|error| exit_of(&error), |()| Exit::Ok);
-    for check in &report.checks {
-        app.event(&Event::Checked(check.clone()));
-    }
     app.reporter.document("PreflightReport", &report, &text(&report));
     Ending::shown(
         exit,

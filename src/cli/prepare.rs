@@ -25,7 +25,7 @@ use crate::plan::item::{Manifest, ManifestFile, State, World};
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
-use crate::report::document::CheckStatus;
+use crate::report::document::{CheckStatus, PreflightReport};
 use crate::report::event::Event;
 use crate::settings::{self, Datastore, Resolved, Settings};
 use crate::values::Sha256;
@@ -33,14 +33,14 @@ use crate::values::Sha256;
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
     pub resolved: Resolved,
-    pub cluster: Option<Cluster>,
+    cluster: Cluster,
     pub standing: Standing,
     pub target: Target,
     pub steps: Vec<Step>,
     pub plan: Plan,
     pub about: About,
     node_facts: NodeFacts,
-    cluster_facts: Option<ClusterFacts>,
+    cluster_facts: ClusterFacts,
     release: Release,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
@@ -63,9 +63,7 @@ pub(crate) fn prepare(
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
-        let name = node_name(&layered, &node_facts);
-        let options = FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() };
-        let facts = cluster.facts(&options);
+        let facts = cluster_facts(&cluster, &layered, &connection, &node_facts);
         for event in cluster.take_events() {
             app.event(&event);
         }
@@ -117,14 +115,14 @@ pub(crate) fn prepare(
     let about = about(&resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
-        cluster: Some(cluster),
+        cluster,
         standing,
         target,
         steps,
         plan,
         about,
         node_facts,
-        cluster_facts: Some(cluster_facts),
+        cluster_facts,
         release,
         new_token,
         made_secret: false,
@@ -140,8 +138,8 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// All checks, shown at once; the run stops if one failed that may not.
-fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
+/// Runs every check, and tells each as an event.
+pub(crate) fn examine(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> PreflightReport {
     let ignored: Vec<String> =
         resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
     let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
@@ -149,6 +147,12 @@ fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &Cluster
     for check in &report.checks {
         app.event(&Event::Checked(check.clone()));
     }
+    report
+}
+
+/// All checks, shown at once; the run stops if one failed that may not.
+fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
+    let report = examine(app, resolved, node, cluster);
     for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
@@ -218,8 +222,19 @@ fn source_text(source: &settings::Source) -> String {
     }
 }
 
+/// What the cluster says, asked about the node that this machine is or will be.
+pub(crate) fn cluster_facts(
+    cluster: &Cluster,
+    layered: &Layered,
+    connection: &settings::Connection,
+    facts: &NodeFacts,
+) -> Result<ClusterFacts> {
+    let name = node_name(layered, facts);
+    cluster.facts(&FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() })
+}
+
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
-pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }
@@ -260,7 +275,7 @@ impl Prepared {
         let settings = &self.resolved.settings;
         let create = self.resolved.run.create_token_secret;
         let limit = self.resolved.run.connection.timeout;
-        let Some(cluster) = &self.cluster else { return Err(anyhow::anyhow!("no cluster to fetch credentials from")) };
+        let cluster = &self.cluster;
         let namespace = &settings.kubernetes.calico_namespace;
         let fetched = app.phase("credentials", |app| {
             let mut events = |event| app.event(&event);
@@ -316,6 +331,6 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
 impl Prepared {
     /// What was measured, for a plan elsewhere.
     pub fn facts(&self) -> Facts {
-        Facts { node: self.node_facts.clone(), cluster: self.cluster_facts.clone() }
+        Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }
     }
 }
