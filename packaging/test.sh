@@ -19,3 +19,8 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then
     trap 'rm -rf "$TMPDIR"' EXIT
 fi
 cargo test --locked --no-fail-fast "$@"
+# The contract of both nodes, built for Windows.
+if [ -n "${CALICOCTL_WIN_EXE:-}" ] && rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu; then
+    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$PWD/packaging/wine/run.sh \
+        cargo test --locked --target x86_64-pc-windows-gnu --test contract "$@"
+fi

@@ -64,6 +64,7 @@ fn service(display_name: &str, description: &str, component: &str, depends_on: &
         start: StartType::Auto,
         depends_on: depends_on.iter().map(|&name| name.into()).collect(),
         restart_after: RESTART_AFTER.into(),
+        parameters: Default::default(),
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod files;
 pub mod sandbox;
 pub mod win32;
+#[cfg(windows)]
+pub mod windows;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
+#[cfg(not(windows))]
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -65,6 +68,10 @@ pub enum Listing {
     Networks,
     FirewallRules,
     Services,
+    /// The IPv4 routes of the active store.
+    Routes,
+    /// The IPv4 configuration of every adapter that is up.
+    Adapters,
 }
 
 /// What runs for a service.
@@ -78,14 +85,19 @@ pub struct Process {
 /// The machine that this program runs on.
 ///
 /// # Errors
-/// `UNSUPPORTED` where it is not Windows, or not yet: this version drives sandbox nodes.
+/// `UNSUPPORTED` where it is not Windows.
+#[cfg(windows)]
 pub fn machine() -> Result<Box<dyn Node>> {
-    let what = if cfg!(windows) {
-        "this version changes sandbox nodes only, not yet the machine it runs on"
-    } else {
-        "this machine is not Windows"
-    };
-    Err(Fault::new(Exit::Unsupported, "NotWindows", what)
+    Ok(Box::new(windows::WindowsNode::default()))
+}
+
+/// The machine that this program runs on.
+///
+/// # Errors
+/// `UNSUPPORTED` where it is not Windows.
+#[cfg(not(windows))]
+pub fn machine() -> Result<Box<dyn Node>> {
+    Err(Fault::new(Exit::Unsupported, "NotWindows", "this machine is not Windows")
         .hint("try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes")
         .into())
 }

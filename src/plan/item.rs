@@ -34,6 +34,9 @@ pub enum Id {
     Network(String),
     /// A link-local route that the vSwitch would lose. Derived like the network.
     Route(Cidr),
+    /// The IPv4 configuration of an adapter, by its interface alias. A vSwitch may lose it; derived
+    /// like the network, and never removed.
+    Adapter(String),
     /// The file that tells kubelet "CNI is ready"; published last, withdrawn first.
     CniConf(WinPath),
     /// Whether a service runs. Measured, never remembered.
@@ -53,6 +56,7 @@ pub enum State {
     Service(Box<Service>),
     Network(Network),
     Route { interface: String, next_hop: Ipv4Addr, metric: u32 },
+    Adapter(IpConfig),
     Running,
 }
 
@@ -106,6 +110,22 @@ pub struct FirewallRule {
     pub enabled: bool,
 }
 
+/// How an adapter speaks IPv4. With DHCP, addresses and gateway are what the lease gave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpConfig {
+    pub dhcp: bool,
+    pub addresses: Vec<Cidr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv4Addr>,
+    /// Servers that were set by hand; empty where DHCP names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<Ipv4Addr>,
+    /// The interface metric; none where Windows chooses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+}
+
 /// A service as the Service Control Manager defines it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -122,6 +142,11 @@ pub struct Service {
     /// Seconds to wait before each restart after a crash; empty leaves it stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restart_after: Vec<u32>,
+    /// What stands in the service's registry key `Parameters`, where NSSM keeps what it runs: name
+    /// to value, with the subkey and `\` before the name where there is one (`AppExit\` is the
+    /// default value of the subkey `AppExit`). Ours have none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, RegValue>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -186,7 +211,7 @@ impl Id {
     /// Made by the agent, not by the engine, which only deletes a wrong one and awaits the right
     /// one (or puts an original back).
     pub const fn is_derived(&self) -> bool {
-        matches!(self, Self::Network(_) | Self::Route(_))
+        matches!(self, Self::Network(_) | Self::Route(_) | Self::Adapter(_))
     }
 
     /// The path of a file, folder or tree.
@@ -208,6 +233,7 @@ impl Id {
             Self::Service(_) => "service",
             Self::Network(_) => "hns-network",
             Self::Route(_) => "route",
+            Self::Adapter(_) => "adapter",
             Self::Running(_) => "running",
         }
     }
@@ -217,7 +243,11 @@ impl Id {
         match self {
             Self::Dir(path) | Self::Tree(path) | Self::File(path) | Self::CniConf(path) => path.to_string(),
             Self::RegValue { key, name } => format!("HKLM\\{key}\\{name}"),
-            Self::Firewall(name) | Self::Service(name) | Self::Network(name) | Self::Running(name) => name.clone(),
+            Self::Firewall(name)
+            | Self::Service(name)
+            | Self::Network(name)
+            | Self::Adapter(name)
+            | Self::Running(name) => name.clone(),
             Self::Route(prefix) => prefix.to_string(),
         }
     }

@@ -42,8 +42,8 @@ pub const fn phase(id: &Id, put: bool) -> &'static str {
         Id::RegValue { .. } => "registry",
         Id::Firewall(_) => "firewall",
         Id::Service(_) => "services",
-        Id::Network(_) | Id::Route(_) if put => "hns-network",
-        Id::Network(_) | Id::Route(_) => "wait-network",
+        Id::Network(_) | Id::Route(_) | Id::Adapter(_) if put => "hns-network",
+        Id::Network(_) | Id::Route(_) | Id::Adapter(_) => "wait-network",
         Id::CniConf(_) => "cni-conf",
         Id::Running(_) => "run",
     }

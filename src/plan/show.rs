@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::item::{Access, FirewallRule, Id, Network, RegValue, Service, State, Tree};
+use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
 use super::order::phase;
 use super::{Step, Target};
 use crate::values::Sha256;
@@ -198,7 +198,17 @@ pub fn state(state: &State) -> String {
         State::Service(service) => self::service(service),
         State::Network(network) => self::network(network),
         State::Route { interface, next_hop, metric } => format!("on {interface} via {next_hop} metric {metric}"),
+        State::Adapter(config) => ip_config(config),
     }
+}
+
+fn ip_config(config: &IpConfig) -> String {
+    let addresses: Vec<String> = config.addresses.iter().map(ToString::to_string).collect();
+    let how = if config.dhcp { "DHCP" } else { "static" };
+    let gateway = config.gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
+    let dns: Vec<String> = config.dns.iter().map(ToString::to_string).collect();
+    let dns = if dns.is_empty() { String::new() } else { format!(", DNS {}", dns.join(", ")) };
+    format!("{how} {}{gateway}{dns}", addresses.join(", "))
 }
 
 fn reg(value: &RegValue) -> String {

@@ -186,6 +186,7 @@ pub fn id_names(id: &Id) -> Vec<String> {
         Id::Service(_) => "service",
         Id::Network(_) => "network",
         Id::Route(_) => "route",
+        Id::Adapter(_) => "adapter",
         Id::CniConf(_) => "cni-conf",
         Id::Running(_) => "running",
     };

@@ -157,6 +157,8 @@ fn take(model: &mut Model, name: &str) {
         addresses: apipa.into_iter().collect(),
         gateway: None,
         dhcp: adapter.dhcp,
+        dns: adapter.dns.clone(),
+        metric: adapter.metric,
         settle_seconds: adapter.settle_seconds,
         arriving: Some(on_its_way),
     };

@@ -142,6 +142,9 @@ impl SandboxNode {
         let before = self.ahead.as_secs();
         self.ahead += time;
         let seconds = u32::try_from(self.ahead.as_secs() - before).unwrap_or(u32::MAX);
+        if seconds == 0 {
+            return Ok(());
+        }
         self.edit(|model| {
             hns::settle(model, seconds);
             Ok(())
@@ -213,11 +216,12 @@ impl SandboxNode {
                 .get(&Name::new(name.as_str()))
                 .map(|service| State::Service(Box::new(service.definition.clone()))),
             Id::Network(name) => model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state),
-            Id::Route(prefix) => model.routes.get(prefix).map(|route| State::Route {
-                interface: route.interface.clone(),
-                next_hop: route.next_hop,
-                metric: route.metric,
-            }),
+            Id::Route(prefix) => model.routes.get(prefix).map(Route::state),
+            Id::Adapter(name) => {
+                let key = Name::new(name.as_str());
+                let adapter = model.adapters.iter().find(|adapter| Name::new(adapter.name.as_str()) == key);
+                adapter.map(|adapter| State::Adapter(adapter.ip_config()))
+            }
             Id::Running(name) => services::is_running(model, name).then_some(State::Running),
         })
     }
@@ -284,6 +288,16 @@ impl SandboxNode {
                 model.routes.remove(prefix);
                 Ok(())
             }),
+            (Id::Adapter(name), Some(State::Adapter(config))) => self.edit(|model| {
+                let key = Name::new(name.as_str());
+                let adapter = model.adapters.iter_mut().find(|adapter| Name::new(adapter.name.as_str()) == key);
+                let Some(adapter) = adapter else {
+                    return Err(refused(win32::NOT_FOUND, format!("configure adapter {name}")).into());
+                };
+                adapter.configure(config);
+                Ok(())
+            }),
+            (Id::Adapter(name), None) => bail!("adapter {name} cannot be removed: it is hardware"),
             (Id::Running(name), Some(State::Running)) => self.start(name, action),
             (Id::Running(name), None) => self.stop(name, action),
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
@@ -358,6 +372,8 @@ impl Node for SandboxNode {
             Listing::Networks => "networks",
             Listing::FirewallRules => "firewall",
             Listing::Services => "services",
+            Listing::Routes => "routes",
+            Listing::Adapters => "adapters",
         };
         self.fault(Call::List, &[name.to_owned()])?;
         let model = self.model()?;
@@ -371,6 +387,12 @@ impl Node for SandboxNode {
                 .services
                 .iter()
                 .map(|(n, s)| (Id::Service(named(n)), State::Service(Box::new(s.definition.clone()))))
+                .collect(),
+            Listing::Routes => model.routes.iter().map(|(prefix, route)| (Id::Route(*prefix), route.state())).collect(),
+            Listing::Adapters => model
+                .adapters
+                .iter()
+                .map(|adapter| (Id::Adapter(adapter.name.clone()), State::Adapter(adapter.ip_config())))
                 .collect(),
         })
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, HnsVersion, NodeFacts, Os, Runtime};
-use crate::plan::item::{FirewallRule, Network, NetworkKind, RegValue, Service, State};
+use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
 /// A name that Windows compares without case and keeps as it was written.
@@ -131,6 +131,10 @@ pub struct NodeAdapter {
     pub gateway: Option<Ipv4Addr>,
     #[serde(default)]
     pub dhcp: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<Ipv4Addr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
     /// Seconds that its addresses need to move to or from a vSwitch.
     #[serde(default = "settle_seconds")]
     pub settle_seconds: u32,
@@ -154,6 +158,34 @@ pub struct Route {
     pub interface: String,
     pub next_hop: Ipv4Addr,
     pub metric: u32,
+}
+
+impl NodeAdapter {
+    pub fn ip_config(&self) -> IpConfig {
+        IpConfig {
+            dhcp: self.dhcp,
+            addresses: self.addresses.clone(),
+            gateway: self.gateway,
+            dns: self.dns.clone(),
+            metric: self.metric,
+        }
+    }
+
+    pub fn configure(&mut self, config: &IpConfig) {
+        self.dhcp = config.dhcp;
+        self.addresses.clone_from(&config.addresses);
+        self.gateway = config.gateway;
+        self.dns.clone_from(&config.dns);
+        self.metric = config.metric;
+        // What was set is there at once; nothing of before is still on its way.
+        self.arriving = None;
+    }
+}
+
+impl Route {
+    pub fn state(&self) -> State {
+        State::Route { interface: self.interface.clone(), next_hop: self.next_hop, metric: self.metric }
+    }
 }
 
 /// An HNS network, flat as HNS shows it.

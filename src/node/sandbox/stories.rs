@@ -40,6 +40,7 @@ fn service(exe: &str, depends_on: &[&str]) -> State {
         start: StartType::Auto,
         depends_on: depends_on.iter().map(|s| (*s).to_owned()).collect(),
         restart_after: vec![5],
+        parameters: Default::default(),
     }))
 }
 

@@ -264,6 +264,7 @@ fn our_services_start_as_on_windows() {
             start: StartType::Auto,
             depends_on: depends_on.map(str::to_owned).into_iter().collect(),
             restart_after: vec![],
+            parameters: Default::default(),
         };
         node.put(&Id::Service(name.into()), Some(&State::Service(Box::new(service)))).unwrap();
         node.put(&Id::Running(name.into()), Some(&State::Running)).unwrap();

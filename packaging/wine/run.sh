@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs a Windows program in a Wine prefix of its own, which goes afterwards. Cargo's runner for the
+# tests that are built for Windows: CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=packaging/wine/run.sh
+set -euo pipefail
+wine_dir=$(cd "$(dirname "$0")/../.." && pwd)/target/wine
+prefix=$(mktemp -d "$wine_dir/prefix-XXXXXX")
+export WINEPREFIX=$prefix WINEDEBUG=${WINEDEBUG:--all} WINEDLLOVERRIDES='mscoree=;mshtml='
+unset DISPLAY WAYLAND_DISPLAY
+stop() {
+    wineserver -k || true
+    wineserver -w || true
+    rm -rf "$prefix"
+}
+trap stop EXIT
+# Windows' own folder is large and no program changes it: hard links.
+mkdir "$prefix/drive_c"
+for item in "$wine_dir"/template/*; do
+    [ "${item##*/}" = drive_c ] || cp -a "$item" "$prefix/"
+done
+for item in "$wine_dir"/template/drive_c/*; do
+    if [ "${item##*/}" = windows ]; then cp -al "$item" "$prefix/drive_c/"; else cp -a "$item" "$prefix/drive_c/"; fi
+done
+timeout --kill-after=5 600 wine "$@"

@@ -1,0 +1,125 @@
+//! The machine that this program runs on. One file per subsystem of Windows; the only `unsafe` of
+//! the program besides `agent/os`.
+#![allow(unsafe_code)]
+
+pub mod adapters;
+pub mod disk;
+pub mod facts;
+pub mod firewall;
+pub mod hns;
+pub mod processes;
+pub mod registry;
+pub mod routes;
+pub mod services;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+
+use super::{Listing, Node, Process};
+use crate::facts::NodeFacts;
+use crate::plan::item::{Access, Id, State};
+use crate::values::WinPath;
+
+/// This machine.
+#[derive(Debug, Default)]
+pub struct WindowsNode {}
+
+impl Node for WindowsNode {
+    fn facts(&self) -> Result<NodeFacts> {
+        facts::measure()
+    }
+
+    fn get(&self, id: &Id) -> Result<Option<State>> {
+        match id {
+            Id::Dir(path) => disk::get_dir(path),
+            Id::Tree(path) => disk::get_tree(path),
+            Id::File(path) | Id::CniConf(path) => disk::get_file(path),
+            Id::RegValue { key, name } => Ok(registry::get(key, name)?.map(State::RegValue)),
+            Id::Firewall(name) => Ok(firewall::get(name)?.map(State::Firewall)),
+            Id::Service(name) => Ok(services::get(name)?.map(|service| State::Service(Box::new(service)))),
+            Id::Network(name) => Ok(hns::get(name)?.map(State::Network)),
+            Id::Route(prefix) => routes::get(prefix),
+            Id::Adapter(name) => Ok(adapters::get(name)?.map(State::Adapter)),
+            Id::Running(name) => Ok(services::process(name)?.map(|_| State::Running)),
+        }
+    }
+
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+        match (id, state) {
+            (Id::Dir(path), None) => disk::put_dir(path, None),
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)),
+            (Id::Tree(path), None) => disk::put_tree(path, None),
+            (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
+            (Id::File(path) | Id::CniConf(path), None) => disk::put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
+                disk::put_file(path, Some((sha256, *access)))
+            }
+            (Id::RegValue { key, name }, None) => registry::put(key, name, None),
+            (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
+            (Id::Firewall(name), None) => firewall::put(name, None),
+            (Id::Firewall(name), Some(State::Firewall(rule))) => firewall::put(name, Some(rule)),
+            (Id::Service(name), None) => services::put(name, None),
+            (Id::Service(name), Some(State::Service(service))) => services::put(name, Some(service)),
+            (Id::Network(name), None) => hns::put(name, None),
+            (Id::Network(name), Some(State::Network(network))) => hns::put(name, Some(network)),
+            (Id::Route(prefix), None) => routes::put(prefix, None),
+            (Id::Route(prefix), Some(route @ State::Route { .. })) => routes::put(prefix, Some(route)),
+            (Id::Adapter(name), None) => bail!("adapter {name} cannot be removed: it is hardware"),
+            (Id::Adapter(name), Some(State::Adapter(config))) => adapters::put(name, config),
+            (Id::Running(name), None) => services::stop(name),
+            (Id::Running(name), Some(State::Running)) => services::start(name),
+            (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
+        }
+    }
+
+    fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
+        Ok(match kind {
+            Listing::Networks => {
+                hns::list()?.into_iter().map(|(name, network)| (Id::Network(name), State::Network(network))).collect()
+            }
+            Listing::FirewallRules => {
+                firewall::list()?.into_iter().map(|(name, rule)| (Id::Firewall(name), State::Firewall(rule))).collect()
+            }
+            Listing::Services => services::list()?
+                .into_iter()
+                .map(|(name, service)| (Id::Service(name), State::Service(Box::new(service))))
+                .collect(),
+            Listing::Routes => routes::list()?,
+            Listing::Adapters => adapters::list()?
+                .into_iter()
+                .map(|(name, config)| (Id::Adapter(name), State::Adapter(config)))
+                .collect(),
+        })
+    }
+
+    fn process(&self, service: &str) -> Result<Option<Process>> {
+        services::process(service)
+    }
+
+    fn executable(&self) -> Result<PathBuf> {
+        std::env::current_exe().context("find the running executable")
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn disk(&self, path: &WinPath) -> PathBuf {
+        PathBuf::from(path.to_string())
+    }
+
+    fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
+        disk::save(path, bytes, access)
+    }
+
+    fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
+        disk::append(path, line)
+    }
+}

@@ -1,0 +1,10 @@
+//! One contract for both nodes: the same calls with the same expectations on the sandbox node and
+//! on the Windows machine, so that the sandbox is held to the truth.
+//!
+//! On Linux this runs for the sandbox alone. `packaging/test.sh` also builds it for Windows and
+//! runs it under Wine, where it runs for both. On a Windows machine the tests that change it need
+//! elevation: `cargo test --test contract -- --ignored`.
+
+#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+
+mod nodes;

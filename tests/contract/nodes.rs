@@ -1,0 +1,39 @@
+//! The nodes that the contract is held against.
+
+use calicoctl_win::node::Node;
+use calicoctl_win::node::sandbox::SandboxNode;
+use tempfile::TempDir;
+
+/// A node under test. The folder of a sandbox goes when this is dropped.
+pub struct Tested {
+    pub name: &'static str,
+    pub node: Box<dyn Node>,
+    _folder: Option<TempDir>,
+}
+
+/// Runs a story on each node there is.
+pub fn on_each(story: impl Fn(&mut dyn Node)) {
+    for mut tested in nodes() {
+        println!("on the {}", tested.name);
+        story(&mut *tested.node);
+    }
+}
+
+fn nodes() -> Vec<Tested> {
+    let folder = TempDir::new().unwrap();
+    let sandbox = SandboxNode::open(&folder.path().join("node")).unwrap();
+    let mut nodes = vec![Tested { name: "sandbox", node: Box::new(sandbox), _folder: Some(folder) }];
+    if cfg!(windows) {
+        nodes.push(Tested { name: "machine", node: calicoctl_win::node::machine().unwrap(), _folder: None });
+    }
+    nodes
+}
+
+#[test]
+fn a_node_knows_its_name_and_its_build() {
+    on_each(|node| {
+        let facts = node.facts().unwrap();
+        assert_eq!(facts.host_name, facts.host_name.to_lowercase());
+        assert!(facts.os.build >= 17763, "{:?}", facts.os);
+    });
+}
