@@ -31,8 +31,6 @@ echo "preparing a Wine prefix in $wine_dir" >&2
 rm -rf "$wine_dir"
 mkdir -p "$wine_dir"
 tests/windows/standins/build.sh "$wine_dir/standins"
-mkdir "$wine_dir/shims"
-[ -z "$shims" ] || "$shims/build.sh" "$PWD/$wine_dir/shims"
 
 export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY
@@ -47,7 +45,7 @@ wineserver -w
 
 system32=$template/drive_c/windows/system32
 x86_64-w64-mingw32-gcc -shared -o "$system32/bcryptprimitives.dll" packaging/wine/bcryptprimitives.c -ladvapi32
-find "$wine_dir/shims" -name '*.dll' -exec cp --remove-destination -t "$system32" {} +
+[ -z "$shims" ] || "$shims/build.sh" "$system32"
 containerd="$template/drive_c/Program Files/containerd"
 mkdir -p "$containerd/cni/bin" "$containerd/cni/conf"
 cp packaging/wine/containerd.toml "$containerd/config.toml"

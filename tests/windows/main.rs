@@ -8,4 +8,6 @@
 
 mod house;
 mod machine;
+#[cfg(not(windows))]
+mod picture;
 mod stories;

@@ -22,7 +22,6 @@ pub struct Machine {
 
 /// How a run ended.
 #[derive(Debug)]
-#[must_use]
 pub struct Ended {
     /// As the parent saw it. Wine gives only its low byte; see [`Machine::code_seen_by_cmd`].
     pub code: i32,

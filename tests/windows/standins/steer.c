@@ -1,4 +1,6 @@
 #include "steer.h"
+#include <fcntl.h>
+#include <io.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,7 @@ char *read_file(const char *path)
     return text;
 }
 
-void tell(const char *name, const char *line)
+void note(const char *name, const char *line)
 {
     char path[MAX_PATH];
     CreateDirectoryA("C:\\test", NULL);
@@ -135,7 +137,7 @@ static void tell_start(const char *name)
     }
     FreeEnvironmentStringsW(all);
     add_plain(&line, "}}");
-    tell(name, line.bytes);
+    note(name, line.bytes);
     free(line.bytes);
 }
 
@@ -144,7 +146,7 @@ int stopped(const char *name, const char *why, int code)
     char line[128];
     snprintf(line, sizeof line, "{\"event\":\"stop\",\"why\":\"%s\",\"code\":%d,\"pid\":%lu}", why, code,
              GetCurrentProcessId());
-    tell(name, line);
+    note(name, line);
     return code;
 }
 
@@ -195,6 +197,9 @@ struct orders started(const char *name)
             orders.hang = TRUE;
     }
     free(line);
+    /* Go writes lines without carriage returns. */
+    _setmode(_fileno(stdout), _O_BINARY);
+    _setmode(_fileno(stderr), _O_BINARY);
     tell_start(name);
     return orders;
 }

@@ -40,7 +40,7 @@ int stopped(const char *name, const char *why, int code);
 int serve(const char *name, const struct orders *orders);
 
 /* Adds one line to C:\test\NAME.log. */
-void tell(const char *name, const char *line);
+void note(const char *name, const char *line);
 
 /* A whole file, ended with 0; NULL when it cannot be read. The caller frees it. */
 char *read_file(const char *path);
