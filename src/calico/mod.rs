@@ -4,6 +4,7 @@ pub mod agent_config;
 pub mod cni;
 pub mod components;
 pub mod config_ps1;
+pub mod etcd;
 pub mod kubeconfig;
 pub mod layout;
 pub mod nssm;

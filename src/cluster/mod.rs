@@ -7,6 +7,7 @@
 mod api;
 mod credentials;
 mod errors;
+pub mod etcd;
 mod facts;
 mod kubeconfig;
 mod node;
