@@ -243,7 +243,7 @@ pub(crate) fn cluster_facts(
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
-fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+pub(super) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }

@@ -3,6 +3,7 @@
 mod changes;
 mod crashes;
 mod credentials;
+mod drain;
 mod failures;
 mod first_day;
 mod offline;
