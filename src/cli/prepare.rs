@@ -18,7 +18,6 @@ use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
-use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;

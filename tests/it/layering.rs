@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("facts", &[]),
     // The words of the config (`vxlan`, `kubernetes`, …) are the types that settings are made of.
     ("config", &["settings", "calico::version"]),
-    ("settings", &["config", "facts", "calico::version"]),
+    ("settings", &["config", "facts", "calico::paths", "calico::version"]),
     ("calico", &["settings", "facts", "plan::item"]),
     // Its findings are a document that users see; those types are plain data.
     ("preflight", &["settings", "facts", "calico", "report::document"]),
