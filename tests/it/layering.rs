@@ -38,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Receipts name the version and backend that stand.
     ("apply", &["node", "plan", "facts", "calico::paths", "calico::version", "settings::Backend", "report::event"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
-    ("cluster", &["facts", "settings", "calico::kubeconfig", "report::event"]),
+    ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("platform", &["facts", "node", "plan::item"]),
     ("release", &["calico", "settings", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
