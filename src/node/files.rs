@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use backon::{BlockingRetryable, ConstantBuilder};
 
+use super::win32;
 use crate::plan::item::{Manifest, Tree};
 use crate::values::Sha256;
 
@@ -37,14 +38,33 @@ pub fn beside(path: &Path) -> PathBuf {
 }
 
 /// Renames, over a file that is there. Windows refuses that while someone reads one of the two: a
-/// virus scanner, a back-up, or another run of ours that looks. They are done in a moment, so it is
-/// tried for up to 2 s there.
+/// virus scanner, a back-up, or another run of ours that looks; and it does not move a folder in
+/// which a file is open. See [`until_free`].
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    let rename = || fs::rename(from, to);
-    rename
-        .retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
-        .when(|error| cfg!(windows) && error.kind() == io::ErrorKind::PermissionDenied)
+    until_free(|| fs::rename(from, to))
+}
+
+/// Does something to a file or folder that somebody may be looking at on Windows. They are done in a
+/// moment, so it is tried for up to 2 s there.
+pub fn until_free(work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    work.retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
+        .when(|error| cfg!(windows) && is_in_use(error))
         .call()
+}
+
+/// Whether Windows refused because somebody has the file, or one in the folder, open: "access is
+/// denied" (5) and "sharing violation" (32) both say so.
+pub fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+        || cfg!(windows) && error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())
+}
+
+/// Gone already is as good as gone now.
+pub fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At

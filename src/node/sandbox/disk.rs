@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::node::files::{self, gone};
 use crate::node::win32::{self, refused};
-use crate::node::{STORE_DIR, files};
+use crate::node::{STORE_DIR, unsafe_folder};
 use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
-use super::access::{access, forget, restrict};
+use super::access::{access, forget, open_to_all, restrict};
 use super::model::Model;
 
 /// Where a path of the node lies in the folder `root`. Existing names are taken as they are
@@ -174,6 +175,30 @@ impl Disk<'_> {
         files::append(&place, bytes).with_context(|| format!("append to {path}"))
     }
 
+    /// As a Windows node does, as far as the host knows who may write what.
+    pub fn secure(&self, path: &WinPath) -> Result<Option<String>> {
+        let place = locate(self.root, path)?;
+        if !place.is_dir() || !open_to_all(&place) {
+            return Ok(None);
+        }
+        let mut found = vec![place];
+        let mut next = 0;
+        while let Some(folder) = found.get(next).cloned() {
+            next += 1;
+            for entry in if folder.is_dir() { fs::read_dir(&folder)?.collect() } else { Vec::new() } {
+                let below = entry.with_context(|| format!("list {}", folder.display()))?.path();
+                if below.is_symlink() || below.is_file() && open_to_all(&below) {
+                    return Err(unsafe_folder(path, &format!("everybody may write to {}", below.display())).into());
+                }
+                found.push(below);
+            }
+        }
+        for item in found {
+            restrict(self.root, &item, Access::Administrators).with_context(|| format!("secure {path}"))?;
+        }
+        Ok(Some("everybody may write to it".into()))
+    }
+
     fn own(&self, path: &WinPath) -> Result<PathBuf> {
         let place = locate(self.root, path)?;
         let mut missing: Vec<&Path> = place.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
@@ -199,13 +224,5 @@ impl Disk<'_> {
             }
             None => Ok(()),
         }
-    }
-}
-
-/// Gone already is as good as gone now.
-pub fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }

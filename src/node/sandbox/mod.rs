@@ -43,6 +43,7 @@ pub struct SandboxNode {
     /// How far the sandbox's clock is ahead of the real one.
     ahead: Duration,
     touches: Cell<usize>,
+    left_until_reboot: Vec<WinPath>,
     /// Some once a crash was asked for that must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
@@ -64,6 +65,7 @@ impl SandboxNode {
             on_start: None,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
+            left_until_reboot: Vec::new(),
             crashed: None,
         })
     }
@@ -446,5 +448,14 @@ impl Node for SandboxNode {
         }
         disk.append(path, line.as_bytes())?;
         self.fault_after(action, &names)
+    }
+
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
+        self.alive()?;
+        Disk { root: &self.root, model: &self.model()? }.secure(folder)
+    }
+
+    fn left_until_reboot(&self) -> &[WinPath] {
+        &self.left_until_reboot
     }
 }

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Adapter, HnsVersion, NodeFacts, Os, Runtime};
+use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Runtime, Tls};
 use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
@@ -75,6 +75,12 @@ pub struct Model {
     /// Version of the Host Networking Service; none where it does not answer.
     #[serde(default)]
     pub hns: Option<HnsVersion>,
+    /// What waits for Windows to be restarted, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_reboot: Vec<String>,
+    /// What stands in the registry on TLS; nothing, when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     #[serde(default)]
     pub adapters: Vec<NodeAdapter>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -265,6 +271,12 @@ impl Model {
             runtime: self.runtime.clone(),
             adapters: self.adapters.iter().map(NodeAdapter::fact).collect(),
             hns: self.hns,
+            features: Some(Features {
+                containers: self.hns.is_some(),
+                remote_access: self.services.contains_key(&Name::new("RemoteAccess")),
+            }),
+            pending_reboot: self.pending_reboot.clone(),
+            tls: Some(self.tls.unwrap_or_default()),
         }
     }
 
