@@ -59,6 +59,25 @@ pub fn is_in_use(error: &io::Error) -> bool {
         || cfg!(windows) && error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())
 }
 
+/// Takes the attribute "read-only" away, which on Windows keeps a file from being replaced and
+/// deleted. Elsewhere a file's own mode keeps nobody from either.
+pub fn make_writable(file: &Path) -> io::Result<()> {
+    if cfg!(not(windows)) {
+        return Ok(());
+    }
+    let mut permissions = match fs::metadata(file) {
+        Ok(meta) => meta.permissions(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !permissions.readonly() {
+        return Ok(());
+    }
+    #[allow(clippy::permissions_set_readonly_false, reason = "on Windows it is an attribute and no right")]
+    permissions.set_readonly(false);
+    fs::set_permissions(file, permissions)
+}
+
 /// Gone already is as good as gone now.
 pub fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
@@ -78,6 +97,31 @@ pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::R
         drop(fs::remove_file(&new));
     }
     placed
+}
+
+/// What the name of a program ends in that ran when it was to go, with a number behind it.
+const RENAMED: &str = ".old-";
+
+/// A free name for a program that is renamed away because it runs: `calicoctl-win.exe.old-1`.
+pub fn free_name(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let free = (1u32..).map(|n| file.with_file_name(format!("{name}{RENAMED}{n}"))).find(|old| !old.exists());
+    free.unwrap_or_else(|| beside(file))
+}
+
+/// Removes the programs that were renamed away earlier and have ended. Those that still run stay,
+/// and so does what cannot be listed.
+pub fn remove_renamed(file: &Path) {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let renamed = |entry: &fs::DirEntry| {
+        let own = entry.file_name().to_string_lossy().to_lowercase();
+        let number = own.strip_prefix(&*name).and_then(|rest| rest.strip_prefix(RENAMED));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
+    for entry in entries.into_iter().flatten().flatten().filter(renamed) {
+        drop(fs::remove_file(entry.path()));
+    }
 }
 
 /// Adds a line to a file and flushes it to the disk.

@@ -110,16 +110,23 @@ impl Disk<'_> {
         }
     }
 
-    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<()> {
+    /// Gives what a program that runs was renamed to when it was to go.
+    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Option<WinPath>> {
         let place = locate(self.root, path)?;
         self.not_held(path, if wanted.is_some() { "replace" } else { "delete" })?;
         if place.is_dir() {
             return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
         }
+        files::make_writable(&place).with_context(|| format!("write {path}"))?;
+        let runs = self.model.programs().any(|(program, _)| program == *path) && place.is_file();
+        let old = runs.then(|| files::free_name(&place));
         let Some((sha256, wanted)) = wanted else {
-            return gone(fs::remove_file(&place))
+            old.as_ref()
+                .map_or_else(|| gone(fs::remove_file(&place)), |old| fs::rename(&place, old))
                 .and_then(|()| forget(self.root, &place))
-                .with_context(|| format!("delete {path}"));
+                .with_context(|| format!("delete {path}"))?;
+            let name = old.and_then(|old| Some(old.file_name()?.to_string_lossy().into_owned()));
+            return Ok(name.and_then(|name| Some(path.parent()?.join(&name))));
         };
         let blob_path = WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str());
         let blob = locate(self.root, &blob_path)?;
@@ -136,9 +143,16 @@ impl Disk<'_> {
                 let what = format!("{blob_path} was damaged: its bytes are not those of its name");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            if access(self.root, new) == wanted { Ok(()) } else { restrict(self.root, new, wanted) }
+            if access(self.root, new) != wanted {
+                restrict(self.root, new, wanted)?;
+            }
+            old.as_ref().map_or(Ok(()), |old| fs::rename(&place, old))
         })
-        .with_context(|| format!("write {path}"))
+        .with_context(|| format!("write {path}"))?;
+        if !runs {
+            files::remove_renamed(&place);
+        }
+        Ok(None)
     }
 
     pub fn put_tree(&self, path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
@@ -218,9 +232,10 @@ impl Disk<'_> {
     }
 
     fn not_held(&self, path: &WinPath, verb: &str) -> Result<()> {
-        match self.model.locks().find(|(file, _)| file == path) {
-            Some((_, by)) => {
-                Err(refused(win32::SHARING_VIOLATION, format!("{verb} {path}, which is in use by {by}")).into())
+        match self.model.open_files.iter().find(|file| file.path == *path) {
+            Some(file) => {
+                let what = format!("{verb} {path}, which is in use by {}", file.by);
+                Err(refused(win32::SHARING_VIOLATION, what).into())
             }
             None => Ok(()),
         }

@@ -236,9 +236,20 @@ impl SandboxNode {
             (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
             (Id::Tree(path), None) => disk.put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
-            (Id::File(path) | Id::CniConf(path), None) => disk.put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), None) => {
+                let left = disk.put_file(path, None)?;
+                if let Some(left) = &left {
+                    let waits = format!("files wait to be moved or deleted: {left}");
+                    self.edit(|model| {
+                        model.pending_reboot.push(waits);
+                        Ok(())
+                    })?;
+                }
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk.put_file(path, Some((sha256, *access)))
+                disk.put_file(path, Some((sha256, *access))).map(drop)
             }
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
                 let values = model.registry.entry(Name::new(key.as_str())).or_default();

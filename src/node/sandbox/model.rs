@@ -309,14 +309,18 @@ impl Model {
 
     /// What holds files open, and how to name it.
     pub fn locks(&self) -> impl Iterator<Item = (WinPath, String)> {
+        self.programs().chain(self.open_files.iter().map(|file| (file.path.clone(), file.by.clone())))
+    }
+
+    /// The programs that run. Windows lets them be renamed.
+    pub fn programs(&self) -> impl Iterator<Item = (WinPath, String)> {
         let services = self.services.iter().filter_map(|(name, service)| {
             let pid = service.pid?;
             Some((service.executable()?, format!("service {} (pid {pid})", name.as_str())))
         });
         let processes =
             self.processes.iter().map(|p| (p.image.clone(), format!("process {} (pid {})", p.image.name(), p.pid)));
-        let files = self.open_files.iter().map(|file| (file.path.clone(), file.by.clone()));
-        services.chain(processes).chain(files)
+        services.chain(processes)
     }
 }
 

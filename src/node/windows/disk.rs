@@ -210,16 +210,16 @@ fn replace(file: &Path, access: Access, fill: impl FnOnce(&mut File) -> io::Resu
 /// Renames over a file, also over a program that runs: that one can only be renamed away. When the
 /// new one then does not get its place, the old one gets it back.
 fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
-    writable(file)?;
+    files::make_writable(file)?;
     match fs::rename(new, file) {
         Ok(()) => {
-            remove_old(file);
+            files::remove_renamed(file);
             return Ok(());
         }
         Err(error) if files::is_in_use(&error) => {}
         Err(error) => return Err(error),
     }
-    let old = free_name(file);
+    let old = files::free_name(file);
     // Held in a way that it cannot even be renamed: by a virus scanner, for a moment.
     if fs::rename(file, &old).is_err() {
         return files::rename(new, file);
@@ -229,21 +229,21 @@ fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
         drop(fs::rename(&old, file));
         return Err(error);
     }
-    remove_old(file);
+    files::remove_renamed(file);
     Ok(())
 }
 
 /// Deletes a file. A program that runs is renamed away and goes when Windows starts next.
 fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
     let what = || format!("delete {path}");
-    writable(file).map_err(failed(what))?;
-    remove_old(file);
+    files::make_writable(file).map_err(failed(what))?;
+    files::remove_renamed(file);
     let error = match gone(fs::remove_file(file)) {
         Ok(()) => return Ok(None),
         Err(error) if files::is_in_use(&error) => error,
         Err(error) => return Err(failed(what)(error)),
     };
-    let old = free_name(file);
+    let old = files::free_name(file);
     if fs::rename(file, &old).is_err() {
         return match files::until_free(|| gone(fs::remove_file(file))) {
             Ok(()) => Ok(None),
@@ -272,45 +272,6 @@ fn delete_at_boot(path: &Path) -> io::Result<()> {
     // SAFETY: the name is zero-terminated; no second name means to delete.
     let asked = unsafe { MoveFileExW(name.as_ptr(), std::ptr::null(), MOVEFILE_DELAY_UNTIL_REBOOT) };
     if asked == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-const OLD: &str = ".old-";
-
-/// A free name for a program that is renamed away: `calicoctl-win.exe.old-1`.
-fn free_name(file: &Path) -> PathBuf {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let free = (1u32..).map(|n| file.with_file_name(format!("{name}{OLD}{n}"))).find(|old| !old.exists());
-    free.unwrap_or_else(|| files::beside(file))
-}
-
-/// Removes the programs that were renamed away earlier and have ended. Those that still run stay,
-/// and so does what cannot be listed.
-fn remove_old(file: &Path) {
-    let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let old = |entry: &fs::DirEntry| {
-        let own = entry.file_name().to_string_lossy().to_lowercase();
-        let number = own.strip_prefix(&*name).and_then(|rest| rest.strip_prefix(OLD));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
-    for entry in entries.into_iter().flatten().flatten().filter(old) {
-        drop(fs::remove_file(entry.path()));
-    }
-}
-
-/// Takes away "read-only", which on Windows keeps a file from being replaced and deleted.
-fn writable(file: &Path) -> io::Result<()> {
-    let mut permissions = match fs::metadata(file) {
-        Ok(meta) => meta.permissions(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if !permissions.readonly() {
-        return Ok(());
-    }
-    #[allow(clippy::permissions_set_readonly_false, reason = "on Windows it is an attribute and no right")]
-    permissions.set_readonly(false);
-    fs::set_permissions(file, permissions)
 }
 
 fn copy(from: &Path, to: &mut File) -> io::Result<()> {

@@ -118,7 +118,9 @@ fn write(key: &str, name: &str, value: &RegValue) -> Result<()> {
         .open(key)
         .map_err(|error| failed(error.code().0, format!("create HKLM\\{key}")))?;
     let (kind, bytes) = encode(value);
-    opened.set_bytes(name, kind, &bytes).map_err(|error| failed(error.code().0, what()))
+    // No bytes must lie somewhere too: error 998 otherwise.
+    let bytes = if bytes.is_empty() { &[0; 8][..0] } else { &bytes };
+    opened.set_bytes(name, kind, bytes).map_err(|error| failed(error.code().0, what()))
 }
 
 fn remove(key: &str, name: &str) -> Result<()> {

@@ -8,5 +8,6 @@ mod first_day;
 mod offline;
 mod output;
 mod plans;
+mod safety;
 mod schemas;
 mod variants;
