@@ -7,4 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod facts;
+mod files;
 mod nodes;
+mod registry;

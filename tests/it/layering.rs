@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The credentials it fetches are what the node's kubeconfig is rendered from.
     ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("platform", &["facts", "node", "plan::item"]),
-    ("release", &["calico", "settings", "plan::item", "report::event"]),
+    ("release", &["calico", "settings", "node::files", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
     ("report", &["plan", "preflight", "facts"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),

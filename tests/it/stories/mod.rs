@@ -10,5 +10,6 @@ mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod safety;
 mod schemas;
 mod variants;
