@@ -316,6 +316,7 @@ impl NodeAdapter {
             addresses: self.addresses.clone(),
             gateway: self.gateway,
             dhcp: self.dhcp,
+            team: false,
         }
     }
 

@@ -4,9 +4,12 @@
 
 pub mod adapters;
 pub mod disk;
+mod dll;
 pub mod facts;
 pub mod firewall;
 pub mod hns;
+mod iphelper;
+mod mutex;
 pub mod processes;
 pub mod registry;
 pub mod routes;
