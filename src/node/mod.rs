@@ -1,6 +1,7 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
 pub mod files;
+pub mod firewall;
 pub mod hns;
 pub mod sandbox;
 pub mod win32;

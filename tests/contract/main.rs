@@ -7,4 +7,5 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod network;
 mod nodes;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, HnsVersion, NodeFacts, Os, Runtime};
+use crate::node::firewall::is_the_rule;
 use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
@@ -171,13 +172,20 @@ impl NodeAdapter {
         }
     }
 
+    /// What is set is there at once. With DHCP, addresses and gateway are the lease's.
     pub fn configure(&mut self, config: &IpConfig) {
-        self.dhcp = config.dhcp;
-        self.addresses.clone_from(&config.addresses);
-        self.gateway = config.gateway;
         self.dns.clone_from(&config.dns);
         self.metric = config.metric;
-        // What was set is there at once; nothing of before is still on its way.
+        if config.dhcp {
+            return;
+        }
+        for address in &config.addresses {
+            if !self.addresses.contains(address) {
+                self.addresses.push(*address);
+            }
+        }
+        self.gateway = config.gateway.or(self.gateway);
+        // What was set by hand is no longer on its way.
         self.arriving = None;
     }
 }
@@ -279,6 +287,11 @@ impl Model {
             model
         }
         plain(self) == plain(other)
+    }
+
+    /// A firewall rule by its name, or by another name of the same rule.
+    pub fn firewall_rule(&self, name: &str) -> Option<(&Name, &FirewallRule)> {
+        self.firewall.iter().find(|(have, _)| is_the_rule(name, have.as_str()))
     }
 
     /// The smallest process id that nobody has. Windows gives multiples of four.

@@ -15,11 +15,9 @@ use windows::core::{BSTR, HRESULT, Interface};
 
 use crate::calico::services::FIREWALL_GROUP;
 use crate::fault::{Exit, Fault};
+use crate::node::firewall::{VXLAN_RULE, is_the_rule};
 use crate::node::win32::{self, refused};
 use crate::plan::item::FirewallRule;
-
-/// Names of one and the same rule: the one that Calico's scripts give, and rke2's.
-const SAME_RULE: [&str; 2] = ["Overlay Traffic 4789 UDP", "OverlayTraffic4789UDP"];
 
 /// `NET_FW_IP_PROTOCOL_TCP`, `_UDP`, `_ANY`.
 const PROTOCOLS: [(&str, i32); 3] = [("TCP", 6), ("UDP", 17), ("Any", 256)];
@@ -60,18 +58,11 @@ pub fn list() -> Result<Vec<(String, FirewallRule)>> {
     let mut found = Vec::new();
     for rule in firewall.inbound()? {
         let rule = read(&rule)?;
-        if rule.group.eq_ignore_ascii_case(FIREWALL_GROUP) || known_as(SAME_RULE[0], &rule.display_name) {
+        if rule.group.eq_ignore_ascii_case(FIREWALL_GROUP) || is_the_rule(VXLAN_RULE[0], &rule.display_name) {
             found.push((rule.display_name.clone(), rule));
         }
     }
     Ok(found)
-}
-
-/// Whether a rule of one name is the one that is asked for by another.
-fn known_as(asked: &str, name: &str) -> bool {
-    let is = |known: &&str, name: &str| known.eq_ignore_ascii_case(name);
-    asked.eq_ignore_ascii_case(name)
-        || (SAME_RULE.iter().any(|known| is(known, asked)) && SAME_RULE.iter().any(|known| is(known, name)))
 }
 
 /// The firewall's rules, with COM ready on this thread for as long as they are used.
@@ -96,7 +87,7 @@ impl Firewall {
     fn named(&self, name: &str) -> Result<Vec<INetFwRule>> {
         let mut found = Vec::new();
         for rule in self.inbound()? {
-            if known_as(name, &title(&rule)?) {
+            if is_the_rule(name, &title(&rule)?) {
                 found.push(rule);
             }
         }
@@ -250,17 +241,5 @@ impl Drop for Com {
             // SAFETY: it pairs with the call that succeeded on this thread: the value cannot be sent.
             unsafe { CoUninitialize() };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn b31_the_vxlan_rule_is_known_by_both_its_names() {
-        let [calicos, rke2s] = SAME_RULE;
-        assert!(known_as(calicos, rke2s) && known_as(rke2s, calicos) && known_as(calicos, "overlay traffic 4789 udp"));
-        assert!(!known_as(calicos, "kubectl exec 10250") && !known_as("kubectl exec 10250", calicos));
     }
 }

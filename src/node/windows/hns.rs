@@ -21,14 +21,14 @@ use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, State};
 
 /// How long HNS may think. Its calls cannot be broken off, and some were seen never to return.
-const LOOK_LIMIT: Duration = Duration::from_secs(30);
-const CHANGE_LIMIT: Duration = Duration::from_secs(120);
+const LOOK_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+const CHANGE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 /// How long a network may be refused because its adapter is not back from the last vSwitch.
-const CREATE_PATIENCE: Duration = Duration::from_secs(60);
+const CREATE_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// How long a deleted network may still be listed.
-const GONE_PATIENCE: Duration = Duration::from_secs(60);
+const GONE_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 /// How long the host's address may take from a vSwitch back to an adapter (as rke2 waits).
-const ADDRESS_PATIENCE: Duration = Duration::from_secs(30);
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 
 /// When this process deleted a network last: an adapter that is missing now may be on its way back.
 static LAST_DELETED: Mutex<Option<Instant>> = Mutex::new(None);
@@ -110,7 +110,9 @@ fn create(name: &str, wanted: &Network) -> Result<()> {
                 return Err(refusal.fault(format!("{what}; there are: {}", there.join(", "))).into());
             }
             _ if refusal.code == Some(win32::INVALID_PARAMETER) => {
-                return Err(refusal.fault(format!("{what} with {body}")).into());
+                let left = "a vSwitch may be left over from before a reboot: look at `Get-HnsNetwork` and \
+                            `Get-NetAdapter`, restart the machine, then run again";
+                return Err(refusal.fault(format!("{what} with {body}")).hint(left).into());
             }
             _ => return Err(refusal.fault(what).into()),
         }
@@ -323,3 +325,6 @@ impl Patience {
         true
     }
 }
+
+#[cfg(test)]
+mod stories;

@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn addresses_go_there_and_back() {
         let ip = Ipv4Addr::new(10, 20, 0, 21);
+        let address = sockaddr(ip);
         // SAFETY: `sockaddr` makes an IPv4 address.
-        assert_eq!(ipv4(unsafe { &sockaddr(ip).Ipv4 }), ip);
+        assert_eq!(ipv4(unsafe { &address.Ipv4 }), ip);
     }
 }
