@@ -2,8 +2,8 @@
 //! numbers mean is in [`crate::node::hns`].
 
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +30,8 @@ const GONE_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 6
 /// How long the host's address may take from a vSwitch back to an adapter (as rke2 waits).
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 
-/// When this process deleted a network last: an adapter that is missing now may be on its way back.
+/// When this process deleted a network whose adapter was not seen to come back: one that is missing
+/// now may be on its way.
 static LAST_DELETED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// None where HNS is not installed or does not answer.
@@ -130,7 +131,7 @@ fn may_come_back(adapter: Option<&str>) -> Result<bool> {
         let have = interface.name.to_lowercase();
         have == name || have == host
     });
-    let deleted = LAST_DELETED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let deleted = LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(!name.starts_with("vethernet (") && (there || deleted.is_some_and(|then| then.elapsed() < CREATE_PATIENCE)))
 }
 
@@ -160,7 +161,7 @@ fn delete(name: &str) -> Result<()> {
             Some(refusal) => return Err(refusal.fault(format!("delete HNS network {name}")).into()),
         }
     }
-    *LAST_DELETED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Instant::now());
+    *LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     let mut patience = Patience::new(GONE_PATIENCE);
     while find(name)?.is_some_and(|found| found.id.eq_ignore_ascii_case(&network.id)) {
         if !patience.wait() {
@@ -168,7 +169,12 @@ fn delete(name: &str) -> Result<()> {
             return Err(stuck(what).into());
         }
     }
-    former.map_or(Ok(()), |ip| await_address(ip, name))
+    let Some(ip) = former else {
+        return Ok(());
+    };
+    await_address(ip, name)?;
+    *LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    Ok(())
 }
 
 /// Deletes things of HNS in order. Gives the refusal that stopped it, of the network itself; what
