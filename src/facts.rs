@@ -171,6 +171,9 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     pub dhcp: bool,
+    /// A team of adapters made by Windows itself (LBFO), on which HNS may build no vSwitch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub team: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -2,6 +2,8 @@
 
 pub mod containerd;
 pub mod files;
+pub mod firewall;
+pub mod hns;
 pub mod image_path;
 pub mod sandbox;
 pub mod win32;

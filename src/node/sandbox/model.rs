@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Runtime, Tls};
+use crate::node::firewall::is_the_rule;
 use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
@@ -201,13 +202,20 @@ impl NodeAdapter {
         }
     }
 
+    /// What is set is there at once. With DHCP, addresses and gateway are the lease's.
     pub fn configure(&mut self, config: &IpConfig) {
-        self.dhcp = config.dhcp;
-        self.addresses.clone_from(&config.addresses);
-        self.gateway = config.gateway;
         self.dns.clone_from(&config.dns);
         self.metric = config.metric;
-        // What was set is there at once; nothing of before is still on its way.
+        if config.dhcp {
+            return;
+        }
+        for address in &config.addresses {
+            if !self.addresses.contains(address) {
+                self.addresses.push(*address);
+            }
+        }
+        self.gateway = config.gateway.or(self.gateway);
+        // What was set by hand is no longer on its way.
         self.arriving = None;
     }
 }
@@ -318,6 +326,11 @@ impl Model {
         plain(self) == plain(other)
     }
 
+    /// A firewall rule by its name, or by another name of the same rule.
+    pub fn firewall_rule(&self, name: &str) -> Option<(&Name, &FirewallRule)> {
+        self.firewall.iter().find(|(have, _)| is_the_rule(name, have.as_str()))
+    }
+
     /// The smallest process id that nobody has. Windows gives multiples of four.
     pub fn free_pid(&self) -> u32 {
         let taken: BTreeSet<u32> =
@@ -357,6 +370,7 @@ impl NodeAdapter {
             addresses: self.addresses.clone(),
             gateway: self.gateway,
             dhcp: self.dhcp,
+            team: false,
         }
     }
 
