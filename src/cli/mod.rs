@@ -4,6 +4,7 @@ mod app;
 mod args;
 mod config;
 mod engine;
+mod import;
 mod install;
 mod lab;
 mod layers;

@@ -5,6 +5,7 @@ mod crashes;
 mod credentials;
 mod failures;
 mod first_day;
+mod import;
 mod offline;
 mod output;
 mod plans;
