@@ -54,7 +54,7 @@ fn resolved(text: &str) -> Option<WinPath> {
             part => parts.push(part),
         }
     }
-    let drive = (parts.len() == 1).then_some("\\").unwrap_or_default();
+    let drive = if parts.len() == 1 { "\\" } else { "" };
     format!("{}{drive}", parts.join("\\")).parse().ok()
 }
 
@@ -144,7 +144,7 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
 
 /// What the network of the pods says, with its name. Pods may have several of them where they do
 /// not share one (`Calico-10-244-1-0`); they are alike.
-pub fn from_networks<'a>(networks: &'a [(String, Network)]) -> Option<(&'a str, Vec<Found>)> {
+pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>)> {
     let named = |name: &str| networks.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
     let parted = || networks.iter().find(|(own, _)| own.to_lowercase().starts_with("calico-"));
     let pods = named("Calico").or_else(parted);
@@ -262,7 +262,7 @@ mod tests {
             Some((name, found)) => format!("{name} {found:?}"),
             None => "nothing".into(),
         };
-        assert_eq!(said(&[nat.clone()]), "nothing");
+        assert_eq!(said(std::slice::from_ref(&nat)), "nothing");
         // The VSID of External is nobody's VNI.
         assert_eq!(said(&[nat.clone(), external.clone()]), r#"External [("CALICO_NETWORKING_BACKEND", "vxlan")]"#);
         assert_eq!(

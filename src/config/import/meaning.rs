@@ -69,7 +69,11 @@ pub fn of(name: &str) -> Meaning {
         "CALICO_LOG_DIR" => Field("services.logDir", Form::AsItIs),
         "FELIX_LOGSEVERITYSCREEN" => Field("services.felixLogSeverity", Form::Level),
         "FELIX_LOGSEVERITYFILE" | "FELIX_LOGSEVERITYSYS" => NoLog,
-        "USE_POD_CIDR" | "CALICO_NODENAME_FILE" | "FELIX_FELIXHOSTNAME" | "FELIX_METADATAADDR" | "FELIX_VXLANVNI"
+        "USE_POD_CIDR"
+        | "CALICO_NODENAME_FILE"
+        | "FELIX_FELIXHOSTNAME"
+        | "FELIX_METADATAADDR"
+        | "FELIX_VXLANVNI"
         | "DATASTORE_TYPE" => NoEffect(SET_BY_SCRIPTS),
         "CONTAINER_SANDBOX_MOUNT_POINT" | "CNI_PLUGIN_TYPE" => {
             NoEffect("only HostProcess containers have it, and here Calico runs as services")
@@ -95,7 +99,9 @@ pub fn formed(form: Form, text: &str) -> Result<String, String> {
     match form {
         Form::AsItIs | Form::Auto => Ok(text.trim().to_owned()),
         Form::Word => Ok(text.trim().to_lowercase()),
-        Form::Commas => Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().join(",")),
+        Form::Commas => {
+            Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().join(","))
+        }
         Form::Seconds => match text.trim().parse::<u32>() {
             Ok(0) => Ok("0".into()),
             Ok(seconds) => Ok(format!("{seconds}s")),

@@ -166,9 +166,8 @@ pub fn cni_file(text: &str, source: &Source<'_>) -> (Option<WinPath>, String) {
 /// The script as it runs on its node. Where it is not known whether containerd runs there, as with
 /// containerd, and what would differ without is told.
 fn in_its_place(text: &str, source: &Source<'_>) -> Script {
-    let read = |containerd| {
-        script::read(text, Place { root: source.root.as_str(), containerd, before: &source.environment })
-    };
+    let read =
+        |containerd| script::read(text, Place { root: source.root.as_str(), containerd, before: &source.environment });
     let Some(containerd) = source.containerd else {
         let mut script = read(true);
         let without = read(false);
@@ -260,7 +259,9 @@ impl Importer<'_> {
                 return;
             }
             // Upstream's own text, which nobody needed to fill in.
-            Value::Text(text) if meaning::is_placeholder(text) && !etcd && matches!(meaning::of(&name), Meaning::Etcd(_)) => {
+            Value::Text(text)
+                if meaning::is_placeholder(text) && !etcd && matches!(meaning::of(&name), Meaning::Etcd(_)) =>
+            {
                 return;
             }
             Value::Text(text) if meaning::is_placeholder(text) => {
@@ -397,23 +398,25 @@ impl fmt::Display for Remark {
 impl Imported {
     /// The document as a file, with all remarks as comments before it.
     pub fn text(&self, name: &str) -> String {
-        let mut text = format!("# Read from {name} by calicoctl-win. What is not set here is found out, or has its default.\n");
+        let mut comments =
+            vec![format!("Read from {name} by calicoctl-win. What is not set here is found out, or has its default.")];
         if self.document["spec"]["calico"]["version"].is_null() {
-            text.push_str("# Not in it: which release. Set spec.calico.version, or use --release.\n");
+            comments.push("Not in it: which release. Set spec.calico.version, or use --release.".into());
         }
         let mut section = |title: &str, lines: Vec<String>| {
             if !lines.is_empty() {
-                text.push_str(&format!("#\n# {title}\n"));
-            }
-            for line in lines {
-                text.push_str(&format!("# - {}\n", line.replace(['\n', '\r'], " ")));
+                comments.extend([String::new(), title.to_owned()]);
+                comments.extend(lines.iter().map(|line| format!("- {line}")));
             }
         };
         section("NOT READ:", self.unread.iter().map(ToString::to_string).collect());
         section("Differs on the node:", self.differences.iter().map(|found| found.text.clone()).collect());
         section("To know:", self.notes.iter().map(ToString::to_string).collect());
+        // What the script holds must not end a comment, and YAML has more ends of line than one.
+        let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+        let lines = comments.iter().map(|line| format!("# {}", line.replace(ends, " ")).trim_end().to_owned() + "\n");
         let document = serde_yaml::to_string(&self.document).expect("plain values can be written as YAML");
-        format!("{text}{document}")
+        lines.collect::<String>() + &document
     }
 }
 

@@ -93,9 +93,8 @@ enum Mode {
     Expression,
 }
 
-const CONTROL: [&str; 13] = [
-    "if", "switch", "for", "foreach", "while", "do", "try", "function", "filter", "trap", "param", "begin", "process",
-];
+const CONTROL: [&str; 13] =
+    ["if", "switch", "for", "foreach", "while", "do", "try", "function", "filter", "trap", "param", "begin", "process"];
 
 /// Commands that set nothing.
 const HARMLESS: [&str; 8] = [
@@ -244,7 +243,9 @@ impl Reader<'_> {
         if matches!(name.as_str(), "ipmo" | "import-module") && !pipes {
             let module = args.iter().any(|lexed| match &lexed.token {
                 Token::Word(word) => is_calicos_module(word),
-                Token::Text(parts) => parts.iter().any(|part| matches!(part, Part::Plain(text) if is_calicos_module(text))),
+                Token::Text(parts) => {
+                    parts.iter().any(|part| matches!(part, Part::Plain(text) if is_calicos_module(text)))
+                }
                 _ => false,
             });
             return if module { Ok(()) } else { Err("a module that this program does not know".into()) };
@@ -265,7 +266,8 @@ impl Reader<'_> {
             }
             "set-item" | "si" => {
                 let (path, value) = self.two_arguments(args, "path", "value")?;
-                let name = environment(path.trim_start_matches(['$', '\\', '/'])).ok_or("it sets no environment variable")?;
+                let name =
+                    environment(path.trim_start_matches(['$', '\\', '/'])).ok_or("it sets no environment variable")?;
                 self.set(name.trim_start_matches(['\\', '/']), value, line)
             }
             _ => Err("a command that this program does not know, and never runs".into()),

@@ -363,7 +363,8 @@ fn only_a_node_without_containerd_has_the_other_folders() {
 fn bytes_become_text_as_powershell_reads_them() {
     let wide = |big: bool| {
         let mark: &[u8] = if big { &[0xfe, 0xff] } else { &[0xff, 0xfe] };
-        let units = SET_IF_ABSENT.encode_utf16().flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() });
+        let units =
+            SET_IF_ABSENT.encode_utf16().flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() });
         [mark.to_vec(), units.collect()].concat()
     };
     let marked = ["\u{feff}".as_bytes(), SET_IF_ABSENT.as_bytes()].concat();
@@ -394,6 +395,26 @@ fn bytes_become_text_as_powershell_reads_them() {
     spec.calicoNetwork.vxlan.vxlanVNI = 4097
     unread line 3: `$env:VXLAN_ADAPTER = 'Netz �'`: its characters cannot be read; save the file as UTF-8
     "#);
+}
+
+#[test]
+fn no_text_of_the_script_gets_out_of_its_comment() {
+    let script = "$env:VXLAN_VNI = 4097\nfoo \u{85}spec: {} \u{2028}kind: Other \u{1b}[31m\n";
+    let text = read(script).text("x\ny.ps1");
+    let comments = text.split('\n').take_while(|line| !line.starts_with("apiVersion"));
+    assert!(comments.clone().all(|line| line.starts_with('#')), "{text}");
+    assert!(!text.contains(['\u{85}', '\u{2028}', '\u{1b}']), "{text:?}");
+    load(&[Document { name: "imported".into(), text }], &[]).unwrap();
+}
+
+#[test]
+fn no_secret_is_repeated() {
+    let imported = read(
+        "$env:VXLAN_VNI = 4097\n$env:ETCD_PASSWORD = \"hunter2\" + $x\n$env:API_TOKEN = @('hunter2')\n\
+         $env:CALICO_DATASTORE_TYPE = 'etcdv3'\n$env:ETCD_ENDPOINTS = 'https://me:hunter2@etcd:2379'\n",
+    );
+    assert_eq!(imported.unread.len(), 4, "{:?}", imported.unread);
+    assert!(!imported.text("config.ps1").contains("hunter2"), "{}", imported.text("config.ps1"));
 }
 
 #[test]
@@ -497,11 +518,7 @@ fn our_own_config_ps1_comes_back_as_the_same_settings() {
                 let script = crate::calico::config_ps1::render(&settings, (!etcd).then_some(&kubeconfig));
                 let imported = read(&decode("config.ps1", &script).unwrap());
                 assert_eq!(imported.unread, [], "{version} {backend:?}");
-                let version = Override {
-                    path: "calico.version".into(),
-                    value: version.into(),
-                    from: Origin::Set,
-                };
+                let version = Override { path: "calico.version".into(), value: version.into(), from: Origin::Set };
                 let document = Document { name: "imported".into(), text: text(&imported) };
                 let layered = load(&[document], &[version]).unwrap();
                 let resolved = resolve(&layered, &facts.node, None).unwrap();
