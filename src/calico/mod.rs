@@ -11,6 +11,7 @@ pub mod nssm;
 pub mod paths;
 pub mod services;
 pub mod static_rules;
+pub mod upstream;
 pub mod version;
 
 #[cfg(test)]

@@ -308,6 +308,18 @@ pub enum Config {
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
+    /// Make a config from the config.ps1 of Calico's own scripts, which is read and never run
+    Import {
+        /// The config.ps1
+        #[arg(value_name = "FILE", required_unless_present = "live", conflicts_with = "live")]
+        file: Option<PathBuf>,
+        /// From what runs on this node: its services, config.ps1, CNI configuration and HNS networks
+        #[arg(long)]
+        live: bool,
+        /// Write it here instead of printing it; an existing file is left alone
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Print the config as it takes effect
     Show {
         /// Say for each field where its value comes from

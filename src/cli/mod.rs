@@ -5,6 +5,7 @@ mod args;
 mod config;
 mod drain;
 mod engine;
+mod import;
 mod install;
 mod lab;
 mod layers;

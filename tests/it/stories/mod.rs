@@ -6,6 +6,7 @@ mod credentials;
 mod drain;
 mod failures;
 mod first_day;
+mod import;
 mod offline;
 mod output;
 mod plans;
