@@ -5,13 +5,12 @@
 pub mod adapters;
 pub mod boot;
 pub mod disk;
-mod dll;
+pub mod dll;
 pub mod facts;
 pub mod features;
 pub mod firewall;
 pub mod hns;
 mod iphelper;
-pub mod libraries;
 mod mutex;
 pub mod os;
 pub mod processes;
