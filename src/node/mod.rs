@@ -1,13 +1,11 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
 pub mod files;
+pub mod recovery;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
-
-/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
-pub use crate::calico::nssm;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +18,9 @@ use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+pub use crate::calico::nssm;
 
 /// A Windows node: the machine itself, or a folder that behaves like one.
 ///

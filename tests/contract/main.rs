@@ -8,3 +8,4 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 mod nodes;
+mod services;

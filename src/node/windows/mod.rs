@@ -10,6 +10,8 @@ pub mod hns;
 pub mod processes;
 pub mod registry;
 pub mod routes;
+mod scm;
+mod service_key;
 pub mod services;
 
 use std::path::PathBuf;
