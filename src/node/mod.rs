@@ -5,13 +5,11 @@ pub mod files;
 pub mod firewall;
 pub mod hns;
 pub mod image_path;
+pub mod recovery;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
-
-/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
-pub use crate::calico::nssm;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +21,9 @@ use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+pub use crate::calico::nssm;
 
 /// A Windows node: the machine itself, or a folder that behaves like one.
 ///

@@ -12,3 +12,4 @@ mod files;
 mod network;
 mod nodes;
 mod registry;
+mod services;

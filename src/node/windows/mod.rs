@@ -18,7 +18,9 @@ pub mod reboot;
 pub mod registry;
 pub mod routes;
 pub mod runtime;
+mod scm;
 pub mod security;
+mod service_key;
 pub mod services;
 pub mod tls;
 
