@@ -7,6 +7,7 @@ mod engine;
 mod install;
 mod lab;
 mod layers;
+mod logs;
 mod offline;
 mod plan;
 mod preflight;
@@ -76,6 +77,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
+        Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
