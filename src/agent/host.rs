@@ -36,8 +36,8 @@ pub struct Host<'a> {
     pub booted: Timestamp,
     pub pace: Pace,
     pub limits: Limits,
-    /// The node's clock is its own and moves by [`Node::pause`]: a sandbox.
-    pub virtual_clock: bool,
+    /// Lets time pass, and ends early when the stop is asked for.
+    pub pause: &'a dyn Fn(&mut dyn Node, Duration),
 }
 
 /// Runs a role until it is done or asked to stop. What goes wrong is in the log, in the Event Log
@@ -158,12 +158,7 @@ fn with_around<T>(
         // It goes on as long as the service runs, and `status` shows it: an API server that is down
         // is no reason to give up, and nobody would start the service again.
         startup_limit: None,
-        pause: &mut |node, time| {
-            host.stop.wait(time, || false);
-            if host.virtual_clock {
-                node.pause(time);
-            }
-        },
+        pause: &mut |node, time| (host.pause)(node, time),
         run: &mut |node, command| run(node, command, streams, board, host),
         events: &mut |event| tell(&event, role, streams, board),
     })

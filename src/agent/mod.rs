@@ -1,6 +1,8 @@
 //! What the Windows services run: `calicoctl-win service run node|felix|confd`.
 
 pub mod host;
+#[cfg(test)]
+mod live;
 pub mod logs;
 mod network;
 pub mod os;

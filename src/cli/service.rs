@@ -1,5 +1,7 @@
 //! `service start|stop|restart|status`, and the hidden `service run`.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use serde_json::json;
 
@@ -66,9 +68,16 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
     .into())
 }
 
-fn host<T>(virtual_clock: bool, stop: &Stop, scm: &dyn Scm, work: impl FnOnce(&Host<'_>) -> T) -> T {
+fn host<T>(sandbox: bool, stop: &Stop, scm: &dyn Scm, work: impl FnOnce(&Host<'_>) -> T) -> T {
     let (booted, pace, limits) = (agent::os::boot_time(), Pace::default(), Limits::default());
-    work(&Host { stop, scm, booted, pace, limits, virtual_clock })
+    let pause = |node: &mut dyn Node, time: Duration| {
+        stop.wait(time, || false);
+        if sandbox {
+            // Its clock is its own, and is to keep up with ours.
+            node.pause(time);
+        }
+    };
+    work(&Host { stop, scm, booted, pace, limits, pause: &pause })
 }
 
 /// Nobody asks how it goes.
