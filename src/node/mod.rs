@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
@@ -49,6 +50,9 @@ pub trait Node {
 
     /// The process of a running service; none when it does not run.
     fn process(&self, service: &str) -> Result<Option<Process>>;
+
+    /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
+    fn processes(&self, image: &str) -> Result<Vec<Process>>;
 
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
@@ -92,8 +96,9 @@ pub enum Listing {
     Adapters,
 }
 
-/// What runs for a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A process. Its id is used again after its end; id and time of start together are not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Process {
     pub pid: u32,
     /// When it started, where that is known.

@@ -120,6 +120,11 @@ impl Node for WindowsNode {
         services::process(service)
     }
 
+    fn processes(&self, image: &str) -> Result<Vec<Process>> {
+        let running = processes::named(image)?;
+        Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
+    }
+
     fn executable(&self) -> Result<PathBuf> {
         std::env::current_exe().context("find the running executable")
     }
