@@ -9,5 +9,6 @@ mod first_day;
 mod offline;
 mod output;
 mod plans;
+mod reconfigure;
 mod schemas;
 mod variants;
