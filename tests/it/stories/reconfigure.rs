@@ -246,6 +246,5 @@ fn power_that_goes_leads_to_the_new_state_or_the_old_one_with_the_node_uncordone
 #[ignore = "every point takes minutes"]
 fn power_that_goes_at_any_touch_or_question() {
     let points = power_goes(1);
-    println!("{points} points");
     assert!(points >= 60, "only {points}");
 }
