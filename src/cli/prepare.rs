@@ -34,7 +34,7 @@ use crate::values::Sha256;
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
     pub resolved: Resolved,
-    cluster: Cluster,
+    pub cluster: Cluster,
     pub standing: Standing,
     pub target: Target,
     pub steps: Vec<Step>,

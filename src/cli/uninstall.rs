@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Source, Uninstall};
+use super::cordon;
 use super::engine::{engine, succeeded};
 use super::prepare::announce;
 use crate::apply::converge::{self, Change, Standing};
@@ -48,6 +49,10 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     let run = app.run.clone();
     let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
+    // An interrupted run that this one ended may have cordoned the node.
+    if let Err(error) = cordon::release(app, &*node) {
+        app.warn("UncordonFailed", format!("{error:#}"));
+    }
 
     let mut left = Vec::new();
     // Every node with a token of this secret loses access when it goes, so only --purge takes it.
