@@ -43,6 +43,7 @@ pub struct SandboxNode {
     /// How far the sandbox's clock is ahead of the real one.
     ahead: Duration,
     touches: Cell<usize>,
+    left_until_reboot: Vec<WinPath>,
     /// Some once a crash was asked for that must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
@@ -64,6 +65,7 @@ impl SandboxNode {
             on_start: None,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
+            left_until_reboot: Vec::new(),
             crashed: None,
         })
     }
@@ -234,9 +236,20 @@ impl SandboxNode {
             (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
             (Id::Tree(path), None) => disk.put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
-            (Id::File(path) | Id::CniConf(path), None) => disk.put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), None) => {
+                let left = disk.put_file(path, None)?;
+                if let Some(left) = &left {
+                    let waits = format!("files wait to be moved or deleted: {left}");
+                    self.edit(|model| {
+                        model.pending_reboot.push(waits);
+                        Ok(())
+                    })?;
+                }
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk.put_file(path, Some((sha256, *access)))
+                disk.put_file(path, Some((sha256, *access))).map(drop)
             }
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
                 let values = model.registry.entry(Name::new(key.as_str())).or_default();
@@ -452,5 +465,14 @@ impl Node for SandboxNode {
         }
         disk.append(path, line.as_bytes())?;
         self.fault_after(action, &names)
+    }
+
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
+        self.alive()?;
+        Disk { root: &self.root, model: &self.model()? }.secure(folder)
+    }
+
+    fn left_until_reboot(&self) -> &[WinPath] {
+        &self.left_until_reboot
     }
 }

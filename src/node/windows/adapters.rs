@@ -15,9 +15,9 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
-use super::dll::{self, wide};
 use super::iphelper::{self, Interface, RouteRow};
 use super::routes;
+use super::{dll, wide};
 use crate::facts::Adapter;
 use crate::node::win32::{self, refused};
 use crate::plan::item::IpConfig;
