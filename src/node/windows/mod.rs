@@ -20,6 +20,8 @@ pub mod routes;
 pub mod runtime;
 pub mod security;
 pub mod services;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
