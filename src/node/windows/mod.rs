@@ -22,6 +22,8 @@ mod scm;
 pub mod security;
 mod service_key;
 pub mod services;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
