@@ -1,8 +1,8 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod arguments;
 pub mod containerd;
 pub mod files;
-pub mod image_path;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
