@@ -42,6 +42,9 @@ pub struct NodeFacts {
     /// What stands in the registry on TLS; none where it was not looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// None where nothing was found, or nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<Cloud>,
 }
 
 /// Windows features, by what they bring: that they are there, not that they run.
@@ -80,6 +83,37 @@ pub struct Tls {
     pub win_http: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub win_http_32: Option<u32>,
+}
+
+/// Whose Kubernetes this is. Decides defaults; see docs/platforms.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "AKS")]
+    Aks,
+    #[serde(rename = "EKS")]
+    Eks,
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    #[serde(rename = "OpenShift")]
+    OpenShift,
+    #[serde(rename = "RKE2")]
+    Rke2,
+}
+
+/// The platform that the machine is on, as far as it can be told from the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cloud {
+    pub provider: Provider,
+    /// What the cloud's metadata service calls the instance: there the Node often bears this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_name: Option<String>,
+    /// By what it was told.
+    pub evidence: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -137,6 +171,9 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     pub dhcp: bool,
+    /// A team of adapters made by Windows itself (LBFO), on which HNS may build no vSwitch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub team: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -3,6 +3,8 @@
 pub mod arguments;
 pub mod containerd;
 pub mod files;
+pub mod firewall;
+pub mod hns;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]

@@ -9,5 +9,6 @@
 
 mod facts;
 mod files;
+mod network;
 mod nodes;
 mod registry;

@@ -212,7 +212,7 @@ impl SandboxNode {
                 .get(&Name::new(key.as_str()))
                 .and_then(|values| values.get(&Name::new(name.as_str())))
                 .map(|value| State::RegValue(value.clone())),
-            Id::Firewall(name) => model.firewall.get(&Name::new(name.as_str())).cloned().map(State::Firewall),
+            Id::Firewall(name) => model.firewall_rule(name).map(|(_, rule)| State::Firewall(rule.clone())),
             Id::Service(name) => model
                 .services
                 .get(&Name::new(name.as_str()))
@@ -266,14 +266,20 @@ impl SandboxNode {
                 }
                 Ok(())
             }),
-            (Id::Firewall(name), Some(State::Firewall(rule))) => self.edit(|model| {
-                model.firewall.insert(Name::new(name.as_str()), rule.clone());
-                Ok(())
-            }),
-            (Id::Firewall(name), None) => self.edit(|model| {
-                model.firewall.remove(&Name::new(name.as_str()));
-                Ok(())
-            }),
+            (Id::Firewall(name), rule) => {
+                let rule = match rule {
+                    None => None,
+                    Some(State::Firewall(rule)) => Some(rule.clone()),
+                    Some(other) => bail!("{id} cannot be put as {other:?}"),
+                };
+                self.edit(|model| {
+                    while let Some(old) = model.firewall_rule(name).map(|(old, _)| old.clone()) {
+                        model.firewall.remove(&old);
+                    }
+                    model.firewall.extend(rule.map(|rule| (Name::new(rule.display_name.as_str()), rule)));
+                    Ok(())
+                })
+            }
             (Id::Service(name), Some(State::Service(service))) => {
                 self.edit(|model| services::put_definition(model, name, Some(service)))
             }

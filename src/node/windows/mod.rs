@@ -5,11 +5,13 @@
 pub mod adapters;
 pub mod boot;
 pub mod disk;
+pub mod dll;
 pub mod facts;
 pub mod features;
 pub mod firewall;
 pub mod hns;
-pub mod libraries;
+mod iphelper;
+mod mutex;
 pub mod os;
 pub mod processes;
 pub mod reboot;
