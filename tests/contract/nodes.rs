@@ -12,7 +12,6 @@ pub struct Tested {
 }
 
 /// Runs a story on each node there is.
-#[allow(clippy::print_stdout, reason = "a failed story says which node it was")]
 pub fn on_each(story: impl Fn(&mut dyn Node)) {
     for mut tested in nodes() {
         println!("on the {}", tested.name);
