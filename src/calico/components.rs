@@ -183,6 +183,17 @@ mod tests {
         agent_config(settings, Some(&paths::kubeconfig(&settings.calico.root))).unwrap()
     }
 
+    /// Upstream's v3.27 and v3.28.0 call a flag that the binary no longer has, every 10 s.
+    #[test]
+    fn b24_nothing_asks_whether_to_upgrade() {
+        for version in ["v3.21.0", "v3.26.5", "v3.27.0", "v3.27.4", "v3.28.0", "v3.33.0"] {
+            let agent = agent(&settings(version));
+            for command in [agent.startup, agent.felix] {
+                assert!(!command.args.concat().contains("upgrade"), "{version}: {:?}", command.args);
+            }
+        }
+    }
+
     #[test]
     fn the_command_lines_follow_the_version() {
         let lines = ["v3.20.0", "v3.30.3", "v3.31.0", "v3.32.1", "v3.33.0-0.dev"].map(|version| {

@@ -18,11 +18,12 @@ use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
+use crate::node::{Listing, Node};
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
-use crate::plan::item::{Manifest, ManifestFile, State, World};
+use crate::plan::item::{Id, Manifest, ManifestFile, State, World};
 use crate::plan::show::Plan;
+use crate::plan::tenants::{Tenant, moved_aside, tenants};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::report::document::{CheckStatus, PreflightReport};
@@ -110,6 +111,7 @@ pub(crate) fn prepare(
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
     let steps = converge::plan(node, &standing, &target)?;
+    refuse_tenants(node, &steps, &target, &release.manifest)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     announce(app, &plan);
     let about = about(&resolved.settings, &release.manifest, &standing);
@@ -128,6 +130,36 @@ pub(crate) fn prepare(
         made_secret: false,
         blobs,
     })
+}
+
+/// Refuses to move a folder from under somebody else's service.
+fn refuse_tenants(node: &dyn Node, steps: &[Step], target: &Target, release: &Manifest) -> Result<()> {
+    let Some(root) = moved_aside(steps) else { return Ok(()) };
+    let mut services = Vec::new();
+    for (id, state) in node.list(Listing::Services).context("list the services")? {
+        if let (Id::Service(name), State::Service(service)) = (id, state) {
+            services.push((name, *service));
+        }
+    }
+    let mut running = Vec::new();
+    for (name, _) in &services {
+        if node.process(name)?.is_some() {
+            running.push(name.clone());
+        }
+    }
+    let found = tenants(&services, |name| running.iter().any(|runs| runs == name), root, target, release);
+    let Some(Tenant { service, path, comes_back }) = found.first() else { return Ok(()) };
+    let hint = if *comes_back {
+        format!(
+            "stop it (Stop-Service {service}), run this again, and start it afterwards: the new release has that file too"
+        )
+    } else {
+        format!(
+            "the new release does not have that file: give {service} one outside of {root} first, then run this again"
+        )
+    };
+    let what = format!("the service {service} runs {path}, and {root} is about to be replaced");
+    Err(Fault::new(Exit::Conflict, "FolderInUseByService", what).hint(hint).into())
 }
 
 /// The plan as events.
