@@ -3,10 +3,14 @@
 mod app;
 mod args;
 mod config;
+mod drain;
 mod engine;
+mod import;
 mod install;
 mod lab;
 mod layers;
+mod logs;
+mod node;
 mod offline;
 mod plan;
 mod preflight;
@@ -16,6 +20,7 @@ mod resume;
 mod service;
 mod stage;
 mod status;
+mod tenants;
 mod uninstall;
 
 use std::ffi::OsString;
@@ -76,7 +81,9 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
+        Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
+        Verb::Node(verb) => node::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Explain(args) => offline::explain(&args, app),

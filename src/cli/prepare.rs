@@ -1,7 +1,7 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 
 use super::app::App;
@@ -10,6 +10,7 @@ use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::paths;
@@ -17,13 +18,12 @@ use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
-use crate::fault::{Exit, Fault};
-use crate::node::{Listing, Node};
+use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
 use crate::plan::item::{Id, Manifest, ManifestFile, State, World};
+use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::Plan;
-use crate::plan::tenants::{Tenant, moved_aside, tenants};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::report::document::{CheckStatus, PreflightReport};
@@ -43,6 +43,8 @@ pub(crate) struct Prepared {
     node_facts: NodeFacts,
     cluster_facts: ClusterFacts,
     release: Release,
+    /// From the secret that the config names.
+    etcd_files: Option<EtcdFiles>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
     /// This run made the token secret in the cluster.
@@ -59,8 +61,8 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts().context("measure the node")?;
+    let node_facts = app.measure(node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
@@ -87,15 +89,10 @@ pub(crate) fn prepare(
     }
     check(app, &resolved, &node_facts, &cluster_facts)?;
 
-    if let Some(secret) = &resolved.run.etcd_tls_secret {
-        let what = format!(
-            "this version does not fetch etcd's certificates from the secret {}/{}",
-            secret.namespace, secret.name
-        );
-        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
-            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
-            .into());
-    }
+    let etcd_files = match &resolved.run.etcd_tls_secret {
+        Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
+        None => None,
+    };
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -109,10 +106,11 @@ pub(crate) fn prepare(
         (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
+    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
-    refuse_tenants(node, &steps, &target, &release.manifest)?;
-    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
+    let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
     let about = about(&resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
@@ -126,40 +124,29 @@ pub(crate) fn prepare(
         node_facts,
         cluster_facts,
         release,
+        etcd_files,
         new_token,
         made_secret: false,
         blobs,
     })
 }
 
-/// Refuses to move a folder from under somebody else's service.
-fn refuse_tenants(node: &dyn Node, steps: &[Step], target: &Target, release: &Manifest) -> Result<()> {
-    let Some(root) = moved_aside(steps) else { return Ok(()) };
-    let mut services = Vec::new();
-    for (id, state) in node.list(Listing::Services).context("list the services")? {
-        if let (Id::Service(name), State::Service(service)) = (id, state) {
-            services.push((name, *service));
-        }
+/// Whether CalicoNode, which is not to be started and runs all the same, is started again with
+/// settings that its pods' network does not fit: it would then make the network anew under them.
+fn restarts_on_another_network(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    steps: &[Step],
+) -> Result<bool> {
+    let restarts = steps
+        .iter()
+        .any(|step| matches!(step, Step::Put { id: Id::Running(name), after: Some(_), .. } if name == NODE_SERVICE));
+    let Some((id, wanted)) = desired::pod_network(settings) else { return Ok(false) };
+    if settings.services.start || !restarts || standing.receipt().is_none() {
+        return Ok(false);
     }
-    let mut running = Vec::new();
-    for (name, _) in &services {
-        if node.process(name)?.is_some() {
-            running.push(name.clone());
-        }
-    }
-    let found = tenants(&services, |name| running.iter().any(|runs| runs == name), root, target, release);
-    let Some(Tenant { service, path, comes_back }) = found.first() else { return Ok(()) };
-    let hint = if *comes_back {
-        format!(
-            "stop it (Stop-Service {service}), run this again, and start it afterwards: the new release has that file too"
-        )
-    } else {
-        format!(
-            "the new release does not have that file: give {service} one outside of {root} first, then run this again"
-        )
-    };
-    let what = format!("the service {service} runs {path}, and {root} is about to be replaced");
-    Err(Fault::new(Exit::Conflict, "FolderInUseByService", what).hint(hint).into())
+    Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
 }
 
 /// The plan as events.
@@ -219,10 +206,11 @@ fn target(
     settings: &Settings,
     manifest: &Manifest,
     kubeconfig: KubeconfigFile,
+    etcd_files: Option<EtcdFiles>,
 ) -> Result<(Target, Vec<desired::Blob>)> {
     let executable = node.executable()?;
     let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files: None };
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
 }
@@ -261,12 +249,21 @@ pub(crate) fn cluster_facts(
     connection: &settings::Connection,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let name = node_name(layered, facts);
-    cluster.facts(&FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() })
+    let ask = |node_name: &str| {
+        cluster.facts(&FactsOptions { node_name, namespace_override: connection.calico_namespace.as_deref() })
+    };
+    let found = ask(&node_name(layered, facts))?;
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    match instance {
+        // On clouds the Node often bears the instance's name.
+        Some(instance) if found.node.is_none() && given.is_none() => ask(instance),
+        _ => Ok(found),
+    }
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
-fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+pub(super) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }
@@ -277,7 +274,8 @@ impl Prepared {
         if self.new_token {
             let bytes = self.fetch_credentials(app)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) = target(node, &self.resolved.settings, &self.release.manifest, kubeconfig)?;
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

@@ -10,6 +10,7 @@ use super::Ending;
 use super::app::App;
 use super::args::Status;
 use super::resume::describe;
+use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
 use crate::apply::lock;
 use crate::apply::receipt::Receipt;
@@ -89,7 +90,28 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         fill(app, node, &standing, receipt, &mut status)?;
     }
     judge(&mut status);
+    if let Some(receipt) = receipt {
+        allow_what_is_meant(receipt, &mut status);
+    }
     Ok(status)
+}
+
+const NOT_STARTED: &str = "is not started, as the config says (services.start is false)";
+
+/// A service that the config does not start, and that did not fail either, is stopped on purpose.
+fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
+    let left = |name: &str| receipt.target.leave.contains(&Id::Running(name.into()));
+    let mut others_down = false;
+    for service in status.services.iter().filter(|service| service.state != "Running") {
+        let stopped = format!("service {} is stopped", service.name);
+        match status.reasons.iter_mut().find(|reason| **reason == stopped).filter(|_| left(&service.name)) {
+            Some(reason) => *reason = format!("service {} {NOT_STARTED}", service.name),
+            None => others_down = true,
+        }
+    }
+    if status.overall == Overall::Failed && status.run.is_none() && !others_down {
+        status.overall = Overall::Degraded;
+    }
 }
 
 fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
@@ -181,14 +203,40 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         (true, None) => "Stopped",
         (false, None) => "Absent",
     };
+    // What an agent said of itself counts while its process is the service's. A service that is
+    // stopped is told why by the agent that was its last.
+    let role = Role::ALL.into_iter().find(|role| role.service() == name);
+    let said = role.and_then(|role| agent::state::read(node, role)).filter(|_| there);
+    let live = said.as_ref().filter(|said| process.as_ref().is_some_and(|process| process.pid == said.pid));
     Ok(ServiceStatus {
         name: name.into(),
         state: state.into(),
         pid: process.as_ref().map(|process| process.pid),
-        since: process.and_then(|process| process.since),
-        restarts: None,
-        waiting_for: None,
+        since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
+        restarts: live.map(|said| said.restarts),
+        waiting_for: live.and_then(|said| said.wait(node.now())),
+        last_exit: live.and_then(|said| said.last_exit?.code),
+        crash_loop: live.is_some_and(|said| said.crash_loop),
+        failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
     })
+}
+
+/// What there is to say of a service besides its state: `pid 4321, 3 restarts, …`.
+pub(crate) fn detail(service: &ServiceStatus) -> String {
+    let mut parts: Vec<String> = service.pid.iter().map(|pid| format!("pid {pid}")).collect();
+    match service.restarts {
+        Some(1) => parts.push("1 restart".into()),
+        Some(n) if n > 1 => parts.push(format!("{n} restarts")),
+        _ => {}
+    }
+    if service.crash_loop {
+        let code = service.last_exit.map_or_else(String::new, |code| format!(" (exit code {code})"));
+        parts.push(format!("crash loop{code}"));
+    }
+    if let Some(what) = &service.waiting_for {
+        parts.push(format!("waits for {what}"));
+    }
+    parts.join(", ")
 }
 
 fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
@@ -211,7 +259,13 @@ fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
 fn judge(status: &mut NodeStatus) {
     for service in &status.services {
         if service.state == "Stopped" {
-            status.reasons.push(format!("service {} is stopped", service.name));
+            let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            status.reasons.push(format!("service {} is stopped{why}", service.name));
+        }
+        if service.crash_loop {
+            status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
+        } else if let Some(what) = &service.waiting_for {
+            status.reasons.push(format!("{} waits for {what}", service.name));
         }
     }
     if !status.drift.is_empty() {
@@ -251,8 +305,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
     for service in status.services.iter().filter(|service| service.state != "Absent") {
-        let pid = service.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
-        table.add_row([service.name.clone(), service.state.clone(), pid]);
+        table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
     }
     for network in &status.networks {
         let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
@@ -291,6 +344,9 @@ fn text(status: &NodeStatus, app: &App) -> String {
     let next = match (&status.run, status.overall) {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
+        }
+        (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
+            format!("Start it: {}", app.command("service start"))
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Put it right: {}", app.command("install")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),

@@ -7,5 +7,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "the helpers are tests too")]
 
+mod facts;
+mod files;
+mod network;
 mod nodes;
+mod registry;
 mod services;
