@@ -22,6 +22,7 @@ mod resume;
 mod service;
 mod stage;
 mod status;
+mod tenants;
 mod uninstall;
 
 use std::ffi::OsString;

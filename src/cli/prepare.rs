@@ -108,6 +108,7 @@ pub(crate) fn prepare(
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
+    super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
