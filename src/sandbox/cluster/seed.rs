@@ -289,6 +289,23 @@ fn configuration(store: &mut Store) {
     ] {
         add(store, core("configmaps"), namespace, name, json!({"metadata": {}, "data": data}));
     }
+    let cidr = json!({"metadata": {}, "spec": {"cidrs": [SERVICE_CIDR]}});
+    add(store, core("servicecidrs"), "", "kubernetes", cidr);
+    let installation = json!({
+        "metadata": {},
+        "spec": {
+            "calicoNetwork": {
+                "bgp": "Disabled", "windowsDataplane": "Disabled",
+                "ipPools": [{
+                    "name": "default-ipv4-ippool", "blockSize": 26, "cidr": POD_CIDR, "encapsulation": "VXLAN",
+                    "natOutgoing": "Enabled", "nodeSelector": "all()",
+                }],
+            },
+            "cni": {"type": "Calico", "ipam": {"type": "Calico"}}, "serviceCIDRs": [SERVICE_CIDR], "variant": "Calico",
+        },
+        "status": {"calicoVersion": CALICO, "variant": "Calico"},
+    });
+    add(store, core("installations"), "", "default", installation);
     for (namespace, name, address, port) in
         [("default", "kubernetes", "10.96.0.1", 443), ("kube-system", "kube-dns", "10.96.0.10", 53)]
     {
