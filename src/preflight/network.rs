@@ -83,6 +83,9 @@ pub(super) const ROWS: &[Row] = &[
         why: "Windows knows no CrossSubnet: it encapsulates always, also where Linux nodes send unencapsulated",
         fix: "nothing, where nodes of one subnet reach each other's VXLAN; else set vxlanMode: Always",
         judge: Judge::Cluster(|cluster, _| {
+            if cluster.calico_unserved {
+                return unserved();
+            }
             let names = named(pools_for_windows(cluster).filter(|pool| pool.vxlan_mode == "CrossSubnet"));
             if names.is_empty() {
                 Pass("no pool has it".into())
@@ -98,6 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
         fix: "set the MTU of the Windows adapters themselves, where the network needs a smaller one",
         judge: Judge::Cluster(|cluster, _| match cluster.felix.vxlan_mtu {
+            _ if cluster.calico_unserved => unserved(),
             None | Some(0) => Pass("not set".into()),
             Some(mtu) => Fail(format!("FelixConfiguration has vxlanMTU: {mtu}, which Windows ignores")),
         }),
@@ -148,7 +152,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
         judge: Judge::Cluster(|cluster, input| {
             if cluster.calico_unserved {
-                return Unknown("the cluster serves no Calico resources".into());
+                return unserved();
             }
             if input.network().is_some_and(|net| net.backend == Backend::None || net.ipam != Ipam::CalicoIpam) {
                 return Skip("Calico IPAM is not used".into());
@@ -198,6 +202,9 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
         fix: "nothing, where pods on Windows need IPv4 only",
         judge: Judge::Cluster(|cluster, _| {
+            if cluster.calico_unserved {
+                return unserved();
+            }
             let pools = named(cluster.pools.iter().filter(|pool| pool.is_ipv6() && !pool.disabled));
             let services = cluster.kubernetes_service_ips.iter().any(|ip| ip.contains(':'));
             match (pools.is_empty(), services) {
@@ -213,7 +220,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Windows nodes take no part in WireGuard: traffic to and from them is not encrypted",
         fix: "nothing, where that is acceptable; else keep such workloads on Linux nodes",
-        judge: Judge::Cluster(|cluster, _| on_or_off(cluster.felix.wireguard_enabled, "wireguardEnabled")),
+        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.wireguard_enabled, "wireguardEnabled")),
     },
     Row {
         id: "Ebpf",
@@ -221,7 +228,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Windows has no eBPF dataplane, and what it replaces, such as kube-proxy, is still needed there",
         fix: "keep kube-proxy on the Windows nodes, and VXLAN between the nodes",
-        judge: Judge::Cluster(|cluster, _| on_or_off(cluster.felix.bpf_enabled, "bpfEnabled")),
+        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.bpf_enabled, "bpfEnabled")),
     },
     Row {
         id: "HostEndpoints",
@@ -281,12 +288,17 @@ fn uses_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<bool> {
     }
 }
 
+fn unserved() -> Finding {
+    Unknown("the cluster serves no Calico resources".into())
+}
+
 fn named<'a>(pools: impl Iterator<Item = &'a PoolFacts>) -> String {
     pools.map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn on_or_off(set: Option<bool>, field: &str) -> Finding {
+fn on_or_off(cluster: &ClusterFacts, set: Option<bool>, field: &str) -> Finding {
     match set {
+        _ if cluster.calico_unserved => unserved(),
         Some(true) => Fail(format!("FelixConfiguration has {field}: true")),
         _ => Pass("off".into()),
     }

@@ -14,6 +14,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "use a 64-bit x86 machine",
         judge: Judge::Node(|node, _| match node.os.arch.as_str() {
             "amd64" => Finding::Pass("amd64".into()),
+            "" => Finding::Unknown("Windows does not tell its architecture".into()),
             other => Finding::Fail(format!("this machine is {other}")),
         }),
     },
@@ -92,6 +93,7 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
     let os = &node.os;
     let name = format!("build {}.{}", os.build, os.ubr);
     match os.build {
+        0 => Finding::Unknown("Windows does not tell its build".into()),
         _ if os.product == Product::Client => Finding::Fail(format!("this is a client edition of Windows ({name})")),
         ..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
         17763 if os.ubr < 1432 => Finding::Fail(format!("{name} lacks the update 17763.1432 of September 2020")),

@@ -241,10 +241,7 @@ pub fn calico(layout: Layout) -> &'static [Resource] {
 
 /// One of Kubernetes' own kinds, by plural; they are the same in each layout.
 pub fn core(plural: &str) -> &'static Resource {
-    BUILT_IN
-        .iter()
-        .find(|r| r.plural == plural)
-        .expect("only called with plurals of the table above")
+    BUILT_IN.iter().find(|r| r.plural == plural).expect("only called with plurals of the table above")
 }
 
 /// The kind that a path names, if it is served.
