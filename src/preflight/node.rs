@@ -95,7 +95,7 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
     match os.build {
         0 => Finding::Unknown("Windows does not tell its build".into()),
         _ if os.product == Product::Client => Finding::Fail(format!("this is a client edition of Windows ({name})")),
-        ..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
+        1..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
         17763 if os.ubr < 1432 => Finding::Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
         _ => Finding::Pass(name),
     }

@@ -25,10 +25,22 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Cluster(host_process),
     },
     Row {
-        id: "CalicoVersionSkew",
+        id: "CalicoTooOld",
         group: GROUP,
         severity: Severity::Error,
-        why: "the nodes of a cluster share their datastore and should run one Calico version; a difference of one minor version is for the time of an upgrade",
+        why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
+        fix: "upgrade Calico on the Linux nodes first",
+        judge: Judge::Cluster(|cluster, _| match linux_version(cluster) {
+            Err(finding) => finding,
+            Ok(linux) if !linux.reaches(3, 12, 0) => Fail(format!("the Linux nodes run {linux}")),
+            Ok(linux) => Pass(linux.to_string()),
+        }),
+    },
+    Row {
+        id: "CalicoVersionSkew",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "the nodes of a cluster share their datastore and should run the same minor version of Calico, but for the time of an upgrade",
         fix: "install the release that the Linux nodes run: --release VERSION",
         judge: Judge::Cluster(version_skew),
     },
@@ -101,28 +113,23 @@ fn host_process(cluster: &ClusterFacts, _: &Input) -> Finding {
     }
 }
 
-fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
+/// What the Linux nodes run.
+fn linux_version(cluster: &ClusterFacts) -> Result<CalicoVersion, Finding> {
     let Some(text) = &cluster.calico_version else {
-        return Unknown("the cluster does not tell its Calico version (ClusterInformation)".into());
+        return Err(Unknown("the cluster does not tell its Calico version (ClusterInformation)".into()));
     };
-    let linux: CalicoVersion = match text.parse() {
-        Ok(version) => version,
-        Err(why) => return Unknown(why),
+    text.parse().map_err(Unknown)
+}
+
+fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let linux = match linux_version(cluster) {
+        Ok(linux) => linux,
+        Err(finding) => return finding,
     };
-    if !linux.reaches(3, 12, 0) {
-        return Fail(format!("the Linux nodes run {linux}; Calico for Windows works with v3.12 and later"));
-    }
-    let Some(own) = release(input) else { return Pass(format!("the Linux nodes run {linux}")) };
-    let ((major, minor), (linux_major, linux_minor)) = (own.line(), linux.line());
-    let apart = minor.abs_diff(linux_minor);
-    if major != linux_major || apart > 1 {
-        return Fail(format!("the Linux nodes run {linux}, and {own} is to be installed"));
-    }
-    match apart {
-        0 => Pass(format!("{own}, the Linux nodes run {linux}")),
-        _ => {
-            Warn(format!("the Linux nodes run {linux}, and {own} is to be installed: fine for the time of an upgrade"))
-        }
+    match release(input) {
+        None => Skip(format!("the Linux nodes run {linux}, and no release is named to compare with")),
+        Some(own) if own.line() == linux.line() => Pass(format!("{own}, the Linux nodes run {linux}")),
+        Some(own) => Fail(format!("the Linux nodes run {linux}, and {own} is to be installed")),
     }
 }
 

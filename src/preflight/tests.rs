@@ -305,6 +305,11 @@ const STORIES: &[Story] = &[
         },
     ),
     story(
+        "CalicoTooOld",
+        |scene| scene.cluster.calico_version = Some("v3.11.3".into()),
+        |scene| scene.cluster.calico_version = Some("master".into()),
+    ),
+    story(
         "CalicoVersionSkew",
         |scene| scene.cluster.calico_version = Some("v3.29.0".into()),
         |scene| {

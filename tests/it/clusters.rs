@@ -131,7 +131,8 @@ fn missing_rights_are_named_all_at_once() {
         if let Some(subjects) = object.get_mut("subjects") {
             *subjects = json!([{ "kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io" }]);
         }
-        let namespace = object["metadata"]["namespace"].as_str().map_or_else(String::new, |n| format!("namespaces/{n}/"));
+        let namespace =
+            object["metadata"]["namespace"].as_str().map_or_else(String::new, |n| format!("namespaces/{n}/"));
         let path = format!("/apis/rbac.authorization.k8s.io/v1/{namespace}{plural}");
         cluster.as_admin(&http::Method::POST, &path, Some(&object)).unwrap();
     }
