@@ -25,7 +25,7 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
 fn check(app: &mut App) -> Result<Ending> {
     let (layered, cluster) = open(app)?;
     let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
-    let connection = settings::connection(&layered)?;
+    let connection = settings::connection(&layered, None)?;
     let facts = cluster.facts(&FactsOptions {
         node_name: name.as_ref().map(|name| name.0.as_str()),
         addresses: &[],
@@ -35,7 +35,7 @@ fn check(app: &mut App) -> Result<Ending> {
         app.event(&event);
     }
     let facts = facts?;
-    let side = settings::cluster_side(&layered, &facts);
+    let side = settings::cluster_side(&layered, None, &facts);
     let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
     let report = examine(app, &layered, Scope::Cluster, &input);
     show(app, &report, None)
@@ -47,12 +47,12 @@ fn open(app: &mut App) -> Result<(Layered, crate::cluster::Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
         let layered = app.config(&*node, &Source::default(), &[])?;
-        let connection = settings::connection(&layered)?;
+        let connection = settings::connection(&layered, None)?;
         let cluster = app.cluster(&*node, &connection)?;
         return Ok((layered, cluster));
     }
     let layered = app.named_config(&Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
+    let connection = settings::connection(&layered, None)?;
     let cluster = app.cluster_from(&kubeconfig(&connection)?, &connection)?;
     Ok((layered, cluster))
 }

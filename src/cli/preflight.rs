@@ -18,8 +18,8 @@ use crate::settings::{self, Connection};
 pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
-    let facts = node.facts()?;
+    let facts = app.measure(&*node, &layered)?;
+    let connection = settings::connection(&layered, facts.cloud.as_ref())?;
     // What is wrong with the node is worth knowing also while the cluster does not answer.
     let (report, failure) = match ask(app, &*node, &layered, &connection, &facts) {
         Ok(cluster) => measured(app, &layered, &facts, &cluster),
@@ -56,7 +56,7 @@ fn measured(
     cluster: &ClusterFacts,
 ) -> (PreflightReport, Option<anyhow::Error>) {
     let resolved = settings::resolve(layered, node, Some(cluster));
-    let side = settings::cluster_side(layered, cluster);
+    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
     let input = Input {
         settings: resolved.as_ref().ok().map(|resolved| &resolved.settings),
         side: Some(&side),

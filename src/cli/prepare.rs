@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 
 use super::app::App;
@@ -12,6 +12,7 @@ use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::paths;
@@ -19,7 +20,6 @@ use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
-use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
@@ -44,6 +44,8 @@ pub(crate) struct Prepared {
     node_facts: NodeFacts,
     cluster_facts: ClusterFacts,
     release: Release,
+    /// From the secret that the config names.
+    etcd_files: Option<EtcdFiles>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
     /// This run made the token secret in the cluster.
@@ -60,8 +62,8 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts().context("measure the node")?;
+    let node_facts = app.measure(node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
@@ -89,15 +91,10 @@ pub(crate) fn prepare(
         app.warn(warning.id, warning.message.clone());
     }
 
-    if let Some(secret) = &resolved.run.etcd_tls_secret {
-        let what = format!(
-            "this version does not fetch etcd's certificates from the secret {}/{}",
-            secret.namespace, secret.name
-        );
-        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
-            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
-            .into());
-    }
+    let etcd_files = match &resolved.run.etcd_tls_secret {
+        Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
+        None => None,
+    };
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -111,7 +108,7 @@ pub(crate) fn prepare(
         (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
+    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     announce(app, &plan);
@@ -127,6 +124,7 @@ pub(crate) fn prepare(
         node_facts,
         cluster_facts,
         release,
+        etcd_files,
         new_token,
         made_secret: false,
         blobs,
@@ -166,7 +164,7 @@ fn check(
     node: &NodeFacts,
     cluster: &ClusterFacts,
 ) -> Result<()> {
-    let side = settings::cluster_side(layered, cluster);
+    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
     let input = preflight::Input {
         settings: resolved.map(|resolved| &resolved.settings),
         side: Some(&side),
@@ -211,10 +209,11 @@ fn target(
     settings: &Settings,
     manifest: &Manifest,
     kubeconfig: KubeconfigFile,
+    etcd_files: Option<EtcdFiles>,
 ) -> Result<(Target, Vec<desired::Blob>)> {
     let executable = node.executable()?;
     let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files: None };
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
 }
@@ -253,7 +252,15 @@ pub(crate) fn cluster_facts(
     connection: &settings::Connection,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let name = node_name(layered, facts);
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    let mut name = node_name(layered, facts);
+    // On clouds the Node often bears the instance's name.
+    if let (Some(instance), None) = (instance, given)
+        && cluster.node(&name)?.is_none()
+    {
+        instance.clone_into(&mut name);
+    }
     let addresses: Vec<Ipv4Addr> =
         facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
     cluster.facts(&FactsOptions {
@@ -264,7 +271,7 @@ pub(crate) fn cluster_facts(
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
-fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+pub(super) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }
@@ -275,7 +282,8 @@ impl Prepared {
         if self.new_token {
             let bytes = self.fetch_credentials(app)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) = target(node, &self.resolved.settings, &self.release.manifest, kubeconfig)?;
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

@@ -7,14 +7,18 @@
 mod access;
 mod api;
 mod credentials;
+mod drain;
 mod errors;
+pub mod etcd;
 mod facts;
 mod kubeconfig;
 mod node;
+mod taints;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,8 +33,10 @@ use tokio::runtime::Runtime;
 pub use self::access::manifest as rights_manifest;
 pub use self::api::{path, query};
 pub use self::credentials::{Issued, TOKEN_SECRET};
+pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
+pub use self::taints::{Effect, Taint, Taints};
 
 use self::api::Api;
 use self::kubeconfig::Trust;

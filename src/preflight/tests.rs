@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::calico::samples;
 use crate::facts::{
-    Adapter, ApiGroup, BgpFacts, ClusterNode, FelixFacts, HnsVersion, HostProcess, NodeCounts, OperatorFacts, Os,
-    PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, TyphaFacts,
+    Adapter, ApiGroup, BgpFacts, ClusterNode, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts, OperatorFacts,
+    Os, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, Tls, TyphaFacts,
 };
 use crate::settings::Backend;
 use crate::values::WinPath;
@@ -32,6 +32,7 @@ fn scene() -> Scene {
             product: Product::Server,
             installation_type: "Server Core".into(),
             arch: "amd64".into(),
+            display_version: Some("21H2".into()),
         },
         elevated: true,
         boot_id: "boot-1".into(),
@@ -47,8 +48,13 @@ fn scene() -> Scene {
             addresses: vec!["10.0.0.21/24".parse().unwrap()],
             gateway: None,
             dhcp: false,
+            team: false,
         }],
         hns: Some(HnsVersion { major: 13, minor: 3 }),
+        features: Some(Features { containers: true, remote_access: true }),
+        pending_reboot: Vec::new(),
+        tls: Some(Tls::default()),
+        cloud: None,
     };
     let mut settings = samples::settings("v3.32.1");
     settings.node_name = "win-a1".parse().unwrap();

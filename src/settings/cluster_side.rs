@@ -6,7 +6,7 @@ use super::{Kubernetes, Network, Provider, connection};
 use crate::calico::version::CalicoVersion;
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
-use crate::facts::ClusterFacts;
+use crate::facts::{Cloud, ClusterFacts};
 
 /// What the config, with the cluster's own answers for what it leaves out, wants of the cluster.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,10 +23,11 @@ pub struct ClusterSide {
 }
 
 /// Decides them. A config that was loaded has no wrong value in itself.
-pub fn cluster_side(layered: &Layered, cluster: &ClusterFacts) -> ClusterSide {
+pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterFacts) -> ClusterSide {
     let spec = &layered.config.spec;
     let mut to = Resolver::new(layered);
-    let provider = connection::provider(layered).unwrap_or(Provider::None);
+    let found = cloud.map(|cloud| cloud.provider);
+    let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
     let kubernetes = kubernetes(&mut to, spec, Some(cluster));
     let (network, ipip) = network(&mut to, spec, provider, Some(cluster));
     ClusterSide {

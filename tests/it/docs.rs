@@ -14,7 +14,7 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 18] = [
+const EVENT_TYPES: [&str; 22] = [
     "version",
     "run_start",
     "check_result",
@@ -26,6 +26,10 @@ const EVENT_TYPES: [&str; 18] = [
     "phase_errored",
     "progress",
     "waiting",
+    "pod_evicted",
+    "pod_blocked",
+    "pod_gone",
+    "drain_progress",
     "connectivity_notice",
     "rollback_start",
     "rollback_complete",

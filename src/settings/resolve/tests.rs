@@ -13,6 +13,7 @@ fn node() -> NodeFacts {
             product: Product::Server,
             installation_type: "Server Core".into(),
             arch: "amd64".into(),
+            display_version: None,
         },
         elevated: true,
         boot_id: "1".into(),
@@ -24,6 +25,10 @@ fn node() -> NodeFacts {
         }),
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
+        cloud: None,
+        features: None,
+        pending_reboot: Vec::new(),
+        tls: None,
     }
 }
 
@@ -482,18 +487,18 @@ fn direct_server_return_is_asked_of_hns_then_of_the_build() {
 #[test]
 fn what_connects_is_known_before_any_fact() {
     let layered = config(&["kubernetesProvider=EKS", "transport.noProxy=10.0.0.0/8,.local", "transport.retries=0"]);
-    let eks = connection(&layered).unwrap();
+    let eks = connection(&layered, None).unwrap();
     assert_eq!(
         (eks.kubeconfig.as_str(), &eks.kubeconfig_from),
         (r"C:\ProgramData\kubernetes\kubeconfig", &Origin::Default)
     );
     assert_eq!((eks.no_proxy.len(), eks.retries, eks.timeout.as_secs(), eks.proxy), (2, 0, 60, None));
-    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"])).unwrap();
+    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"]), None).unwrap();
     assert_eq!(
         (own.kubeconfig.as_str(), own.kubeconfig_from, own.context.as_deref()),
         ("admin.conf", Origin::Set, Some("prod"))
     );
-    assert!(connection(&config(&["transport.timeout=0"])).is_err());
+    assert!(connection(&config(&["transport.timeout=0"]), None).is_err());
 }
 
 #[test]

@@ -1,0 +1,214 @@
+//! A Windows node that has joined a cluster and waits for Calico: the machine, an API server on this
+//! host's loopback, a release with programs that run, and a say in what those programs do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use calicoctl_win::calico::version::CalicoVersion;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::machine::{Ended, Machine, eventually};
+
+/// The name of the node in the cluster; the machine's own may be anything.
+pub const NODE: &str = "win-a1";
+
+/// How long anything may take that needs no wait of ours. A machine under load is slow.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The folder in which tests and stand-ins meet.
+const TEST: &str = "test";
+
+pub struct House {
+    pub machine: Machine,
+    pub cluster: EmbeddedCluster,
+    /// The config document, as the executable is to be given it.
+    pub config: String,
+    /// The release archive.
+    pub release: String,
+    _cluster_dir: TempDir,
+}
+
+impl House {
+    /// A node for Calico v3.32.1 and vxlan. None where there is no machine to test on.
+    pub fn new() -> Option<Self> {
+        Self::with("v3.32.1", "vxlan")
+    }
+
+    pub fn with(version: &str, backend: &str) -> Option<Self> {
+        let machine = Machine::new()?;
+        let cluster_dir = TempDir::new().unwrap();
+        let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        for (path, text) in [("k/config", cluster.admin_kubeconfig_direct()), ("test/block", "10.244.7.0/26".into())] {
+            let file = machine.c(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let config = machine.file("node.yaml", config(version, backend));
+        let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
+        Some(Self { machine, cluster, config, release, _cluster_dir: cluster_dir })
+    }
+
+    /// A node on which Calico was installed and is healthy.
+    pub fn installed() -> Option<Self> {
+        let house = Self::new()?;
+        house.install();
+        Some(house)
+    }
+
+    /// Runs `calicoctl-win WORDS`; blanks part its words.
+    pub fn run(&self, words: &str) -> Ended {
+        self.machine.run(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// The words of a whole install of this house's release and config.
+    pub fn install_words(&self) -> Vec<&str> {
+        vec!["install", "--yes", "-c", &self.config, "--release", &self.release]
+    }
+
+    #[track_caller]
+    pub fn install(&self) -> Ended {
+        self.machine.run(&self.install_words()).exits(0)
+    }
+
+    /// What an install gives as JSON, with the exit code it should have.
+    #[track_caller]
+    pub fn install_json(&self, code: i32) -> Value {
+        self.machine.run(&[self.install_words(), vec!["-o", "json"]].concat()).exits(code).json()
+    }
+
+    /// The document of `status`, whatever its exit code.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        self.run("status -o json").json()
+    }
+
+    /// Waits until `status` says what is looked for.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(what, SOON, || {
+                last = self.status();
+                fits(&last).then(|| last.clone())
+            })
+        }));
+        found.unwrap_or_else(|_| panic!("waited for {what}; status says\n{last:#}"))
+    }
+
+    #[track_caller]
+    pub fn until_healthy(&self) -> Value {
+        self.until("a healthy node", |status| status["overall"] == "Healthy")
+    }
+
+    /// A service as `status` shows it.
+    #[track_caller]
+    pub fn service(&self, name: &str) -> Value {
+        let status = self.status();
+        let services = status["services"].as_array().unwrap_or_else(|| panic!("no services in {status:#}"));
+        services.iter().find(|service| service["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Says what a stand-in is to do at its next starts, a line for each; `steer.h` has the words.
+    pub fn order(&self, name: &str, lines: &str) {
+        let file = self.test_file(&format!("{name}.do"));
+        // In one step, since the stand-in may start right now.
+        let temporary = file.with_extension("new");
+        fs::write(&temporary, lines).unwrap();
+        fs::rename(temporary, file).unwrap();
+    }
+
+    /// Makes a running stand-in end with this code.
+    pub fn end(&self, name: &str, code: i32) {
+        let file = self.test_file(&format!("{name}.now"));
+        let temporary = file.with_extension("new");
+        fs::write(&temporary, code.to_string()).unwrap();
+        fs::rename(temporary, file).unwrap();
+    }
+
+    /// What a stand-in said of itself: an object for each start and each stop.
+    pub fn said(&self, name: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.test_file(&format!("{name}.log"))).unwrap_or_default();
+        // The last line may be half written.
+        text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line.strip_suffix('\n')?).ok()).collect()
+    }
+
+    /// The starts of a stand-in so far.
+    pub fn starts(&self, name: &str) -> Vec<Value> {
+        self.said(name).into_iter().filter(|said| said["event"] == "start").collect()
+    }
+
+    /// Waits until a stand-in was started so often.
+    #[track_caller]
+    pub fn until_started(&self, name: &str, times: usize) -> Vec<Value> {
+        eventually(&format!("start {times} of {name}"), SOON, || {
+            let starts = self.starts(name);
+            (starts.len() >= times).then_some(starts)
+        })
+    }
+
+    pub fn test_file(&self, name: &str) -> PathBuf {
+        self.machine.c(TEST).join(name)
+    }
+
+    /// A text file of drive C; nothing when it is not there.
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.machine.c(path)).unwrap_or_default()
+    }
+
+    /// The HNS networks that `status` sees, by name.
+    pub fn networks(&self) -> BTreeMap<String, Value> {
+        let status = self.status();
+        let networks = status["networks"].as_array().cloned().unwrap_or_default();
+        networks.into_iter().map(|network| (network["name"].as_str().unwrap_or_default().to_owned(), network)).collect()
+    }
+}
+
+/// A config document with everything that detection could get wrong on a test machine.
+pub fn config(version: &str, backend: &str) -> String {
+    format!(
+        "apiVersion: calicoctl-win/v1alpha1
+kind: NodeInstallation
+spec:
+  calico:
+    version: {version}
+  kubernetes:
+    nodeName: {NODE}
+    serviceCIDRs: [10.96.0.0/12]
+    dns:
+      servers: [10.96.0.10]
+  calicoNetwork:
+    backend: {backend}
+"
+    )
+}
+
+/// The archive of a version, in its real layout, with programs that run.
+pub fn release(version: &str) -> Vec<u8> {
+    static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    made.entry(version.to_owned())
+        .or_insert_with(|| {
+            let version: CalicoVersion = version.parse().unwrap();
+            let program = || standin("calico.exe").to_vec();
+            let paths = ["calico-node.exe", "calico.exe", "cni/calico.exe", "cni/calico-ipam.exe"];
+            SyntheticRelease::build_with(&version, &paths.map(|path| (path, program())).into())
+        })
+        .clone()
+}
+
+/// A stand-in program's bytes.
+pub fn standin(name: &str) -> &'static [u8] {
+    static READ: OnceLock<BTreeMap<String, Vec<u8>>> = OnceLock::new();
+    let programs = READ.get_or_init(|| {
+        let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let entries = fs::read_dir(Machine::standins()).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), read(&path))).collect()
+    });
+    programs.get(name).unwrap_or_else(|| panic!("there is no stand-in {name}"))
+}
