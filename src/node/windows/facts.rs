@@ -22,5 +22,6 @@ pub fn measure() -> Result<NodeFacts> {
         features: Some(features::facts().context("look for Windows features")?),
         pending_reboot: reboot::facts().context("look whether Windows must restart")?,
         tls: Some(tls::facts().context("read the settings of TLS")?),
+        cloud: None,
     })
 }
