@@ -177,7 +177,8 @@ fn time_of(line: &str) -> Option<Timestamp> {
     if let Ok(time) = first.parse::<Timestamp>() {
         return Some(time);
     }
-    let local: DateTime = line.get(..23).or_else(|| line.get(..19))?.trim().parse().ok()?;
+    // With or without milliseconds.
+    let local: DateTime = [23, 19].into_iter().find_map(|end| line.get(..end)?.trim().parse().ok())?;
     local.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
 }
 
