@@ -26,6 +26,7 @@ const TOLD: &str = "CALICO_TEST_COMPONENT";
 /// What the agents here start. Each start takes the next word, and the last one again and again.
 #[test]
 #[ignore = "this is what the other tests start"]
+#[allow(clippy::print_stdout, clippy::print_stderr)]
 fn component() {
     let Ok(words) = std::env::var(TOLD) else { return };
     let mut starts = File::options().create(true).append(true).open("starts").unwrap();
@@ -48,8 +49,7 @@ fn component() {
             ctrlc::set_handler(|| ()).unwrap();
             let exe = std::env::current_exe().unwrap();
             let mut child = std::process::Command::new(exe);
-            child.args(ARGS).env(TOLD, "grandchild").spawn().unwrap();
-            park();
+            child.args(ARGS).env(TOLD, "grandchild").status().unwrap();
         }
         "grandchild" => {
             let held = File::create("held").unwrap();

@@ -143,7 +143,7 @@ impl<'a> Board<'a> {
 
     /// A wait goes on.
     pub fn waiting(&self, what: &str, elapsed: Duration, limit: Duration) {
-        let limit_s = (limit < Duration::MAX).then(|| limit.as_secs());
+        let limit_s = (limit < Duration::MAX).then_some(limit.as_secs());
         self.change(|state| {
             if state.waiting_for.as_ref().is_some_and(|known| known.what == what) {
                 return;

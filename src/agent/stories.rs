@@ -15,6 +15,9 @@ use crate::plan::item::{Network, NetworkKind};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
+/// Told how much time has passed.
+type Meanwhile = Box<dyn FnMut(&mut dyn Node, Duration)>;
+
 /// A node and what its services were told.
 struct Story {
     _dir: TempDir,
@@ -29,7 +32,7 @@ struct Story {
     /// How long the waits took together.
     virtual_time: Duration,
     /// What others do to the node while we wait, by the time that has passed.
-    meanwhile: Box<dyn FnMut(&mut dyn Node, Duration)>,
+    meanwhile: Meanwhile,
 }
 
 impl Story {
