@@ -536,6 +536,7 @@ fn every_wait_ends_when_the_service_is_to_stop() {
 #[test]
 fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
     let mut story = Story::new(Backend::None);
+    kubelet(&story.node, 0);
     story.exits = vec![1; 5];
     story.meanwhile = Box::new(|node, time| {
         if time == Duration::from_secs(16) {
@@ -548,17 +549,14 @@ fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
     assert!(story.virtual_time <= Duration::from_millis(18_050), "{:?}", story.virtual_time);
 }
 
-/// Another process of the sandbox's machine named kubelet.exe, or none with pid 0.
+/// kubelet runs as another process, or with pid 0 not at all.
 fn kubelet(node: &dyn Node, pid: u32) {
     let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            model.processes.retain(|process| !process.image.name().eq_ignore_ascii_case("kubelet.exe"));
-            if pid > 0 {
-                let image = WinPath::known(r"C:\k\Kubelet.exe");
-                model.processes.push(crate::node::sandbox::model::Process { pid, image, service: None });
-            }
+            let service = model.services.get_mut(&Name::new("kubelet")).unwrap();
+            service.pid = (pid > 0).then_some(pid);
             Ok(())
         })
         .unwrap();
@@ -598,11 +596,12 @@ fn node_startup_runs_again_when_kubelet_was_started_and_not_when_it_ended() {
             }
         }
     };
+    kubelet(&story.node, 0);
     assert_eq!(watched(&mut story, |_, _| ()), None);
     assert_eq!(watched(&mut story, at(5, 4711)), Some(Again::NodeStartup), "the first one");
     assert!(story.virtual_time <= Duration::from_millis(5050));
     assert_eq!(watched(&mut story, |_, _| ()), None, "it runs on");
-    assert_eq!(watched(&mut story, at(5, 4712)), Some(Again::NodeStartup), "another one");
+    assert_eq!(watched(&mut story, at(5, 47_112)), Some(Again::NodeStartup), "another one");
     assert_eq!(watched(&mut story, at(5, 0)), None, "it is gone");
 }
 
@@ -619,7 +618,7 @@ fn a_restart_of_hns_is_seen_and_said_and_its_stop_is_none() {
     set_hns(&story.node, Some(900));
     assert_eq!(watched(&mut story, hns(None)), None, "stopped");
     set_hns(&story.node, Some(900));
-    assert_eq!(watched(&mut story, hns(Some(904))), Some(Again::Everything));
+    assert_eq!(watched(&mut story, hns(Some(9040))), Some(Again::Everything));
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "HnsRestarted", .. })));
 }
 

@@ -180,8 +180,8 @@ fn time_of(line: &str) -> Option<Timestamp> {
     if let Ok(time) = first.parse::<Timestamp>() {
         return Some(time);
     }
-    let local: DateTime = line.get(..23).or_else(|| line.get(..19))?.trim().parse().ok()?;
-    local.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
+    let local = |length: usize| line.get(..length)?.parse::<DateTime>().ok();
+    local(23).or_else(|| local(19))?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
 }
 
 #[cfg(test)]

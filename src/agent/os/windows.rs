@@ -8,7 +8,7 @@ use std::os::windows::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -51,6 +51,9 @@ use crate::agent::stop::Stop;
 /// Lets a process wait for its leash, with a console of its own that nobody sees: that is where its
 /// Ctrl-C will come from. A process group of its own would not hear it.
 pub fn prepare(command: &mut Command) {
+    // A process inherits that Ctrl-C is ignored, which [`Leash::interrupt`] leaves so.
+    // SAFETY: takes no memory of ours.
+    unsafe { SetConsoleCtrlHandler(None, 0) };
     command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
 }
 
@@ -98,19 +101,23 @@ impl Leash {
     /// # Errors
     /// When the process has no console (any more).
     pub fn interrupt(&self) -> io::Result<()> {
-        static ONCE: Once = Once::new();
-        // While we are on its console the Ctrl-C is for us too. A handler swallows it; to ignore it
-        // the other way would be inherited by the next component.
-        ONCE.call_once(|| {
-            // SAFETY: the handler is a plain function that lives as long as the program.
-            unsafe { SetConsoleCtrlHandler(Some(swallow), 1) };
-        });
-        // SAFETY: none of these calls takes memory of ours. Only the thread that supervises the
-        // component changes the console of this process.
+        // A process has one console: two leashes must not change it at once.
+        static CONSOLE: Mutex<()> = Mutex::new(());
+        let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: none of these calls takes memory of ours; the handler is a plain function that
+        // lives as long as the program.
         unsafe {
             let had_console = GetConsoleCP() != 0;
             FreeConsole();
-            let sent = yes(AttachConsole(self.pid)).and_then(|()| yes(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0)));
+            // While we are on its console the Ctrl-C is for us too, and may reach us when we have
+            // left it again: a handler swallows it (attaching forgets the one of before), and it is
+            // ignored until the next process is started.
+            let sent = yes(AttachConsole(self.pid)).and_then(|()| {
+                SetConsoleCtrlHandler(None, 1);
+                SetConsoleCtrlHandler(Some(swallow), 0);
+                SetConsoleCtrlHandler(Some(swallow), 1);
+                yes(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0))
+            });
             FreeConsole();
             if had_console {
                 AttachConsole(ATTACH_PARENT_PROCESS);
