@@ -549,14 +549,18 @@ fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
     assert!(story.virtual_time <= Duration::from_millis(18_050), "{:?}", story.virtual_time);
 }
 
-/// kubelet runs as another process, or with pid 0 not at all.
+/// kubelet runs as another process, which is no service, or with pid 0 not at all.
 fn kubelet(node: &dyn Node, pid: u32) {
     let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            let service = model.services.get_mut(&Name::new("kubelet")).unwrap();
-            service.pid = (pid > 0).then_some(pid);
+            model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None;
+            model.processes.clear();
+            if pid > 0 {
+                let image = WinPath::known(r"C:\k\Kubelet.exe");
+                model.processes.push(crate::node::sandbox::model::Process { pid, image, service: None });
+            }
             Ok(())
         })
         .unwrap();
@@ -601,7 +605,7 @@ fn node_startup_runs_again_when_kubelet_was_started_and_not_when_it_ended() {
     assert_eq!(watched(&mut story, at(5, 4711)), Some(Again::NodeStartup), "the first one");
     assert!(story.virtual_time <= Duration::from_millis(5050));
     assert_eq!(watched(&mut story, |_, _| ()), None, "it runs on");
-    assert_eq!(watched(&mut story, at(5, 47_112)), Some(Again::NodeStartup), "another one");
+    assert_eq!(watched(&mut story, at(5, 4712)), Some(Again::NodeStartup), "another one");
     assert_eq!(watched(&mut story, at(5, 0)), None, "it is gone");
 }
 
@@ -618,7 +622,7 @@ fn a_restart_of_hns_is_seen_and_said_and_its_stop_is_none() {
     set_hns(&story.node, Some(900));
     assert_eq!(watched(&mut story, hns(None)), None, "stopped");
     set_hns(&story.node, Some(900));
-    assert_eq!(watched(&mut story, hns(Some(9040))), Some(Again::Everything));
+    assert_eq!(watched(&mut story, hns(Some(904))), Some(Again::Everything));
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "HnsRestarted", .. })));
 }
 

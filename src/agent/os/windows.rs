@@ -19,7 +19,7 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::System::Console::{
     ATTACH_PARENT_PROCESS, AttachConsole, CTRL_C_EVENT, FreeConsole, GenerateConsoleCtrlEvent, GetConsoleCP,
-    SetConsoleCtrlHandler,
+    GetStdHandle, STD_ERROR_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, SetConsoleCtrlHandler, SetStdHandle,
 };
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
@@ -108,6 +108,8 @@ impl Leash {
         // lives as long as the program.
         unsafe {
             let had_console = GetConsoleCP() != 0;
+            // Attaching puts the console in the place of files and pipes.
+            let streams = [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE].map(|id| (id, GetStdHandle(id)));
             FreeConsole();
             // While we are on its console the Ctrl-C is for us too, and may reach us when we have
             // left it again: a handler swallows it (attaching forgets the one of before), and it is
@@ -121,6 +123,9 @@ impl Leash {
             FreeConsole();
             if had_console {
                 AttachConsole(ATTACH_PARENT_PROCESS);
+            }
+            for (id, stream) in streams {
+                SetStdHandle(id, stream);
             }
             sent
         }
