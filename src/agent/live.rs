@@ -50,8 +50,10 @@ fn component() {
             let exe = std::env::current_exe().unwrap();
             let mut child = std::process::Command::new(exe);
             child.args(ARGS).env(TOLD, "grandchild").status().unwrap();
+            park();
         }
         "grandchild" => {
+            ctrlc::set_handler(|| ()).unwrap();
             let held = File::create("held").unwrap();
             held.lock().unwrap();
             println!("\ngrandchild holds on");
