@@ -152,6 +152,30 @@ impl House {
         })
     }
 
+    /// The numbers in `C:\test\settings` by which the HNS of the tests behaves; `vmcompute.c` has them.
+    pub fn hns_settings(&self, lines: &str) {
+        fs::write(self.test_file("settings"), lines).unwrap();
+    }
+
+    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing mends it.
+    pub fn hns_faults(&self, lines: &str) {
+        fs::write(self.test_file("hns.faults"), lines).unwrap();
+    }
+
+    /// Another product's HNS networks: one that needs no vSwitch, and one that does.
+    pub fn foreign_networks(&self) {
+        let nat = r#"{"ID":"7D0C1D2E-5C0B-4F7E-9D7E-3A1B2C3D4E5F","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20","GatewayAddress":"172.20.0.1"}],"State":1}"#;
+        let vendor = r#"{"ID":"11111111-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"vendor-overlay","Type":"Internal","Subnets":[{"AddressPrefix":"10.1.0.0/16","GatewayAddress":"10.1.0.1"}],"State":1}"#;
+        fs::write(self.test_file("hns.networks"), format!("{nat}\n{vendor}\n")).unwrap();
+    }
+
+    /// The HNS networks by name, as HNS itself has them.
+    pub fn hns(&self) -> BTreeMap<String, Value> {
+        let text = fs::read_to_string(self.test_file("hns.networks")).unwrap_or_default();
+        let networks = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        networks.map(|network| (network["Name"].as_str().unwrap_or_default().to_owned(), network)).collect()
+    }
+
     pub fn test_file(&self, name: &str) -> PathBuf {
         self.machine.c(TEST).join(name)
     }
@@ -159,13 +183,6 @@ impl House {
     /// A text file of drive C; nothing when it is not there.
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.machine.c(path)).unwrap_or_default()
-    }
-
-    /// The HNS networks that `status` sees, by name.
-    pub fn networks(&self) -> BTreeMap<String, Value> {
-        let status = self.status();
-        let networks = status["networks"].as_array().cloned().unwrap_or_default();
-        networks.into_iter().map(|network| (network["name"].as_str().unwrap_or_default().to_owned(), network)).collect()
     }
 }
 

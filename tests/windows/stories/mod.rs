@@ -1,4 +1,11 @@
 //! What people do with the executable on a Windows machine, and what happens to it there.
 
+#[cfg(not(windows))]
+mod first_day;
+#[cfg(not(windows))]
+mod power;
+#[cfg(not(windows))]
+mod running;
 mod sandboxed;
+#[cfg(not(windows))]
 mod standins;
