@@ -1,6 +1,12 @@
 //! What people do with the executable on a Windows machine, and what happens to it there.
 
 #[cfg(not(windows))]
+mod adoption;
+#[cfg(not(windows))]
+mod executable;
+#[cfg(not(windows))]
+mod faults;
+#[cfg(not(windows))]
 mod first_day;
 #[cfg(not(windows))]
 mod power;
