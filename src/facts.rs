@@ -33,6 +33,40 @@ pub struct NodeFacts {
     pub adapters: Vec<Adapter>,
     /// Version of the Host Networking Service; none where HNS does not answer.
     pub hns: Option<HnsVersion>,
+    /// None where nothing was found, or nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<Cloud>,
+}
+
+/// Whose Kubernetes this is. Decides defaults; see docs/platforms.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "AKS")]
+    Aks,
+    #[serde(rename = "EKS")]
+    Eks,
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    #[serde(rename = "OpenShift")]
+    OpenShift,
+    #[serde(rename = "RKE2")]
+    Rke2,
+}
+
+/// The platform that the machine is on, as far as it can be told from the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cloud {
+    pub provider: Provider,
+    /// What the cloud's metadata service calls the instance: there the Node often bears this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_name: Option<String>,
+    /// By what it was told.
+    pub evidence: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

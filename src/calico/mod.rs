@@ -6,6 +6,7 @@ pub mod components;
 pub mod config_ps1;
 pub mod kubeconfig;
 pub mod layout;
+pub mod nssm;
 pub mod paths;
 pub mod services;
 pub mod static_rules;

@@ -24,11 +24,12 @@ use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Service;
+use crate::platform::{self, metadata::Metadata};
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::settings::Connection;
+use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
 pub(crate) struct App {
@@ -81,7 +82,7 @@ impl App {
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let host_name = node.facts().context("measure the node")?.host_name;
-        let lab = Rc::new(Lab::new(dir, host_name, &faults)?);
+        let lab = Rc::new(Lab::new(dir, host_name, node.model()?.cloud, &faults)?);
         self.lab = Some(Rc::clone(&lab));
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
@@ -163,6 +164,17 @@ impl App {
         let documents: Result<Vec<Document>> =
             self.global.config.iter().chain(extra).map(|file| layers::read_document(file)).collect();
         config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
+    }
+
+    /// Measures the machine, and finds the platform that it is on.
+    pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let mut facts = node.facts().context("measure the node")?;
+        let metadata = match &self.lab {
+            Some(lab) => lab.metadata()?,
+            None => Metadata::link_local(),
+        };
+        facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
+        Ok(facts)
     }
 
     /// Talks to the cluster as the one who installs.

@@ -50,8 +50,8 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
 fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts()?;
+    let node_facts = app.measure(&*node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
     let cluster = app
         .cluster(&*node, &connection)
         .and_then(|cluster| cluster_facts(&cluster, &layered, &connection, &node_facts));

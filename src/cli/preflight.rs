@@ -14,8 +14,8 @@ use crate::settings;
 pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts()?;
+    let node_facts = app.measure(&*node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
     let cluster = cluster_facts(&app.cluster(&*node, &connection)?, &layered, &connection, &node_facts)?;
     let resolved = settings::resolve(&layered, &node_facts, Some(&cluster))?;
     let report = examine(app, &resolved, &node_facts, &cluster);

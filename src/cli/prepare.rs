@@ -1,7 +1,7 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 
 use super::app::App;
@@ -58,8 +58,8 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts().context("measure the node")?;
+    let node_facts = app.measure(node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
@@ -229,8 +229,17 @@ pub(crate) fn cluster_facts(
     connection: &settings::Connection,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let name = node_name(layered, facts);
-    cluster.facts(&FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() })
+    let ask = |node_name: &str| {
+        cluster.facts(&FactsOptions { node_name, namespace_override: connection.calico_namespace.as_deref() })
+    };
+    let found = ask(&node_name(layered, facts))?;
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    match instance {
+        // On clouds the Node often bears the instance's name.
+        Some(instance) if found.node.is_none() && given.is_none() => ask(instance),
+        _ => Ok(found),
+    }
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.

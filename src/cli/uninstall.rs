@@ -94,7 +94,8 @@ pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
 
 fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let cluster = app.cluster(node, &crate::settings::connection(&layered)?)?;
+    let cluster =
+        app.cluster(node, &crate::settings::connection(&layered, app.measure(node, &layered)?.cloud.as_ref())?)?;
     cluster.delete_token_secret(&about.calico_namespace)?;
     Ok(())
 }

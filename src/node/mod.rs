@@ -6,6 +6,9 @@ pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
+/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+pub use crate::calico::nssm;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

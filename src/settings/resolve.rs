@@ -31,8 +31,11 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let name = to.optional("metadata.name", filled(&config.metadata.name));
     let version = version(&mut to, spec);
     let calico = calico(&mut to, spec, version);
-    let provider = to.or_default("spec.kubernetesProvider", connection::provider(layered), Provider::None);
-    let connection = connection::decide(layered, &mut to);
+    let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
+        Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),
+        None => (Provider::None, Origin::Default),
+    });
+    let connection = connection::decide(layered, node.cloud.as_ref(), &mut to);
     let node_name = node_name(&mut to, spec, node, cluster, provider);
     let kubernetes = kubernetes(&mut to, spec, cluster);
     let create_token_secret =
@@ -170,6 +173,15 @@ fn node_name(
     let path = "spec.kubernetes.nodeName";
     let given = spec.kubernetes.node_name.clone().and_then(Auto::given).map(|NodeNameText(name)| name);
     let host_name = node.host_name.to_lowercase();
+    let instance = node.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    let instance = instance.and_then(|name| name.parse::<NodeName>().ok());
+    let known = cluster.and_then(|cluster| cluster.node.as_ref()).map(|node| node.name.clone());
+    // A Node that the cluster has under the host name settles it: kubelet chose that.
+    if let (None, Some(instance)) = (&given, instance)
+        && known.as_deref() != Some(host_name.as_str())
+    {
+        return to.decide(path, None, || (instance, Origin::Detected("instance metadata".into())));
+    }
     let clouds_choice = matches!(provider, Provider::Eks | Provider::Ec2 | Provider::Gce);
     // On these clouds the Node often bears the instance's DNS name, which Windows does not know.
     if given.is_none() && clouds_choice && cluster.is_none_or(|cluster| cluster.node.is_none()) {

@@ -39,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("apply", &["node", "plan", "facts", "calico::paths", "calico::version", "settings::Backend", "report::event"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
     ("cluster", &["facts", "settings", "calico::kubeconfig", "report::event"]),
+    ("platform", &["facts", "node", "plan::item"]),
     ("release", &["calico", "settings", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
     ("report", &["plan", "preflight", "facts"]),
@@ -54,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "facts",
             "node",
             "plan",
+            "platform",
             "preflight",
             "release",
             "report",

@@ -75,6 +75,9 @@ pub struct Model {
     /// Version of the Host Networking Service; none where it does not answer.
     #[serde(default)]
     pub hns: Option<HnsVersion>,
+    /// The metadata service of the cloud that the machine is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudMetadata>,
     #[serde(default)]
     pub adapters: Vec<NodeAdapter>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -97,6 +100,27 @@ pub struct Model {
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+}
+
+/// What answers at the link-local address of metadata services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloudMetadata {
+    pub flavour: Flavour,
+    /// What the instance is called there; empty where it has no name.
+    pub host_name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flavour {
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    /// EC2's paths without its tokens.
+    OpenStack,
+    /// A web page, whatever is asked.
+    CaptivePortal,
 }
 
 /// When a node started that does not say.
@@ -265,6 +289,7 @@ impl Model {
             runtime: self.runtime.clone(),
             adapters: self.adapters.iter().map(NodeAdapter::fact).collect(),
             hns: self.hns,
+            cloud: None,
         }
     }
 

@@ -24,6 +24,7 @@ fn node() -> NodeFacts {
         }),
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
+        cloud: None,
     }
 }
 
@@ -479,18 +480,18 @@ fn direct_server_return_is_asked_of_hns_then_of_the_build() {
 #[test]
 fn what_connects_is_known_before_any_fact() {
     let layered = config(&["kubernetesProvider=EKS", "transport.noProxy=10.0.0.0/8,.local", "transport.retries=0"]);
-    let eks = connection(&layered).unwrap();
+    let eks = connection(&layered, None).unwrap();
     assert_eq!(
         (eks.kubeconfig.as_str(), &eks.kubeconfig_from),
         (r"C:\ProgramData\kubernetes\kubeconfig", &Origin::Default)
     );
     assert_eq!((eks.no_proxy.len(), eks.retries, eks.timeout.as_secs(), eks.proxy), (2, 0, 60, None));
-    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"])).unwrap();
+    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"]), None).unwrap();
     assert_eq!(
         (own.kubeconfig.as_str(), own.kubeconfig_from, own.context.as_deref()),
         ("admin.conf", Origin::Set, Some("prod"))
     );
-    assert!(connection(&config(&["transport.timeout=0"])).is_err());
+    assert!(connection(&config(&["transport.timeout=0"]), None).is_err());
 }
 
 #[test]

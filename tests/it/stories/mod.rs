@@ -8,5 +8,6 @@ mod first_day;
 mod offline;
 mod output;
 mod plans;
+mod platforms;
 mod schemas;
 mod variants;
