@@ -33,9 +33,56 @@ pub struct NodeFacts {
     pub adapters: Vec<Adapter>,
     /// Version of the Host Networking Service; none where HNS does not answer.
     pub hns: Option<HnsVersion>,
+    /// Which of the Windows features that Calico uses are installed; none where it was not looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
+    /// What waits for Windows to be restarted, a sentence each; empty when nothing does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_reboot: Vec<String>,
+    /// What stands in the registry on TLS; none where it was not looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// None where nothing was found, or nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
+}
+
+/// Windows features, by what they bring: that they are there, not that they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Features {
+    /// The services hns and vmcompute, and a vmcompute.dll that loads.
+    pub containers: bool,
+    /// The service RemoteAccess with the routing protocols: BGP.
+    pub remote_access: bool,
+}
+
+/// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This
+/// program does not: it brings its own. Absent is Windows's default, which is on since Server 2012.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Tls {
+    /// SCHANNEL's `Protocols\TLS 1.2\Client`: false refuses it to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_enabled: Option<bool>,
+    /// The same key's `DisabledByDefault`: true gives it only to programs that ask for it by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_disabled_by_default: Option<bool>,
+    /// .NET 4's `SchUseStrongCrypto`, for programs of 64 and of 32 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_strong_crypto: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_strong_crypto_32: Option<bool>,
+    /// .NET 4's `SystemDefaultTlsVersions`, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_system_versions: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_system_versions_32: Option<bool>,
+    /// WinHTTP's `DefaultSecureProtocols`, likewise: a set of bits of which 0x800 is TLS 1.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub win_http: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub win_http_32: Option<u32>,
 }
 
 /// Whose Kubernetes this is. Decides defaults; see docs/platforms.md.
@@ -81,6 +128,9 @@ pub struct Os {
     pub installation_type: String,
     /// `amd64` or `arm64`: the machine's, not this process's.
     pub arch: String,
+    /// The name of the release, as `21H2`; Windows has one since 20H2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_version: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +146,7 @@ pub enum Product {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Runtime {
     pub kind: RuntimeKind,
+    /// As its executable says; empty where that says nothing.
     pub version: String,
     pub cni_bin_dir: WinPath,
     pub cni_conf_dir: WinPath,
@@ -120,6 +171,9 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     pub dhcp: bool,
+    /// A team of adapters made by Windows itself (LBFO), on which HNS may build no vSwitch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub team: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,8 @@ stop() {
 trap stop EXIT
 # Windows' own folder is large and no program changes it: hard links.
 mkdir "$prefix/drive_c"
-for item in "$wine_dir"/template/*; do
+# With the time stamp: without it Wine sets the prefix up anew, and its own COM classes again.
+for item in "$wine_dir"/template/{.update-timestamp,*}; do
     [ "${item##*/}" = drive_c ] || cp -a "$item" "$prefix/"
 done
 for item in "$wine_dir"/template/drive_c/*; do

@@ -15,9 +15,14 @@ pub fn ask() -> bool {
     UNDER_WAY.load(Ordering::SeqCst) && !ASKED.swap(true, Ordering::SeqCst)
 }
 
+/// Whether the run was asked to stop.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::SeqCst)
+}
+
 /// Fails when the run was asked to stop.
 pub(super) fn check() -> Result<()> {
-    if ASKED.load(Ordering::SeqCst) {
+    if asked() {
         return Err(Fault::new(Exit::Cancelled, "RunCancelled", "the run was cancelled between two steps")
             .hint("go on with: calicoctl-win resume, or back with: calicoctl-win resume --undo")
             .into());
@@ -26,7 +31,8 @@ pub(super) fn check() -> Result<()> {
 }
 
 /// Says that steps are being taken, for as long as it lives.
-pub(super) struct UnderWay;
+#[derive(Debug)]
+pub struct UnderWay;
 
 impl UnderWay {
     pub fn begin() -> Self {

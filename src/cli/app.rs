@@ -15,6 +15,7 @@ use super::{Ending, class, layers};
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
+use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin};
@@ -106,6 +107,7 @@ impl App {
         }
         let holder =
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
+        let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = Lock::take(&mut *node, &holder)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
@@ -120,7 +122,15 @@ impl App {
         self.generation = generation;
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
+        self.made_safe(opened);
         Ok((node, lock))
+    }
+
+    /// Says which folders others could write to until now.
+    pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
+        for (folder, reason) in folders {
+            self.warn("FolderMadeSafe", format!("{folder} is for administrators only from now on: before, {reason}"));
+        }
     }
 
     /// From here on the log goes elsewhere: the state folder is about to be removed.
@@ -328,6 +338,23 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// Makes those of our folders safe that others could write to, and gives what was wrong with them.
+///
+/// # Errors
+/// As [`Node::secure`].
+pub(crate) fn secure(
+    node: &mut dyn Node,
+    folders: impl IntoIterator<Item = WinPath>,
+) -> Result<Vec<(WinPath, String)>> {
+    let mut opened = Vec::new();
+    for folder in folders {
+        if let Some(reason) = node.secure(&folder).with_context(|| format!("make {folder} safe"))? {
+            opened.push((folder, reason));
+        }
+    }
+    Ok(opened)
 }
 
 /// The machine in one line, as the first of every run.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster::Taint;
+use crate::config::types::Wait;
 use crate::report::reporter::{Color, Format, Style};
 
 /// Takes a Windows machine from bare to a working Calico node, keeps it right, changes it safely,
@@ -137,6 +139,9 @@ pub enum Verb {
     /// Start, stop or look at Calico's services
     #[command(subcommand)]
     Service(Service),
+    /// Cordon, drain and taint this machine's Kubernetes Node
+    #[command(subcommand)]
+    Node(Node),
     /// Make, check and show the config document
     #[command(subcommand)]
     Config(Config),
@@ -241,12 +246,79 @@ pub enum Service {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum Node {
+    /// Keep new pods off the node
+    Cordon,
+    /// Let new pods come to the node again
+    Uncordon,
+    /// Cordon the node and move its pods away, as kubectl drain; nothing is cordoned if a pod may not go
+    Drain(DrainFlags),
+    /// Add taints; those of others stay
+    Taint {
+        /// As os=windows:NoSchedule
+        #[arg(value_name = "KEY[=VALUE]:EFFECT", required = true)]
+        taints: Vec<Taint>,
+        /// Replace the value of a taint with the same key and effect
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Take taints off; those of others stay
+    Untaint {
+        /// A key alone means all its taints
+        #[arg(value_name = "KEY[=VALUE][:EFFECT]", required = true)]
+        taints: Vec<Taint>,
+    },
+}
+
+/// As kubectl drain's, over the config's section `maintenance.drain`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Drain")]
+pub struct DrainFlags {
+    /// Leave pods of DaemonSets where they are
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub ignore_daemonsets: Option<bool>,
+    /// Also pods with emptyDir volumes, whose data is lost
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub delete_emptydir_data: Option<bool>,
+    /// Also pods that no controller makes again, and those that say they are not safe to evict
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub force: Option<bool>,
+    /// Seconds each pod has to end; -1 leaves it to the pod
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub grace_period: Option<i64>,
+    /// Longest wait for the drain, as 90s or 10m; 0 waits for ever [default: 10m]
+    #[arg(long, alias = "timeout", value_name = "TIME", env = "CALICO_WIN_DRAIN_TIMEOUT")]
+    pub drain_timeout: Option<Wait>,
+    /// Only pods with these labels
+    #[arg(long, value_name = "SELECTOR")]
+    pub pod_selector: Option<String>,
+    /// Delete in place of evicting, past disruption budgets
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub disable_eviction: Option<bool>,
+    /// Do not wait for pods that should have ended so many seconds ago; 0 waits
+    #[arg(long, value_name = "SECONDS")]
+    pub skip_wait_for_delete_timeout: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
 pub enum Config {
     /// Print a complete config to start from
     Init {
         /// Write it here instead of printing it; an existing file is left alone
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+    },
+    /// Make a config from the config.ps1 of Calico's own scripts, which is read and never run
+    Import {
+        /// The config.ps1
+        #[arg(value_name = "FILE", required_unless_present = "live", conflicts_with = "live")]
+        file: Option<PathBuf>,
+        /// From what runs on this node: its services, config.ps1, CNI configuration and HNS networks
+        #[arg(long)]
+        live: bool,
+        /// Write it here instead of printing it; an existing file is left alone
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
     },
     /// Print the config as it takes effect
     Show {

@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::Ending;
-use super::app::App;
+use super::app::{App, secure};
 use super::args::Install;
-use super::engine::engine;
+use super::engine::{engine, succeeded};
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
@@ -13,6 +13,7 @@ use super::stage::Purpose;
 use crate::apply::converge::{self, Change};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::item::Id;
 use crate::report::document::{RunResult, millis};
 
 pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
@@ -82,6 +83,12 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) ->
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
+    // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
+    // we did not make is moved away whole.
+    let root = &prepared.resolved.settings.calico.root;
+    let ours = prepared.standing.owned().contains_key(&Id::Tree(root.clone()));
+    let opened = secure(node, ours.then(|| root.clone()))?;
+    app.made_safe(opened);
     if let Err(error) = prepared.complete(app, node) {
         converge::tidy(node, &mut |event| app.event(&event));
         return Err(error);
@@ -111,7 +118,8 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
         next.insert(0, app.command("service start"));
     }
     app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {}", next[0], app.command("uninstall")));
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    let exit = succeeded(app, node, &mut next);
+    let mut result = RunResult::new(exit, applied.changed > 0, msg);
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
     result.next = next;

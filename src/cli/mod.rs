@@ -3,10 +3,13 @@
 mod app;
 mod args;
 mod config;
+mod drain;
 mod engine;
+mod import;
 mod install;
 mod lab;
 mod layers;
+mod node;
 mod offline;
 mod plan;
 mod preflight;
@@ -77,6 +80,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
+        Verb::Node(verb) => node::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Explain(args) => offline::explain(&args, app),

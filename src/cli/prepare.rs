@@ -10,6 +10,7 @@ use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::paths;
@@ -17,7 +18,6 @@ use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
-use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
@@ -42,6 +42,8 @@ pub(crate) struct Prepared {
     node_facts: NodeFacts,
     cluster_facts: ClusterFacts,
     release: Release,
+    /// From the secret that the config names.
+    etcd_files: Option<EtcdFiles>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
     /// This run made the token secret in the cluster.
@@ -86,15 +88,10 @@ pub(crate) fn prepare(
     }
     check(app, &resolved, &node_facts, &cluster_facts)?;
 
-    if let Some(secret) = &resolved.run.etcd_tls_secret {
-        let what = format!(
-            "this version does not fetch etcd's certificates from the secret {}/{}",
-            secret.namespace, secret.name
-        );
-        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
-            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
-            .into());
-    }
+    let etcd_files = match &resolved.run.etcd_tls_secret {
+        Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
+        None => None,
+    };
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -108,7 +105,7 @@ pub(crate) fn prepare(
         (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
+    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     announce(app, &plan);
@@ -124,6 +121,7 @@ pub(crate) fn prepare(
         node_facts,
         cluster_facts,
         release,
+        etcd_files,
         new_token,
         made_secret: false,
         blobs,
@@ -187,10 +185,11 @@ fn target(
     settings: &Settings,
     manifest: &Manifest,
     kubeconfig: KubeconfigFile,
+    etcd_files: Option<EtcdFiles>,
 ) -> Result<(Target, Vec<desired::Blob>)> {
     let executable = node.executable()?;
     let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files: None };
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
 }
@@ -243,7 +242,7 @@ pub(crate) fn cluster_facts(
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
-fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+pub(super) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }
@@ -254,7 +253,8 @@ impl Prepared {
         if self.new_token {
             let bytes = self.fetch_credentials(app)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) = target(node, &self.resolved.settings, &self.release.manifest, kubeconfig)?;
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

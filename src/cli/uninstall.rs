@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Source, Uninstall};
-use super::engine::engine;
+use super::engine::{engine, succeeded};
 use super::prepare::announce;
 use crate::apply::converge::{self, Change, Standing};
 use crate::apply::receipt::About;
@@ -78,7 +78,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         "Nothing of Calico was left to remove."
     };
     app.reporter.tell(msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
+    let exit = succeeded(app, &*node, &mut left);
+    let mut result = RunResult::new(exit, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)

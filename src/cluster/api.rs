@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use reqwest::Url;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::errors::{Failure, Trouble};
 use super::kubeconfig::Access;
@@ -60,11 +60,16 @@ pub(super) struct Call {
 }
 
 impl Call {
-    fn bare(method: Method, path: &str) -> Self {
+    pub fn bare(method: Method, path: &str) -> Self {
         Self { method, path: path.to_owned(), content_type: "", body: None }
     }
 
-    fn write(method: Method, path: &str, content_type: &'static str, body: &impl Serialize) -> Result<Self, Failure> {
+    pub fn write(
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: &impl Serialize,
+    ) -> Result<Self, Failure> {
         let path = query(path, &[("fieldManager", FIELD_MANAGER)]);
         let bare = Self { content_type, ..Self::bare(method, &path) };
         match serde_json::to_vec(body) {
@@ -120,6 +125,8 @@ struct Page<T> {
 struct PageMeta {
     #[serde(default, rename = "continue")]
     rest: Option<String>,
+    #[serde(default, rename = "resourceVersion")]
+    resource_version: String,
 }
 
 /// The client of one user of one API server.
@@ -157,6 +164,11 @@ impl Api {
     }
 
     pub async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        Ok(self.list_from(path).await?.0)
+    }
+
+    /// A list with the resource version that a watch goes on from.
+    pub async fn list_from<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
         match self.pages(path).await {
             // The list's snapshot was compacted between two pages. Going on with the token that
             // comes along would mix two states of the cluster, so start over, once.
@@ -165,7 +177,7 @@ impl Api {
         }
     }
 
-    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
         let first = query(path, &[("limit", PAGE)]);
         let mut call = Call::bare(Method::GET, &first);
         let mut all = Vec::new();
@@ -174,7 +186,7 @@ impl Api {
             all.extend(page.items.unwrap_or_default());
             match page.metadata.rest.filter(|rest| !rest.is_empty()) {
                 Some(rest) => call = Call::bare(Method::GET, &query(&first, &[("continue", &rest)])),
-                None => return Ok(all),
+                None => return Ok((all, page.metadata.resource_version)),
             }
         }
     }
@@ -233,7 +245,29 @@ impl Api {
         }
     }
 
+    /// Asks once, and beside the questions that wait for their turn: for who knows when to come again.
+    pub async fn attempt(&self, call: &Call) -> Result<Answer, Trouble> {
+        match timeout(self.options.timeout, self.once(call)).await {
+            Ok(Ok(answer)) if (200..300).contains(&answer.status) => Ok(answer),
+            Ok(Ok(answer)) => Err(Trouble::Answer(answer)),
+            Ok(Err(error)) => Err(Trouble::Transport(error)),
+            Err(_) => Err(Trouble::Slow(self.options.timeout)),
+        }
+    }
+
+    /// What an attempt that came to nothing is called.
+    pub fn failure(&self, call: &Call, trouble: Trouble) -> Failure {
+        Failure::of(&self.server, call, trouble, &self.options)
+    }
+
     async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {
+        let (head, body) = self.send(call).await?.into_parts();
+        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    /// Asks for an answer that comes piece by piece.
+    pub(super) async fn send(&self, call: &Call) -> Result<Response<Body>, kube::Error> {
         let mut request = Request::builder()
             .method(&call.method)
             .uri(&call.path)
@@ -243,10 +277,7 @@ impl Api {
             request = request.header(header::CONTENT_TYPE, call.content_type);
         }
         let body = call.body.clone().map_or_else(Body::empty, Body::from);
-        let response = self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+        self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await
     }
 
     /// `Warning: 299 - "text"` is how the API server tells of pruned fields and old APIs.

@@ -6,14 +6,18 @@
 
 mod api;
 mod credentials;
+mod drain;
 mod errors;
+pub mod etcd;
 mod facts;
 mod kubeconfig;
 mod node;
+mod taints;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,8 +31,10 @@ use tokio::runtime::Runtime;
 
 pub use self::api::{path, query};
 pub use self::credentials::{Issued, TOKEN_SECRET};
+pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
+pub use self::taints::{Effect, Taint, Taints};
 
 use self::api::Api;
 use self::kubeconfig::Trust;

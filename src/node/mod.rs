@@ -1,6 +1,10 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod containerd;
 pub mod files;
+pub mod firewall;
+pub mod hns;
+pub mod image_path;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
@@ -16,7 +20,6 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
-#[cfg(not(windows))]
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -63,6 +66,17 @@ pub trait Node {
 
     /// Adds a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
+
+    /// Makes a folder of ours safe in which others than administrators may write, with all that is
+    /// in it. Gives what was wrong; none when nothing was, or when there is no such folder.
+    ///
+    /// Fault `UnsafeFolder`, with nothing changed, for a link and for a folder that holds what others
+    /// made or may change: nobody can know whether that is still ours.
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>>;
+
+    /// What this node was asked to remove and could only rename away, since it runs: it goes when
+    /// Windows starts next.
+    fn left_until_reboot(&self) -> &[WinPath];
 }
 
 /// What [`Node::list`] can enumerate.
@@ -110,3 +124,9 @@ pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 
 /// Blobs by digest: `blobs\<sha256>` for files, `trees\<sha256>` and `trees\foreign` for trees.
 pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";
+
+/// A folder of ours that is not safe to use, and why.
+fn unsafe_folder(folder: &WinPath, why: &str) -> Fault {
+    Fault::new(Exit::Conflict, "UnsafeFolder", format!("{folder} cannot be trusted: {why}"))
+        .hint("look who made it and what is in it; then remove it, or what is named here, and run the command again")
+}

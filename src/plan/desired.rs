@@ -9,10 +9,11 @@ use anyhow::{Context, Result, bail};
 use super::Target;
 use super::item::{Access, Id, Manifest, Network, NetworkKind, RegValue, State, Tree, World};
 use crate::calico::agent_config::AgentConfig;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::{cni, components, config_ps1, paths, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
-use crate::values::{Cidr, Secret, Sha256, WinPath};
+use crate::values::{Cidr, Sha256, WinPath};
 
 /// The network that CalicoNode makes first, so that the vSwitch stands before Calico needs it.
 pub const BOOTSTRAP_NETWORK: &str = "External";
@@ -60,14 +61,6 @@ impl fmt::Debug for KubeconfigFile {
             Self::Absent => "Absent",
         })
     }
-}
-
-/// What the etcd client's files hold, PEM each.
-#[derive(Debug)]
-pub struct EtcdFiles {
-    pub key: Secret,
-    pub cert: String,
-    pub ca_cert: String,
 }
 
 /// What is wanted, and the bytes that no release has. The store must also get the executable, and
@@ -286,6 +279,7 @@ mod tests {
     use super::*;
     use crate::calico::samples::{etcd, settings};
     use crate::fault::{Exit, Fault};
+    use crate::values::Secret;
 
     fn release(settings: &Settings) -> Manifest {
         let file = |path: &str| ManifestFile { size: 1, sha256: Sha256::of(path.as_bytes()) };

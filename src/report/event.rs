@@ -64,6 +64,31 @@ pub enum Event {
         elapsed: Duration,
         limit: Duration,
     },
+    /// The API server took the eviction of a pod (`namespace/name`): it is ending.
+    PodEvicted {
+        pod: String,
+    },
+    /// A pod may not be evicted now; asked again after `retry`, or when its budget gives way.
+    PodBlocked {
+        pod: String,
+        why: String,
+        retry: Duration,
+    },
+    /// A pod is gone from the node.
+    PodGone {
+        pod: String,
+        gone: usize,
+        total: usize,
+    },
+    /// How far a drain is. Without a limit it waits for ever.
+    DrainProgress {
+        gone: usize,
+        total: usize,
+        /// Each with why, as `demo/web: budget …`.
+        blocked: Vec<String>,
+        elapsed: Duration,
+        limit: Option<Duration>,
+    },
     /// Said before the vSwitch is touched: the session that runs this may drop.
     ConnectivityNotice {
         message: String,

@@ -43,7 +43,7 @@ impl Log {
     /// Adds an event; progress and waiting are left out, they are many and say little later.
     pub fn event(&mut self, now: Timestamp, event: &Event) {
         let (level, message) = match event {
-            Event::Progress { .. } | Event::Waiting { .. } => return,
+            Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => return,
             Event::RunStarted { command, node, generation } => {
                 let from = generation.map_or_else(|| "nothing installed".into(), |n| format!("generation {n}"));
                 ("INFO", format!("{command} on {node}, {from}"))
@@ -62,6 +62,9 @@ impl Log {
             Event::PhaseFailed { phase, message } => ("ERROR", format!("phase {phase} failed: {message}")),
             Event::ConnectivityNotice { message, .. } => ("WARN", message.clone()),
             Event::Warning { id, message } => ("WARN", format!("{id}: {message}")),
+            Event::PodEvicted { pod } => ("INFO", format!("evicted {pod}")),
+            Event::PodBlocked { pod, why, .. } => ("WARN", format!("not evicted yet: {pod}: {why}")),
+            Event::PodGone { pod, gone, total } => ("INFO", format!("gone ({gone}/{total}): {pod}")),
             Event::Log { message } => ("DEBUG", message.clone()),
         };
         self.line(now, level, &message);

@@ -34,6 +34,22 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "waiting", "level": "info", "message": format!("waiting for {what}"),
                 "elapsed_ms": millis(*elapsed), "limit_ms": millis(*limit) })
         }
+        Event::PodEvicted { pod } => {
+            json!({ "type": "pod_evicted", "level": "info", "message": format!("{pod} is ending"), "pod": pod })
+        }
+        Event::PodBlocked { pod, why, retry } => {
+            json!({ "type": "pod_blocked", "level": "warn", "message": format!("{pod}: {why}"),
+                "pod": pod, "why": why, "retry_ms": millis(*retry) })
+        }
+        Event::PodGone { pod, gone, total } => {
+            json!({ "type": "pod_gone", "level": "info", "message": format!("{pod} is gone"),
+                "pod": pod, "gone": gone, "total": total })
+        }
+        Event::DrainProgress { gone, total, blocked, elapsed, limit } => {
+            json!({ "type": "drain_progress", "level": "info", "message": format!("{gone} of {total} pods are gone"),
+                "gone": gone, "total": total, "blocked": blocked, "elapsed_ms": millis(*elapsed),
+                "limit_ms": limit.map(millis) })
+        }
         Event::ConnectivityNotice { message, resume_with } => {
             json!({ "type": "connectivity_notice", "level": "warn", "message": message,
                 "kind": "host_network_interrupt", "resume_with": resume_with })

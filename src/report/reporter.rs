@@ -137,6 +137,10 @@ impl Reporter {
                     format!("waiting for {what} ({} of at most {})", text::took(*elapsed), text::took(*limit));
                 self.spinner().set_message(message);
             }
+            Event::DrainProgress { gone, total, blocked, elapsed, limit } => {
+                let board = text::drain_board(*gone, *total, blocked, *elapsed, *limit);
+                self.spinner().set_message(text::harmless(&board));
+            }
             Event::Log { message } if self.style.verbose => self.say(message),
             _ => {
                 if let Some(line) = text::line(event, self.numbers) {

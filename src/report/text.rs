@@ -42,6 +42,7 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
             Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
         }
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
+        Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
         Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being taken back", "[NOTE]")),
         // Checks and plans are shown as a whole by their verbs.
         Event::RunStarted { .. }
@@ -52,8 +53,33 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
         | Event::PhaseStarted { .. }
         | Event::Progress { .. }
         | Event::Waiting { .. }
+        | Event::PodEvicted { .. }
+        | Event::PodGone { .. }
+        | Event::DrainProgress { .. }
         | Event::Log { .. } => None,
     }
+}
+
+/// The longest list of blocked pods that a screen has room for.
+const BOARD_LINES: usize = 8;
+
+/// How far a drain is, redrawn in place on a terminal: a line, and one for each pod that is held.
+pub fn drain_board(
+    gone: usize,
+    total: usize,
+    blocked: &[String],
+    elapsed: Duration,
+    limit: Option<Duration>,
+) -> String {
+    let limit = limit.map_or_else(|| "without a limit".into(), |limit| format!("of at most {}", took(limit)));
+    let mut board = format!("drain: {gone} of {total} pods are gone ({} {limit})", took(elapsed));
+    for pod in blocked.iter().take(BOARD_LINES) {
+        board.push_str(&format!("\n        held: {pod}"));
+    }
+    if blocked.len() > BOARD_LINES {
+        board.push_str(&format!("\n        and {} more", blocked.len() - BOARD_LINES));
+    }
+    board
 }
 
 /// The block on stderr when a run failed: what, why, the state of the node, what to do.
@@ -90,6 +116,7 @@ pub fn state_after(result: &RunResult) -> &'static str {
         "FAILED_INCOMPLETE" if result.changed => {
             "the node is half-way; nothing is lost, the journal knows how to go on or back"
         }
+        "DRAIN_BLOCKED" => "this machine was not changed, and its Node takes pods as before",
         _ if result.changed => "some of it was done: calicoctl-win status shows what stands now",
         _ => "nothing was changed",
     }

@@ -8,6 +8,7 @@ use super::{
     Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, Platform, Provider, Reboot, Resolved,
     RunSettings, SecretRef, Services, Settings, Source, connection,
 };
+use crate::calico::paths::ETCD_TLS;
 use crate::calico::version::CalicoVersion;
 use crate::config::spec::{DatastoreType, LogLevel, Mode, OnBlocked, RebootPolicy, SourceType, Spec, StaticRules};
 use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
@@ -232,7 +233,7 @@ fn datastore(
         (Some(key_file), Some(cert_file), Some(ca_cert_file)) => Some(EtcdTls { key_file, cert_file, ca_cert_file }),
         _ => secret.as_ref().map(|_| {
             // The names that Calico's own scripts give the secret's contents.
-            let dir = root.join("etcd-tls");
+            let dir = root.join(ETCD_TLS);
             EtcdTls {
                 key_file: dir.join("server.key"),
                 cert_file: dir.join("server.crt"),

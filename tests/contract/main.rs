@@ -7,4 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+mod facts;
+mod files;
+mod network;
 mod nodes;
+mod registry;

@@ -60,3 +60,51 @@ fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
     assert!(plan["warnings"].to_string().contains("VniDiffersFromFelix"), "{}", plan["warnings"]);
     assert_eq!(plan["needs_drain"], true);
 }
+
+#[test]
+fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let secrets = "/api/v1/namespaces/kube-system/secrets";
+    let (ca, key, certificate) = etcd_client();
+    let secret = |data: serde_json::Value| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "calico-etcd-secrets" }, "data": data });
+    let base64 = |text: &str| base64::Engine::encode(&base64::prelude::BASE64_STANDARD, text);
+    let install = "install -y -o json --kubeconfig admin.yaml --set datastore.type=etcdv3 \
+                   --set datastore.etcd.endpoints=https://127.0.0.1:2379 \
+                   --set datastore.etcd.tlsSecretRef.name=calico-etcd-secrets \
+                   --set datastore.etcd.tlsSecretRef.namespace=kube-system";
+    let before = lab.picture();
+
+    let absent = lab.run(install).exits(4).json();
+    assert_eq!(absent["error"]["id"], "EtcdSecretInvalid", "{absent:#}");
+    let half = secret(json!({ "etcd-key": base64(&key), "etcd-ca": base64(&ca) }));
+    cluster.as_admin(&http::Method::POST, secrets, Some(&half)).unwrap();
+    let lacks = lab.run(install).exits(4).json();
+    assert!(lacks["error"]["what"].as_str().unwrap().contains("lacks `etcd-cert`"), "{lacks:#}");
+    lab.picture_without_state().same_as(&before);
+
+    let whole = json!({ "data": { "etcd-cert": base64(&certificate) } });
+    cluster.as_admin(&http::Method::PATCH, &format!("{secrets}/calico-etcd-secrets"), Some(&whole)).unwrap();
+    let installed = lab.run(install).exits(0).json();
+    assert_eq!(installed["changed"], true);
+    assert!(!installed.to_string().contains("PRIVATE KEY"));
+    for (file, text) in [("server.key", &key), ("server.crt", &certificate), ("ca.crt", &ca)] {
+        assert_eq!(&lab.read(&format!("C/CalicoWindows/etcd-tls/{file}")), text);
+    }
+    let again = lab.run(install).exits(0).json();
+    assert_eq!(again["changed"], false);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}
+
+/// CA, key and certificate of an etcd client, PEM each.
+fn etcd_client() -> (String, String, String) {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut client = rcgen::CertificateParams::new(vec!["calico".into()]).unwrap();
+    client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = client.signed_by(&key, &rcgen::Issuer::new(ca, ca_key)).unwrap().pem();
+    (ca_pem, key.serialize_pem(), certificate)
+}

@@ -13,7 +13,7 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 18] = [
+const EVENT_TYPES: [&str; 22] = [
     "version",
     "run_start",
     "check_result",
@@ -25,6 +25,10 @@ const EVENT_TYPES: [&str; 18] = [
     "phase_errored",
     "progress",
     "waiting",
+    "pod_evicted",
+    "pod_blocked",
+    "pod_gone",
+    "drain_progress",
     "connectivity_notice",
     "rollback_start",
     "rollback_complete",

@@ -3,20 +3,34 @@
 #![allow(unsafe_code)]
 
 pub mod adapters;
+pub mod boot;
 pub mod disk;
+mod dll;
 pub mod facts;
+pub mod features;
 pub mod firewall;
 pub mod hns;
+mod iphelper;
+pub mod libraries;
+mod mutex;
+pub mod os;
 pub mod processes;
+pub mod reboot;
 pub mod registry;
 pub mod routes;
+pub mod runtime;
+pub mod security;
 pub mod services;
+pub mod tls;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::windows::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
+use windows_sys::Win32::Foundation::GetLastError;
 
 use super::{Listing, Node, Process};
 use crate::facts::NodeFacts;
@@ -25,7 +39,9 @@ use crate::values::WinPath;
 
 /// This machine.
 #[derive(Debug, Default)]
-pub struct WindowsNode {}
+pub struct WindowsNode {
+    left_until_reboot: Vec<WinPath>,
+}
 
 impl Node for WindowsNode {
     fn facts(&self) -> Result<NodeFacts> {
@@ -53,9 +69,13 @@ impl Node for WindowsNode {
             (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
-            (Id::File(path) | Id::CniConf(path), None) => disk::put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), None) => {
+                let left = disk::put_file(path, None)?;
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk::put_file(path, Some((sha256, *access)))
+                disk::put_file(path, Some((sha256, *access))).map(drop)
             }
             (Id::RegValue { key, name }, None) => registry::put(key, name, None),
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
@@ -112,7 +132,7 @@ impl Node for WindowsNode {
     }
 
     fn disk(&self, path: &WinPath) -> PathBuf {
-        PathBuf::from(path.to_string())
+        disk::place(path)
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
@@ -122,4 +142,31 @@ impl Node for WindowsNode {
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
         disk::append(path, line)
     }
+
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
+        disk::secure(folder)
+    }
+
+    fn left_until_reboot(&self) -> &[WinPath] {
+        &self.left_until_reboot
+    }
+}
+
+/// Text as Windows takes it: UTF-16, ended by a zero.
+pub(crate) fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {
+    text.as_ref().encode_wide().chain([0]).collect()
+}
+
+/// A path as Windows takes it, however long it is: `\\?\C:\…`.
+pub(crate) fn wide_path(path: &Path) -> Vec<u16> {
+    let text = path.as_os_str();
+    let is_plain = path.is_absolute() && !text.to_string_lossy().starts_with(r"\\");
+    // The long form is taken literally: no forward slashes in it.
+    if is_plain { wide(format!(r"\\?\{}", text.to_string_lossy().replace('/', "\\"))) } else { wide(text) }
+}
+
+/// Windows's number for the error of the call before.
+pub(crate) fn last_error() -> u32 {
+    // SAFETY: takes nothing and only reads a number of this thread.
+    unsafe { GetLastError() }
 }

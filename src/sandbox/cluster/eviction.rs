@@ -8,6 +8,7 @@ use super::list::label_selector_matches;
 use super::objects::Call;
 use super::resources::core;
 use super::store::{Key, Store, now, text};
+use super::table::condition;
 
 /// `POST …/pods/NAME/eviction`.
 pub fn evict(call: &mut Call<'_>) -> Outcome {
@@ -57,17 +58,21 @@ fn spend_budget(store: &mut Store, pod: &Value, dry_run: bool) -> Result<(), Ans
     };
     let budget_name = &key.name;
     let count = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let (healthy, desired) = (count("/status/currentHealthy"), count("/status/desiredHealthy"));
+    let policy = text(&budget, "/spec/unhealthyPodEvictionPolicy");
+    // A pod that is not ready is not counted, so that it may go when enough others are, or always.
+    if condition(pod, "Ready") != Some("True") && (policy == Some("AlwaysAllow") || (desired > 0 && healthy >= desired))
+    {
+        return Ok(());
+    }
     if count("/status/observedGeneration") < count("/metadata/generation") {
         let why = format!("The disruption budget {budget_name} is still being processed by the server.");
         return Err(refused(&why, Some(10)));
     }
     let left = count("/status/disruptionsAllowed");
     if left <= 0 {
-        let why = format!(
-            "The disruption budget {budget_name} needs {} healthy pods and has {} currently",
-            count("/status/desiredHealthy"),
-            count("/status/currentHealthy")
-        );
+        let why =
+            format!("The disruption budget {budget_name} needs {desired} healthy pods and has {healthy} currently");
         return Err(refused(&why, None));
     }
     if dry_run {

@@ -13,6 +13,7 @@ fn node() -> NodeFacts {
             product: Product::Server,
             installation_type: "Server Core".into(),
             arch: "amd64".into(),
+            display_version: None,
         },
         elevated: true,
         boot_id: "1".into(),
@@ -25,6 +26,9 @@ fn node() -> NodeFacts {
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
         cloud: None,
+        features: None,
+        pending_reboot: Vec::new(),
+        tls: None,
     }
 }
 

@@ -3,11 +3,14 @@
 mod changes;
 mod crashes;
 mod credentials;
+mod drain;
 mod failures;
 mod first_day;
+mod import;
 mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod safety;
 mod schemas;
 mod variants;

@@ -1,0 +1,116 @@
+//! Draining with the screen attached: for `node drain`, and before a change that needs the node empty.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::app::App;
+use super::args::DrainFlags;
+use crate::apply::cancel;
+use crate::cluster::{Cluster, DrainOptions, DrainPlan};
+use crate::config::spec;
+use crate::config::types::Wait;
+use crate::fault::{Exit, Fault};
+use crate::report::event::Event;
+
+/// How long a drain may take unless somebody says otherwise. kubectl waits for ever.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What a config document says of draining; what it leaves open is as with kubectl, but for the limit.
+pub(super) fn of_document(given: &spec::Drain) -> DrainOptions {
+    DrainOptions {
+        ignore_daemonsets: given.ignore_daemon_sets.unwrap_or_default(),
+        delete_emptydir_data: given.delete_empty_dir_data.unwrap_or_default(),
+        force: given.force.unwrap_or_default(),
+        grace_period: given.grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
+        timeout: limit(given.timeout.as_ref().map_or(TIMEOUT, Wait::length)),
+        pod_selector: None,
+        disable_eviction: given.disable_eviction.unwrap_or_default(),
+        skip_wait_for_delete: None,
+    }
+}
+
+/// No time at all means without a limit, as with kubectl.
+fn limit(given: Duration) -> Option<Duration> {
+    Some(given).filter(|given| !given.is_zero())
+}
+
+impl DrainFlags {
+    /// What the flags say, over what holds without them.
+    pub fn over(&self, base: DrainOptions) -> DrainOptions {
+        DrainOptions {
+            ignore_daemonsets: self.ignore_daemonsets.unwrap_or(base.ignore_daemonsets),
+            delete_emptydir_data: self.delete_emptydir_data.unwrap_or(base.delete_emptydir_data),
+            force: self.force.unwrap_or(base.force),
+            grace_period: self.grace_period.map_or(base.grace_period, |seconds| u32::try_from(seconds).ok()),
+            timeout: self.drain_timeout.as_ref().map_or(base.timeout, |wait| limit(wait.length())),
+            pod_selector: self.pod_selector.clone().or(base.pod_selector),
+            disable_eviction: self.disable_eviction.unwrap_or(base.disable_eviction),
+            skip_wait_for_delete: match self.skip_wait_for_delete_timeout {
+                Some(0) | None => base.skip_wait_for_delete,
+                Some(seconds) => Some(Duration::from_secs(seconds)),
+            },
+        }
+    }
+}
+
+/// The pods that go and stay, as a person reads it.
+pub(super) fn text(name: &str, plan: &DrainPlan) -> String {
+    let mut text = format!("Drain of {name}: {} pods go.\n", plan.goes.len());
+    plan.goes.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
+    plan.stays.iter().for_each(|stays| text.push_str(&format!("    {stays}\n")));
+    text
+}
+
+/// Cordons a node as a phase; false when somebody had done so before.
+pub(super) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<bool> {
+    app.phase("cordon", |_| {
+        let cordoned = cluster.cordon(name)?;
+        let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
+        Ok((cordoned, format!("node {name}: {message}")))
+    })
+}
+
+/// Drains a node that is cordoned, as a phase. Ctrl-C ends it.
+pub(super) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
+    let _under_way = cancel::UnderWay::begin();
+    let begun = Instant::now();
+    app.event(&Event::PhaseStarted { phase: "drain", index: 1, total: 1 });
+    match cluster.drain(name, options, &cancel::asked, &mut |event| app.event(&event)) {
+        Ok(drained) => {
+            let message = format!("{} pods went, {} stay", drained.goes.len(), drained.stays.len());
+            let changed = !drained.goes.is_empty();
+            app.event(&Event::PhaseCompleted { phase: "drain", message, changed, took: begun.elapsed() });
+            Ok(drained)
+        }
+        Err(error) => {
+            app.event(&Event::PhaseFailed { phase: "drain", message: format!("{error:#}") });
+            Err(error)
+        }
+    }
+}
+
+/// Lets pods come to the node again, if we had cordoned it, and gives back why.
+pub(super) fn uncordon_after(
+    app: &mut App,
+    cluster: &Cluster,
+    name: &str,
+    cordoned: bool,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    if !cordoned {
+        return error;
+    }
+    match cluster.uncordon(name) {
+        Ok(_) => {
+            app.event(&Event::Log { message: format!("node {name} is uncordoned again") });
+            error
+        }
+        Err(second) => {
+            app.half_done = true;
+            let what = format!("the drain failed, and node {name} could not be uncordoned again ({second:#})");
+            let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
+            error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `node cordon|uncordon|drain|taint|untaint`: this machine's Kubernetes Node, and nothing on the
+//! machine itself.
+
+use anyhow::{Context, Result};
+
+use super::Ending;
+use super::app::App;
+use super::args::{Node as Verb, Source};
+use super::drain;
+use super::prepare::node_name;
+use crate::apply::lock::Lock;
+use crate::cluster::{Cluster, Taint, Taints};
+use crate::fault::Exit;
+use crate::report::document::RunResult;
+use crate::settings;
+
+pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
+    let command = match verb {
+        Verb::Cordon => "node cordon",
+        Verb::Uncordon => "node uncordon",
+        Verb::Drain(_) => "node drain",
+        Verb::Taint { .. } => "node taint",
+        Verb::Untaint { .. } => "node untaint",
+    };
+    let dry = app.global.dry_run;
+    // A run that drained the node must not have it uncordoned under its hands, so all take the lock.
+    let (node, _lock): (_, Option<Lock>) =
+        if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
+    let layered = app.config(&*node, &Source::default(), &[])?;
+    let name = node_name(&layered, &node.facts().context("measure the node")?);
+    let cluster =
+        app.cluster(&*node, &settings::connection(&layered, app.measure(&*node, &layered)?.cloud.as_ref())?)?;
+    let ending = match verb {
+        Verb::Cordon => schedule(app, &cluster, &name, false),
+        Verb::Uncordon => schedule(app, &cluster, &name, true),
+        Verb::Taint { taints, overwrite } => {
+            let edit = |there: Taints| taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite));
+            retaint(app, &cluster, &name, &edit, &format!("tainted with {}", list(taints)))
+        }
+        Verb::Untaint { taints } => {
+            let edit = |there| Ok(taints.iter().fold(there, Taints::without));
+            retaint(app, &cluster, &name, &edit, &format!("freed of the taints {}", list(taints)))
+        }
+        Verb::Drain(flags) => {
+            let options = flags.over(drain::of_document(&layered.config.spec.maintenance.drain));
+            drain_node(app, &cluster, &name, &options)
+        }
+    };
+    for event in cluster.take_events() {
+        app.event(&event);
+    }
+    ending
+}
+
+fn schedule(app: &mut App, cluster: &Cluster, name: &str, schedulable: bool) -> Result<Ending> {
+    let word = if schedulable { "uncordoned" } else { "cordoned" };
+    if app.global.dry_run {
+        let is = cluster.node(name)?.is_some_and(|node| node.schedulable);
+        return if is == schedulable { done(app, false, nothing(name, word)) } else { would(app, name, word) };
+    }
+    let changed = if schedulable { cluster.uncordon(name)? } else { cluster.cordon(name)? };
+    let msg = if changed { format!("node {name} is {word}") } else { nothing(name, word) };
+    done(app, changed, msg)
+}
+
+fn retaint(
+    app: &mut App,
+    cluster: &Cluster,
+    name: &str,
+    edit: &dyn Fn(Taints) -> Result<Taints>,
+    word: &str,
+) -> Result<Ending> {
+    if app.global.dry_run {
+        let there = cluster.taints(name)?;
+        return if edit(there.clone())? == there {
+            done(app, false, nothing(name, word))
+        } else {
+            would(app, name, word)
+        };
+    }
+    let changed = cluster.retaint(name, edit)?;
+    let msg = if changed { format!("node {name} is {word}") } else { nothing(name, word) };
+    done(app, changed, msg)
+}
+
+fn drain_node(app: &mut App, cluster: &Cluster, name: &str, options: &crate::cluster::DrainOptions) -> Result<Ending> {
+    let plan = cluster.plan_drain(name, options, &mut |event| app.event(&event))?;
+    app.reporter.tell(&drain::text(name, &plan));
+    if app.global.dry_run {
+        return would(app, name, "cordoned and drained");
+    }
+    app.confirm(&format!("Drain {name}?"))?;
+    let cordoned = drain::cordon(app, cluster, name)?;
+    let drained = match drain::drain(app, cluster, name, options) {
+        Ok(drained) => drained,
+        Err(error) => return Err(drain::uncordon_after(app, cluster, name, cordoned, error)),
+    };
+    let msg =
+        format!("node {name} is cordoned and drained: {} pods went, {} stay", drained.goes.len(), drained.stays.len());
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, cordoned || !drained.goes.is_empty(), msg);
+    result.next = vec![app.command("node uncordon")];
+    Ending::result(result)
+}
+
+fn nothing(name: &str, word: &str) -> String {
+    format!("nothing to do: node {name} is {word} already")
+}
+
+fn would(app: &mut App, name: &str, word: &str) -> Result<Ending> {
+    let msg = format!("dry run: node {name} would be {word}");
+    done(app, false, msg)
+}
+
+fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {
+    app.reporter.tell(&msg);
+    Ending::result(RunResult::new(Exit::Ok, changed, msg))
+}
+
+fn list(taints: &[Taint]) -> String {
+    taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,383 @@
+//! The drain itself: evictions side by side, and a watch that tells when a pod is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Error, Result};
+use jiff::Timestamp;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::budgets::{self, Budget};
+use super::eviction::{self, Answered};
+use super::pods::Pod;
+use super::{BUDGETS, DrainOptions, DrainPlan, Stays, Survey, count, pods_path};
+use crate::cluster::api::Api;
+use crate::cluster::errors::Failure;
+use crate::cluster::watch::{News, follow};
+use crate::fault::{Exit, Fault};
+use crate::report::event::{Event, Sink};
+
+/// Evictions under way at once. More only make the API server's own limits answer.
+const PARALLEL: usize = 8;
+
+/// How long until a pod that a budget holds is asked for again, unless the server says so or the
+/// budget is seen to give way. As kubectl.
+const BUDGET_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long to stay away from a server that is overloaded and does not say.
+const OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Something that may pass may do so for this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often to look whether to stop, and to say how far it is.
+const LOOK: Duration = Duration::from_millis(250);
+const TELL: Duration = Duration::from_secs(1);
+
+/// What the tasks report.
+enum Report {
+    Asked(String, Answered),
+    Pods(News<Pod>),
+    Budgets(News<Budget>),
+}
+
+/// A pod on its way out.
+struct Leaving {
+    pod: Pod,
+    state: State,
+    /// Why it could not be evicted, the last time.
+    blocked: Option<String>,
+    failing: Option<Instant>,
+}
+
+enum State {
+    Due(Instant),
+    Asked,
+    Ending(Instant),
+}
+
+struct Run<'a> {
+    api: Arc<Api>,
+    node: &'a str,
+    options: &'a DrainOptions,
+    leaving: BTreeMap<String, Leaving>,
+    budgets: Vec<Budget>,
+    reports: UnboundedSender<Report>,
+    tasks: JoinSet<()>,
+    under_way: usize,
+    gone: usize,
+    total: usize,
+    begun: Instant,
+    told: Instant,
+    /// Since when the pods cannot be watched, and why.
+    lost: Option<(Instant, Failure)>,
+    plan: DrainPlan,
+    events: Sink<'a>,
+}
+
+pub(super) async fn run(
+    api: &Arc<Api>,
+    node: &str,
+    options: &DrainOptions,
+    survey: Survey,
+    stop: &dyn Fn() -> bool,
+    events: Sink<'_>,
+) -> Result<DrainPlan> {
+    let (reports, heard) = unbounded_channel();
+    let mut tasks = JoinSet::new();
+    let tell = reports.clone();
+    let listen = move |news| drop(tell.send(Report::Pods(news)));
+    tasks.spawn(follow(Arc::clone(api), pods_path(node), survey.pods_at, listen));
+    if let Some(at) = survey.budgets_at {
+        let tell = reports.clone();
+        let listen = move |news| drop(tell.send(Report::Budgets(news)));
+        tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), at, listen));
+    }
+    let now = Instant::now();
+    let leaving =
+        |pod: Pod| (pod.metadata.uid.clone(), Leaving { pod, state: State::Due(now), blocked: None, failing: None });
+    let goes = survey.pods.iter().map(ToString::to_string).collect();
+    let total = survey.pods.len();
+    let run = Run {
+        api: Arc::clone(api),
+        node,
+        options,
+        leaving: survey.pods.into_iter().map(leaving).collect(),
+        budgets: survey.budgets,
+        reports,
+        tasks,
+        under_way: 0,
+        gone: 0,
+        total,
+        begun: now,
+        told: now,
+        lost: None,
+        plan: DrainPlan { goes, stays: survey.stays },
+        events,
+    };
+    run.finish(heard, stop).await
+}
+
+impl Run<'_> {
+    async fn finish(mut self, mut heard: UnboundedReceiver<Report>, stop: &dyn Fn() -> bool) -> Result<DrainPlan> {
+        let deadline = self.options.timeout.map(|limit| self.begun + limit);
+        while !self.leaving.is_empty() {
+            if stop() {
+                return Err(cancelled(self.node).into());
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(self.timed_out());
+            }
+            self.ask_who_is_due();
+            let wake = deadline.map_or(self.next(), |deadline| deadline.min(self.next()));
+            match timeout_at(wake, heard.recv()).await {
+                Ok(Some(report)) => self.hear(report)?,
+                Ok(None) | Err(_) => self.look()?,
+            }
+        }
+        Ok(self.plan)
+    }
+
+    /// When there is something to do at the latest.
+    fn next(&self) -> Instant {
+        let look = Instant::now() + LOOK;
+        if self.under_way >= PARALLEL {
+            return look;
+        }
+        let due = self.leaving.values().filter_map(|leaving| match leaving.state {
+            State::Due(at) => Some(at),
+            State::Asked | State::Ending(_) => None,
+        });
+        due.min().map_or(look, |due| due.min(look))
+    }
+
+    fn ask_who_is_due(&mut self) {
+        let now = Instant::now();
+        for (uid, leaving) in &mut self.leaving {
+            if self.under_way >= PARALLEL {
+                return;
+            }
+            if !matches!(leaving.state, State::Due(at) if at <= now) {
+                continue;
+            }
+            leaving.state = State::Asked;
+            self.under_way += 1;
+            let (api, reports) = (Arc::clone(&self.api), self.reports.clone());
+            let (uid, pod, options) = (uid.clone(), leaving.pod.clone(), self.options.clone());
+            self.tasks.spawn(async move {
+                let answered = eviction::ask(&api, &pod, &options).await;
+                // Nobody listens any more when the drain has ended.
+                drop(reports.send(Report::Asked(uid, answered)));
+            });
+        }
+    }
+
+    fn hear(&mut self, report: Report) -> Result<()> {
+        match report {
+            Report::Asked(uid, answered) => {
+                self.under_way -= 1;
+                self.asked(&uid, answered)?;
+            }
+            Report::Pods(News::Lost(failure)) => {
+                let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
+                self.lost = Some((since, failure));
+            }
+            Report::Pods(news) => {
+                self.lost = None;
+                self.seen(news);
+            }
+            Report::Budgets(news) => self.counted(news),
+        }
+        self.look()
+    }
+
+    fn asked(&mut self, uid: &str, answered: Answered) -> Result<()> {
+        // The watch may have been quicker.
+        let Some(leaving) = self.leaving.get_mut(uid) else { return Ok(()) };
+        let pod = leaving.pod.to_string();
+        let now = Instant::now();
+        if !matches!(answered, Answered::Failing(_)) {
+            leaving.failing = None;
+        }
+        let (why, pause) = match answered {
+            Answered::Gone => {
+                self.leaves(uid);
+                return Ok(());
+            }
+            Answered::Ending => {
+                leaving.state = State::Ending(now);
+                leaving.blocked = None;
+                (self.events)(Event::PodEvicted { pod });
+                return Ok(());
+            }
+            Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"))),
+            Answered::Failed(failure) => return Err(failure.into()),
+            Answered::Budget(said, hint) => {
+                if let Some(why) = budgets::never(&leaving.pod, &self.budgets) {
+                    return Err(never(self.node, format!("{pod}: {why}")));
+                }
+                let standing = budgets::of(&leaving.pod, &self.budgets).first().map(|budget| budget.standing());
+                (standing.unwrap_or(said), hint.unwrap_or(BUDGET_PAUSE))
+            }
+            Answered::Overload(hint) => ("the API server is overloaded".to_owned(), hint.unwrap_or(OVERLOAD_PAUSE)),
+            Answered::Failing(failure) => {
+                let since = *leaving.failing.get_or_insert(now);
+                if now.duration_since(since) > PATIENCE {
+                    return Err(failure.into());
+                }
+                (failure.fault.what, (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE))
+            }
+        };
+        leaving.state = State::Due(now + pause);
+        if leaving.blocked.as_ref() != Some(&why) {
+            leaving.blocked = Some(why.clone());
+            (self.events)(Event::PodBlocked { pod, why, retry: pause });
+        }
+        Ok(())
+    }
+
+    /// What the watch tells of pods: gone is a pod when its uid is.
+    fn seen(&mut self, news: News<Pod>) {
+        let now = Timestamp::now();
+        match news {
+            News::There(pod) => self.is_there(pod, now),
+            News::Gone(pod) => self.leaves(&pod.metadata.uid),
+            News::All(pods) => {
+                let there = |uid: &String| pods.iter().any(|pod| pod.metadata.uid == *uid);
+                let gone: Vec<String> = self.leaving.keys().filter(|uid| !there(uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.leaves(uid));
+                pods.into_iter().for_each(|pod| self.is_there(pod, now));
+            }
+            News::Lost(_) => {}
+        }
+    }
+
+    fn is_there(&mut self, pod: Pod, now: Timestamp) {
+        let Some(leaving) = self.leaving.get_mut(&pod.metadata.uid) else { return };
+        let given_up = pod.is_given_up(self.options, now);
+        leaving.pod = pod;
+        if given_up {
+            self.give_up();
+        }
+    }
+
+    /// Pods that end for longer than anybody wants to wait are left behind.
+    fn give_up(&mut self) {
+        let now = Timestamp::now();
+        let late: Vec<String> = self
+            .leaving
+            .iter()
+            .filter(|(_, leaving)| leaving.pod.is_given_up(self.options, now))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in late {
+            if let Some(leaving) = self.leaving.remove(&uid) {
+                let pod = leaving.pod.to_string();
+                self.plan.goes.retain(|goes| *goes != pod);
+                self.plan.stays.push(Stays { pod, why: "is ending and not waited for any more" });
+                self.total -= 1;
+            }
+        }
+    }
+
+    fn leaves(&mut self, uid: &str) {
+        if let Some(leaving) = self.leaving.remove(uid) {
+            self.gone += 1;
+            (self.events)(Event::PodGone { pod: leaving.pod.to_string(), gone: self.gone, total: self.total });
+        }
+    }
+
+    /// What the watch tells of budgets: pods that were held by one that gives way are due at once.
+    fn counted(&mut self, news: News<Budget>) {
+        let same =
+            |a: &Budget, b: &Budget| a.metadata.name == b.metadata.name && a.metadata.namespace == b.metadata.namespace;
+        match news {
+            News::There(budget) => {
+                self.budgets.retain(|known| !same(known, &budget));
+                self.budgets.push(budget);
+            }
+            News::Gone(budget) => self.budgets.retain(|known| !same(known, &budget)),
+            News::All(all) => self.budgets = all,
+            // The server asks them all the same.
+            News::Lost(_) => return,
+        }
+        let now = Instant::now();
+        for leaving in self.leaving.values_mut().filter(|leaving| leaving.blocked.is_some()) {
+            if let State::Due(at) = &mut leaving.state
+                && budgets::of(&leaving.pod, &self.budgets).iter().all(|budget| budget.allows_now())
+            {
+                *at = now.min(*at);
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        if self.options.skip_wait_for_delete.is_some() {
+            self.give_up();
+        }
+        if let Some((_, failure)) = self.lost.take_if(|(since, _)| since.elapsed() > PATIENCE) {
+            return Err(failure.into());
+        }
+        if self.told.elapsed() >= TELL {
+            self.told = Instant::now();
+            let blocked = |leaving: &Leaving| Some(format!("{}: {}", leaving.pod, leaving.blocked.as_ref()?));
+            (self.events)(Event::DrainProgress {
+                gone: self.gone,
+                total: self.total,
+                blocked: self.leaving.values().filter_map(blocked).collect(),
+                elapsed: self.begun.elapsed(),
+                limit: self.options.timeout,
+            });
+        }
+        Ok(())
+    }
+
+    fn timed_out(&self) -> Error {
+        let limit = self.options.timeout.unwrap_or_default();
+        let what = format!(
+            "{} of {} had not left node {} after {} s",
+            self.leaving.len(),
+            count(self.total),
+            self.node,
+            limit.as_secs_f64()
+        );
+        let reasons: Vec<String> = self.leaving.values().map(Leaving::state).collect();
+        Fault::new(Exit::DrainBlocked, "DrainTimeout", what)
+            .hint("mend what holds these pods, or give it longer: --timeout; pods that went by then run elsewhere")
+            .because(Error::msg(reasons.join("\n")))
+    }
+}
+
+impl Leaving {
+    /// What keeps it, for people.
+    fn state(&self) -> String {
+        let pod = &self.pod;
+        if let Some(why) = &self.blocked {
+            return format!("{pod}: {why}");
+        }
+        let since = match self.state {
+            State::Ending(since) => format!("is ending since {:.0} s", since.elapsed().as_secs_f64()),
+            State::Due(_) | State::Asked => "was asked to go, without an answer".into(),
+        };
+        match pod.metadata.finalizers.as_slice() {
+            [] => format!("{pod} {since}: the kubelet has not reported its containers stopped"),
+            finalizers => format!("{pod} {since}: held by the finalizers {}", finalizers.join(", ")),
+        }
+    }
+}
+
+fn never(node: &str, why: String) -> Error {
+    Fault::new(Exit::DrainBlocked, "DrainNeverAllowed", format!("1 pod of node {node} may not be moved away"))
+        .hint(
+            "scale the application up or change its budget (kubectl get pdb -A); pods that went by then run elsewhere",
+        )
+        .because(Error::msg(why))
+}
+
+fn cancelled(node: &str) -> Fault {
+    Fault::new(Exit::Cancelled, "RunCancelled", format!("the drain of node {node} was cancelled"))
+        .hint("pods that went by then run elsewhere; run the command again when it suits")
+}

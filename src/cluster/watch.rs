@@ -1,0 +1,187 @@
+//! Watches: what changes in a list, told as it happens, however often the connection ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::api::{Answer, Api, Call, query};
+use super::errors::{Failure, Trouble};
+
+/// How long one watch is asked to last. Short, so that a connection that died without a word is
+/// noticed; going on costs one request.
+const LENGTH: Duration = Duration::from_secs(60);
+
+/// A connection without a line or an end this long after that is dead.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// Pauses between tries while the server does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// One line of a watch longer than this is no Kubernetes object.
+const LONGEST_LINE: usize = 8 << 20;
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(super) enum News<T> {
+    /// An object that is new or has changed.
+    There(T),
+    /// An object's last state.
+    Gone(T),
+    /// All objects there are: what happened in between is not known.
+    All(Vec<T>),
+    /// Nothing can be seen for the moment.
+    Lost(Failure),
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+/// How one connection ended.
+enum End {
+    /// As it should, or the listener has gone.
+    Time,
+    /// Changes after our version are forgotten.
+    Expired,
+    Failed(Failure),
+}
+
+/// Follows the list at `path` from `version` on, until it is dropped.
+pub(super) async fn follow<T: DeserializeOwned>(
+    api: Arc<Api>,
+    path: String,
+    version: String,
+    mut tell: impl FnMut(News<T>),
+) {
+    let mut version = Some(version);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let failure = match &mut version {
+            Some(version) => {
+                let begun = Instant::now();
+                match watch(&api, &path, version, &mut tell).await {
+                    End::Time if begun.elapsed() > Duration::from_secs(1) => continue,
+                    // A server that ends every watch at once is not asked without a pause.
+                    End::Time => None,
+                    End::Expired => {
+                        pause = FIRST_PAUSE;
+                        None
+                    }
+                    End::Failed(failure) => Some(failure),
+                }
+            }
+            None => match api.list_from(&path).await {
+                Ok((all, at)) => {
+                    version = Some(at);
+                    pause = FIRST_PAUSE;
+                    tell(News::All(all));
+                    continue;
+                }
+                Err(failure) => Some(failure),
+            },
+        };
+        version = None;
+        if let Some(failure) = failure {
+            tell(News::Lost(failure));
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn watch<T: DeserializeOwned>(
+    api: &Api,
+    path: &str,
+    version: &mut String,
+    tell: &mut impl FnMut(News<T>),
+) -> End {
+    let seconds = LENGTH.as_secs().to_string();
+    let parameters = [
+        ("watch", "true"),
+        ("allowWatchBookmarks", "true"),
+        ("timeoutSeconds", seconds.as_str()),
+        ("resourceVersion", version.as_str()),
+    ];
+    let call = Call::bare(Method::GET, &query(path, &parameters));
+    let failed = |trouble| End::Failed(api.failure(&call, trouble));
+    let response = match timeout(LENGTH, api.send(&call)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => return failed(Trouble::Transport(error)),
+        Err(_) => return failed(Trouble::Slow(LENGTH)),
+    };
+    let (head, mut body) = response.into_parts();
+    if !head.status.is_success() {
+        let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
+        let answer = Answer { status: head.status.as_u16(), headers: head.headers, body };
+        return if answer.status == 410 { End::Expired } else { failed(Trouble::Answer(answer)) };
+    }
+    let mut rest = Vec::new();
+    loop {
+        let piece = match timeout(LENGTH + SLACK, piece(&mut body)).await {
+            Ok(Ok(Some(piece))) => piece,
+            Ok(Ok(None)) => return End::Time,
+            Ok(Err(error)) => return failed(Trouble::Transport(error)),
+            Err(_) => return failed(Trouble::Slow(LENGTH + SLACK)),
+        };
+        rest.extend_from_slice(&piece);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            match hear(&call, &line, version, tell) {
+                Ok(()) => {}
+                Err(end) => return end,
+            }
+        }
+        if rest.len() > LONGEST_LINE {
+            return End::Expired;
+        }
+    }
+}
+
+/// The next bytes; none at the end.
+async fn piece(body: &mut Body) -> Result<Option<Vec<u8>>, kube::Error> {
+    loop {
+        match body.frame().await {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    return Ok(Some(data.to_vec()));
+                }
+            }
+        }
+    }
+}
+
+fn hear<T: DeserializeOwned>(
+    call: &Call,
+    line: &[u8],
+    version: &mut String,
+    tell: &mut impl FnMut(News<T>),
+) -> Result<(), End> {
+    let unreadable = |cause| End::Failed(Failure::unreadable(call, cause));
+    let Line { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
+    // `object` is a Status then, of which 410 is the usual one; a new list says what there is.
+    if kind == "ERROR" {
+        return Err(End::Expired);
+    }
+    if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        at.clone_into(version);
+    }
+    if kind == "BOOKMARK" {
+        return Ok(());
+    }
+    let object = serde_json::from_value(object).map_err(unreadable)?;
+    tell(if kind == "DELETED" { News::Gone(object) } else { News::There(object) });
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! A node is drained, cordoned and tainted, against a cluster that answers as a real one.
+
+use std::time::{Duration, Instant};
+
+use calicoctl_win::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Output};
+
+const NODE: &str = "/api/v1/nodes/win-a1";
+
+/// A node in a cluster that this test can look into.
+struct Town {
+    lab: Lab,
+    cluster: EmbeddedCluster,
+}
+
+impl Town {
+    fn new(faults: &[&str]) -> Self {
+        let lab = Lab::node();
+        let faults: Vec<ApiFault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
+        let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &faults).unwrap();
+        lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
+        Self { lab, cluster }
+    }
+
+    fn run(&self, words: &str) -> Output {
+        self.lab.run(&format!("{words} --kubeconfig admin.yaml"))
+    }
+
+    fn get(&self, path: &str) -> Value {
+        self.cluster.as_admin(&Method::GET, path, None).unwrap()
+    }
+
+    fn patch(&self, path: &str, patch: &Value) {
+        self.cluster.as_admin(&Method::PATCH, path, Some(patch)).unwrap();
+    }
+
+    /// A running pod on the node, besides the two of the Deployment `web`.
+    fn pod(&self, name: &str, metadata: &Value, spec: &Value) {
+        let mut pod = json!({
+            "metadata": {"labels": {"app": name}},
+            "spec": {"nodeName": "win-a1", "containers": [{"name": "c", "image": "pause"}]},
+        });
+        for (part, more) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in more.as_object().unwrap() {
+                pod[part][key] = value.clone();
+            }
+        }
+        pod["metadata"]["name"] = name.into();
+        self.cluster.as_admin(&Method::POST, "/api/v1/namespaces/demo/pods", Some(&pod)).unwrap();
+        let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        self.patch(&format!("/api/v1/namespaces/demo/pods/{name}/status"), &status);
+    }
+
+    fn budget(&self, name: &str, spec: &Value) {
+        let budget = json!({"metadata": {"name": name}, "spec": spec});
+        let budgets = "/apis/policy/v1/namespaces/demo/poddisruptionbudgets";
+        self.cluster.as_admin(&Method::POST, budgets, Some(&budget)).unwrap();
+    }
+
+    fn cordoned(&self) -> bool {
+        self.get(NODE)["spec"]["unschedulable"] == true
+    }
+
+    /// Names of the node's pods.
+    fn pods(&self) -> Vec<String> {
+        let list = self.get("/api/v1/pods?fieldSelector=spec.nodeName%3Dwin-a1");
+        let names = list["items"].as_array().unwrap().iter().map(|pod| pod["metadata"]["name"].as_str().unwrap());
+        names.map(|name| name.split("-5d8f").next().unwrap().to_owned()).collect()
+    }
+}
+
+fn managed() -> Value {
+    json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "7", "controller": true}]})
+}
+
+fn daemon() -> Value {
+    json!({"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "8", "controller": true},
+    ]})
+}
+
+fn why(result: &Value) -> &str {
+    result["error"]["why"].as_str().unwrap()
+}
+
+#[test]
+fn pods_behind_a_healthy_budget_go_one_after_the_other_as_it_gives_way() {
+    let town = Town::new(&[]);
+    let begun = Instant::now();
+    let lines = town.run("node drain -y -o ndjson").exits(0).ndjson();
+    assert!(begun.elapsed() < Duration::from_secs(4), "it waited for a clock, not for the budget");
+    assert!(town.pods().is_empty() && town.cordoned());
+    let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).collect::<Vec<_>>();
+    assert_eq!((of("pod_evicted").len(), of("pod_gone").len()), (2, 2));
+    assert_eq!(of("pod_gone").last().unwrap()["gone"], 2);
+    for blocked in of("pod_blocked") {
+        assert!(blocked["why"].as_str().unwrap().starts_with("budget demo/web: 0 disruptions allowed"), "{blocked}");
+    }
+
+    let again = town.run("node drain -y -o json").exits(0).json();
+    assert_eq!(again["changed"], false, "{again}");
+    let back = town.run("node uncordon -o json").exits(0).json();
+    assert_eq!((&back["changed"], town.cordoned()), (&json!(true), false));
+}
+
+#[test]
+fn what_would_be_lost_is_told_all_at_once_before_the_node_is_cordoned() {
+    let town = Town::new(&[]);
+    town.pod("bare", &json!({}), &json!({}));
+    town.pod("scratch", &managed(), &json!({"volumes": [{"name": "s", "emptyDir": {}}]}));
+    town.pod("agent-1", &daemon(), &json!({}));
+    town.cluster
+        .as_admin(
+            &Method::POST,
+            "/apis/apps/v1/namespaces/demo/daemonsets",
+            Some(&json!({"metadata": {"name": "agent"}, "spec": {
+                "selector": {"matchLabels": {"app": "agent-1"}},
+                "template": {"metadata": {"labels": {"app": "agent-1"}}, "spec": {"containers": []}},
+            }})),
+        )
+        .unwrap();
+    let refused = town.run("node drain -y -o json").exits(8).json();
+    assert_eq!((refused["error"]["id"].as_str(), &refused["changed"]), (Some("DrainRefused"), &json!(false)));
+    insta::assert_snapshot!(why(&refused), @"
+    demo/agent-1 is kept here by DaemonSet demo/agent (--ignore-daemonsets leaves it)
+    demo/bare has no controller that would make it again (--force deletes it for good)
+    demo/scratch has data in an emptyDir volume (--delete-emptydir-data deletes it)
+    ");
+    assert!(!town.cordoned(), "unlike kubectl");
+    assert_eq!(town.pods().len(), 5);
+
+    let dry = town.run("node drain -n --ignore-daemonsets --delete-emptydir-data --force").exits(0);
+    insta::assert_snapshot!(dry.screen(), @"
+    Drain of win-a1: 4 pods go.
+      - demo/bare
+      - demo/scratch
+      - demo/web-5d8f7c9b6d-4xkzq
+      - demo/web-5d8f7c9b6d-9vlmt
+        demo/agent-1 belongs to a DaemonSet, which would start it again
+    dry run: node win-a1 would be cordoned and drained
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    assert!(!town.cordoned());
+    let _done = town.run("node drain -y --ignore-daemonsets --delete-emptydir-data --force").exits(0);
+    assert_eq!(town.pods(), ["agent-1"]);
+}
+
+#[test]
+fn a_budget_that_can_never_allow_it_is_named_at_once() {
+    let town = Town::new(&[]);
+    town.pod("alone", &managed(), &json!({}));
+    town.budget("alone", &json!({"maxUnavailable": 0, "selector": {"matchLabels": {"app": "alone"}}}));
+    town.budget("web-too", &json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}));
+    let begun = Instant::now();
+    let refused = town.run("node drain -y -o json").exits(8).json();
+    assert_eq!(refused["error"]["id"], "DrainNeverAllowed");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    insta::assert_snapshot!(why(&refused), @"
+    demo/alone: budget demo/alone: 0 disruptions allowed, 1 of 1 pods healthy, 1 needed; it can never allow one
+    demo/web-5d8f7c9b6d-4xkzq: is under 2 budgets (demo/web, demo/web-too), which Kubernetes refuses always
+    demo/web-5d8f7c9b6d-9vlmt: is under 2 budgets (demo/web, demo/web-too), which Kubernetes refuses always
+    ");
+    assert!(!town.cordoned() && town.pods().len() == 3);
+    let _deleted = town.run("node drain -y --disable-eviction").exits(0);
+    assert!(town.pods().is_empty());
+}
+
+#[test]
+fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
+    let town = Town::new(&[]);
+    let mut held = managed();
+    held["finalizers"] = json!(["example.com/hold"]);
+    town.pod("held", &held, &json!({}));
+    let late = town.run("node drain -y -o json --timeout 2s").exits(8).json();
+    assert_eq!(late["error"]["id"], "DrainTimeout");
+    assert_eq!(late["error"]["what"], "1 of 3 pods had not left node win-a1 after 2 s");
+    assert!(why(&late).contains("demo/held") && why(&late).contains("example.com/hold"), "{late}");
+    assert!(!town.cordoned());
+
+    // Whoever had cordoned it before wants it so.
+    let _cordoned = town.run("node cordon").exits(0);
+    let _late = town.run("node drain -y --drain-timeout 1s").exits(8);
+    assert!(town.cordoned());
+}
+
+#[test]
+fn only_the_pods_that_a_selector_means_go() {
+    let town = Town::new(&[]);
+    town.pod("other", &managed(), &json!({}));
+    let _done = town.run("node drain -y --pod-selector app=other").exits(0);
+    assert_eq!(town.pods(), ["web", "web"]);
+}
+
+#[test]
+fn a_server_that_is_busy_fails_or_cuts_the_watch_only_makes_it_slower() {
+    for fault in [
+        "POST /api/v1/namespaces/*/eviction#1=429",
+        "POST /api/v1/namespaces/*/eviction#1=500",
+        "POST /api/v1/namespaces/*/eviction#1=reset",
+        "POST /api/v1/namespaces/*/eviction#2=cut",
+        "GET /api/v1/pods?*watch=true*#1=reset",
+        "GET /api/v1/pods?*watch=true*#1=503",
+        "GET /apis/policy/v1/poddisruptionbudgets?*watch=true*=403",
+        "GET /apis/policy/v1/poddisruptionbudgets?limit*=403",
+        "PATCH /api/v1/nodes/*#1=reset",
+        "PATCH /api/v1/nodes/*#1=cut",
+    ] {
+        let town = Town::new(&[fault]);
+        let done = town.run("node drain -y -o json --timeout 30s");
+        assert_eq!(done.code, 0, "{fault}: {done}");
+        assert!(town.pods().is_empty() && town.cordoned(), "{fault}");
+    }
+}
+
+#[test]
+fn a_refusal_of_the_server_ends_the_drain_and_takes_the_cordon_back() {
+    for (fault, code) in [("POST /api/v1/namespaces/*/eviction=403", 7), ("GET /api/v1/pods?*limit=500*#2=403", 7)] {
+        let town = Town::new(&[fault]);
+        let done = town.run("node drain -y -o json");
+        assert_eq!(done.code, code, "{fault}: {done}");
+        assert!(!town.cordoned(), "{fault}");
+    }
+}
+
+#[test]
+fn taints_are_added_and_taken_off_beside_those_of_others() {
+    let town = Town::new(&[]);
+    let keys = || -> Vec<String> {
+        let node = town.get(NODE);
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints
+            .iter()
+            .map(|taint| format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap()))
+            .collect()
+    };
+    let others =
+        json!({"spec": {"taints": [{"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-11-21T00:29:17Z"}]}});
+    town.patch(NODE, &others);
+    let dry = town.run("node taint os=windows:NoSchedule -n").exits(0);
+    assert!(dry.stdout.contains("dry run: node win-a1 would be tainted with os=windows:NoSchedule"), "{dry}");
+    let done = town.run("node taint os=windows:NoSchedule -o json").exits(0).json();
+    assert_eq!(done["changed"], true);
+    assert_eq!(keys(), ["theirs:NoExecute", "os:NoSchedule"]);
+    assert_eq!(town.get(NODE)["spec"]["taints"][0], others["spec"]["taints"][0]);
+    assert_eq!(town.run("node taint os=windows:NoSchedule -o json").exits(0).json()["changed"], false);
+    let other = town.run("node taint os=linux:NoSchedule -o json").exits(13).json();
+    assert_eq!(other["error"]["id"], "TaintExists");
+    let _overwritten = town.run("node taint os=linux:NoSchedule --overwrite").exits(0);
+    let _wrong = town.run("node taint os=linux:Never").exits(64);
+    let _off = town.run("node untaint os").exits(0);
+    assert_eq!(keys(), ["theirs:NoExecute"]);
+}
+
+#[test]
+fn a_node_that_the_cluster_does_not_know_is_no_cordoned_one() {
+    let town = Town::new(&[]);
+    let absent = town.run("node cordon -o json --node-name elsewhere").exits(7).json();
+    assert_eq!(absent["error"]["id"], "NodeAbsent");
+    assert_eq!(town.run("node cordon -o json").exits(0).json()["changed"], true);
+    assert_eq!(town.run("node cordon -o json").exits(0).json()["changed"], false);
+}
