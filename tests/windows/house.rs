@@ -19,7 +19,7 @@ use crate::machine::{Ended, Machine, eventually};
 pub const NODE: &str = "win-a1";
 
 /// How long anything may take that needs no wait of ours. A machine under load is slow.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(90);
 
 /// The folder in which tests and stand-ins meet.
 const TEST: &str = "test";

@@ -60,7 +60,10 @@ fn scripts_node() -> Option<House> {
     }
     let services = SERVICES.map(|(name, part, depends_on)| definition(name, part, depends_on)).concat();
     let tigera = "[HKEY_LOCAL_MACHINE\\SOFTWARE\\Tigera\\Calico]\n\"LastBootTime\"=\"1/5/2026 7:58:11 AM\"\n";
-    let file = house.machine.file("nssm.reg", format!("Windows Registry Editor Version 5.00\n\n{services}{tigera}"));
+    // In UTF-16: the bytes of a file in another encoding would be taken for that.
+    let text = format!("Windows Registry Editor Version 5.00\n\n{services}{tigera}");
+    let bytes: Vec<u8> = "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let file = house.machine.file("test/nssm.reg", bytes);
     let imported = house.machine.run_program("regedit", &["/S", &file]);
     assert_eq!(imported.code, 0, "{}", imported.stderr);
     // A service that only the registry knows is seen from the next boot on.

@@ -112,7 +112,7 @@ fn a_log_that_cannot_be_written_stops_no_component() {
 fn a_second_agent_of_a_service_does_not_start() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
-    let second = house.run("service run felix -o json");
+    let second = house.run("service run felix --foreground -o json");
     assert_eq!(second.code, 14, "{}{}", second.stdout, second.stderr);
     assert_eq!(house.starts("felix").len(), 1);
     house.until_healthy();

@@ -35,10 +35,43 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     let felix = &house.until_started("felix", 1)[0];
     assert_eq!(felix["program"], r"C:\CalicoWindows\calico-node.exe");
     assert_eq!((&felix["args"], &felix["dir"]), (&json!(["-felix"]), &r"C:\CalicoWindows".into()));
-    insta::assert_debug_snapshot!(environment(felix), @"");
+    insta::assert_debug_snapshot!(environment(felix), @r#"
+    {
+        "CALICO_API_GROUP": "crd.projectcalico.org/v1",
+        "CALICO_DATASTORE_TYPE": "kubernetes",
+        "CALICO_K8S_NODE_REF": "win-a1",
+        "CALICO_NETWORKING_BACKEND": "vxlan",
+        "DATASTORE_TYPE": "kubernetes",
+        "FELIX_FELIXHOSTNAME": "win-a1",
+        "FELIX_LOGSEVERITYFILE": "none",
+        "FELIX_LOGSEVERITYSCREEN": "info",
+        "FELIX_LOGSEVERITYSYS": "none",
+        "FELIX_METADATAADDR": "none",
+        "FELIX_VXLANVNI": "4096",
+        "KUBECONFIG": "C:\\CalicoWindows\\calico-kube-config",
+        "KUBE_NETWORK": "Calico.*",
+        "NODENAME": "win-a1",
+        "USE_POD_CIDR": "false",
+    }
+    "#);
     let startup = &house.starts("startup")[0];
     assert_eq!(startup["args"], json!(["-startup", "-complete-startup"]));
-    insta::assert_debug_snapshot!(environment(startup), @"");
+    insta::assert_debug_snapshot!(environment(startup), @r#"
+    {
+        "CALICO_API_GROUP": "crd.projectcalico.org/v1",
+        "CALICO_DATASTORE_TYPE": "kubernetes",
+        "CALICO_K8S_NODE_REF": "win-a1",
+        "CALICO_NETWORKING_BACKEND": "vxlan",
+        "CALICO_NODENAME_FILE": "C:\\CalicoWindows\\nodename",
+        "DATASTORE_TYPE": "kubernetes",
+        "IP": "autodetect",
+        "KUBECONFIG": "C:\\CalicoWindows\\calico-kube-config",
+        "KUBE_NETWORK": "Calico.*",
+        "NODENAME": "win-a1",
+        "USE_POD_CIDR": "false",
+        "VXLAN_VNI": "4096",
+    }
+    "#);
     assert_eq!(house.read(r"CalicoWindows\nodename"), NODE);
 
     let networks = house.hns();
@@ -100,13 +133,13 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
 fn an_install_starts_no_program_but_calicos() {
     let Some(house) = House::new() else { return };
     let before: Vec<String> = house.machine.processes().into_iter().map(|process| process.image).collect();
-    let mut install = house.machine.start(&house.install_words(), "said");
+    let mut install = house.machine.start(&house.install_words(), "test/said");
     let mut seen = std::collections::BTreeSet::new();
     while install.try_wait().unwrap().is_none() {
         seen.extend(house.machine.processes().into_iter().map(|process| process.image));
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    assert!(install.wait().unwrap().success(), "{}", house.read("said"));
+    assert!(install.wait().unwrap().success(), "{}", house.read("test/said"));
     let allowed =
         |image: &String| before.contains(image) || ["calicoctl-win.exe", "calico-node.exe"].contains(&image.as_str());
     let others: Vec<&String> = seen.iter().filter(|image| !allowed(image)).collect();

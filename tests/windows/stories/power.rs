@@ -20,11 +20,11 @@ const POINTS: [(&str, fn(&House) -> bool); 5] = [
 
 /// Starts an install and cuts the power as soon as `reached` holds.
 fn cut_when(house: &House, reached: fn(&House) -> bool) {
-    let mut install: Child = house.machine.start(&house.install_words(), "said");
+    let mut install: Child = house.machine.start(&house.install_words(), "test/said");
     let over = || -> bool { reached(house) };
     let begun = std::time::Instant::now();
     while !over() && install.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < SOON, "the point never came:\n{}", house.read("said"));
+        assert!(begun.elapsed() < SOON, "the point never came:\n{}", house.read("test/said"));
         std::thread::sleep(Duration::from_millis(1));
     }
     house.machine.power_off(install);
