@@ -30,6 +30,7 @@ pub struct NodeFacts {
     /// Identity of the current boot; differs after every reboot and never with the clock.
     pub boot_id: String,
     pub runtime: Option<Runtime>,
+    /// Those that are up; of several with a default route the one that Windows prefers first.
     pub adapters: Vec<Adapter>,
     /// Version of the Host Networking Service; none where HNS does not answer.
     pub hns: Option<HnsVersion>,
@@ -182,6 +183,33 @@ pub struct HnsVersion {
     pub minor: u32,
 }
 
+impl Adapter {
+    /// The adapter that carries this node's traffic: the one that is named (or the host's own on
+    /// the vSwitch that took it), or else the one with the node's address, or else the one with the
+    /// default route, or else any with an address that others can reach. None when the name, or the
+    /// node's address, is nowhere: no other will do instead.
+    pub fn choose<'a>(adapters: &'a [Self], name: Option<&str>, node_ip: Option<Ipv4Addr>) -> Option<&'a Self> {
+        if let Some(name) = name {
+            let is = |wanted: &str| adapters.iter().find(|a| a.name.to_lowercase() == wanted.to_lowercase());
+            return is(&format!("vEthernet ({name})")).or_else(|| is(name));
+        }
+        if let Some(ip) = node_ip {
+            return adapters.iter().find(|adapter| adapter.addresses.iter().any(|cidr| cidr.addr() == ip));
+        }
+        let mut usable = adapters.iter().filter(|adapter| adapter.reachable_address().is_some());
+        usable.clone().find(|adapter| adapter.gateway.is_some()).or_else(|| usable.next())
+    }
+
+    /// Its first address that others can reach it at: neither loopback nor link-local, nor the
+    /// host's on the containers' NAT network.
+    pub fn reachable_address(&self) -> Option<Ipv4Addr> {
+        if self.name.eq_ignore_ascii_case("vEthernet (nat)") {
+            return None;
+        }
+        self.addresses.iter().map(|cidr| cidr.addr()).find(|ip| !ip.is_loopback() && !ip.is_link_local())
+    }
+}
+
 impl HnsVersion {
     /// Direct Server Return: HNS 9.3 to 9.x, or 10.2 and later (hcsshim `hcnglobals.go`).
     pub fn supports_dsr(self) -> bool {
@@ -267,4 +295,54 @@ pub struct ClusterNode {
     pub schedulable: bool,
     pub internal_ips: Vec<String>,
     pub kubelet_version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter(name: &str, addresses: &[&str], gateway: Option<&str>) -> Adapter {
+        Adapter {
+            name: name.into(),
+            mac: "00-15-5D-01-02-03".into(),
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            gateway: gateway.map(|g| g.parse().unwrap()),
+            dhcp: true,
+            team: false,
+        }
+    }
+
+    #[test]
+    fn the_adapter_is_the_named_one_or_that_of_the_nodes_address_or_of_the_default_route() {
+        let adapters = [
+            adapter("vEthernet (nat)", &["172.20.0.1/20"], Some("172.20.0.2")),
+            adapter("Storage", &["10.9.0.4/24"], None),
+            adapter("Spare", &["169.254.3.4/16"], Some("10.30.0.1")),
+            adapter("Ethernet", &["10.20.0.21/24"], Some("10.20.0.1")),
+        ];
+        let ip = |text: &str| Some(text.parse().unwrap());
+        for (name, node_ip, chosen) in [
+            (None, None, Some("Ethernet")),
+            (Some("storage"), None, Some("Storage")),
+            (Some("storage"), ip("10.20.0.21"), Some("Storage")),
+            (None, ip("10.9.0.4"), Some("Storage")),
+            (Some("Wi-Fi"), None, None),
+            (None, ip("10.9.0.5"), None),
+        ] {
+            let found = Adapter::choose(&adapters, name, node_ip).map(|adapter| adapter.name.as_str());
+            assert_eq!(found, chosen, "{name:?} {node_ip:?}");
+        }
+        // Without a default route anything that others can reach; nothing when there is none.
+        let chosen = |adapters| Adapter::choose(adapters, None, None).map(|adapter| adapter.name.as_str());
+        assert_eq!(chosen(&adapters[..3]), Some("Storage"));
+        assert_eq!(chosen(&adapters[..1]), None);
+    }
+
+    #[test]
+    fn an_adapter_that_a_vswitch_took_is_found_by_its_own_name() {
+        let adapters =
+            [adapter("Ethernet", &[], None), adapter("vEthernet (Ethernet)", &["10.20.0.21/24"], Some("10.20.0.1"))];
+        let found = Adapter::choose(&adapters, Some("ETHERNET"), None).unwrap();
+        assert_eq!(found.name, "vEthernet (Ethernet)");
+    }
 }

@@ -2,6 +2,6 @@
 
 fn main() {
     #[cfg(windows)]
-    calicoctl_win::node::windows::libraries::restrict_search();
+    calicoctl_win::node::windows::dll::restrict_search();
     std::process::exit(calicoctl_win::cli::main(std::env::args_os()));
 }

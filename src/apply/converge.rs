@@ -421,7 +421,7 @@ fn commit(
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
     owned.extend(journal.originals.clone());
-    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id));
+    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
     let generation = standing.next_generation();
     let header = &journal.header;
     let receipt =

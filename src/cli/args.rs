@@ -136,6 +136,8 @@ pub enum Verb {
     Uninstall(Uninstall),
     /// Services, HNS networks, CNI files, credentials, drift on one screen
     Status(Status),
+    /// Show the logs of the components, and follow them
+    Logs(Logs),
     /// Start, stop or look at Calico's services
     #[command(subcommand)]
     Service(Service),
@@ -242,7 +244,45 @@ pub enum Service {
     Status,
     /// What the Service Control Manager starts
     #[command(hide = true)]
-    Run { component: String },
+    Run {
+        #[arg(value_enum)]
+        component: Component,
+        /// Run it here, without the Service Control Manager
+        #[arg(long)]
+        foreground: bool,
+    },
+}
+
+/// What `service run` runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Component {
+    Node,
+    Felix,
+    Confd,
+}
+
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only of this one
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub component: Option<LogOf>,
+    /// Only what was written since: 10m, 2h, or a time as 2026-01-02T15:04:05Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+}
+
+/// Whose logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogOf {
+    /// CalicoNode: the network and Calico's node startup
+    Node,
+    Felix,
+    Confd,
+    /// The runs of this tool
+    Tool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ mod import;
 mod install;
 mod lab;
 mod layers;
+mod logs;
 mod node;
 mod offline;
 mod plan;
@@ -79,6 +80,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
+        Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Node(verb) => node::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),

@@ -10,6 +10,7 @@ use super::Ending;
 use super::app::App;
 use super::args::Status;
 use super::resume::describe;
+use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
 use crate::apply::lock;
 use crate::apply::receipt::Receipt;
@@ -181,14 +182,40 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         (true, None) => "Stopped",
         (false, None) => "Absent",
     };
+    // What an agent said of itself counts while its process is the service's. A service that is
+    // stopped is told why by the agent that was its last.
+    let role = Role::ALL.into_iter().find(|role| role.service() == name);
+    let said = role.and_then(|role| agent::state::read(node, role)).filter(|_| there);
+    let live = said.as_ref().filter(|said| process.as_ref().is_some_and(|process| process.pid == said.pid));
     Ok(ServiceStatus {
         name: name.into(),
         state: state.into(),
         pid: process.as_ref().map(|process| process.pid),
-        since: process.and_then(|process| process.since),
-        restarts: None,
-        waiting_for: None,
+        since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
+        restarts: live.map(|said| said.restarts),
+        waiting_for: live.and_then(|said| said.wait(node.now())),
+        last_exit: live.and_then(|said| said.last_exit?.code),
+        crash_loop: live.is_some_and(|said| said.crash_loop),
+        failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
     })
+}
+
+/// What there is to say of a service besides its state: `pid 4321, 3 restarts, …`.
+pub(crate) fn detail(service: &ServiceStatus) -> String {
+    let mut parts: Vec<String> = service.pid.iter().map(|pid| format!("pid {pid}")).collect();
+    match service.restarts {
+        Some(1) => parts.push("1 restart".into()),
+        Some(n) if n > 1 => parts.push(format!("{n} restarts")),
+        _ => {}
+    }
+    if service.crash_loop {
+        let code = service.last_exit.map_or_else(String::new, |code| format!(" (exit code {code})"));
+        parts.push(format!("crash loop{code}"));
+    }
+    if let Some(what) = &service.waiting_for {
+        parts.push(format!("waits for {what}"));
+    }
+    parts.join(", ")
 }
 
 fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
@@ -211,7 +238,13 @@ fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
 fn judge(status: &mut NodeStatus) {
     for service in &status.services {
         if service.state == "Stopped" {
-            status.reasons.push(format!("service {} is stopped", service.name));
+            let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            status.reasons.push(format!("service {} is stopped{why}", service.name));
+        }
+        if service.crash_loop {
+            status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
+        } else if let Some(what) = &service.waiting_for {
+            status.reasons.push(format!("{} waits for {what}", service.name));
         }
     }
     if !status.drift.is_empty() {
@@ -251,8 +284,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
     for service in status.services.iter().filter(|service| service.state != "Absent") {
-        let pid = service.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
-        table.add_row([service.name.clone(), service.state.clone(), pid]);
+        table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
     }
     for network in &status.networks {
         let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));

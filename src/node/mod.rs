@@ -5,24 +5,26 @@ pub mod files;
 pub mod firewall;
 pub mod hns;
 pub mod image_path;
+pub mod recovery;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
-
-/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
-pub use crate::calico::nssm;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+pub use crate::calico::nssm;
 
 /// A Windows node: the machine itself, or a folder that behaves like one.
 ///
@@ -48,6 +50,9 @@ pub trait Node {
 
     /// The process of a running service; none when it does not run.
     fn process(&self, service: &str) -> Result<Option<Process>>;
+
+    /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
+    fn processes(&self, image: &str) -> Result<Vec<Process>>;
 
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
@@ -91,8 +96,9 @@ pub enum Listing {
     Adapters,
 }
 
-/// What runs for a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A process. Its id is used again after its end; id and time of start together are not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Process {
     pub pid: u32,
     /// When it started, where that is known.

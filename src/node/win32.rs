@@ -18,6 +18,8 @@ pub const SERVICE_DOES_NOT_EXIST: u32 = 1060;
 pub const PROCESS_ABORTED: u32 = 1067;
 pub const SERVICE_DEPENDENCY_FAIL: u32 = 1068;
 pub const SERVICE_MARKED_FOR_DELETE: u32 = 1072;
+pub const SERVICE_EXISTS: u32 = 1073;
+pub const DUPLICATE_SERVICE_NAME: u32 = 1078;
 pub const NOT_FOUND: u32 = 1168;
 pub const TIMEOUT: u32 = 1460;
 pub const RPC_UNAVAILABLE: u32 = 1722;
@@ -100,6 +102,12 @@ const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
             "ServiceMarkedForDelete",
             "the specified service has been marked for deletion",
             "stop the service and close services.msc, then run again",
+        ),
+        SERVICE_EXISTS => ("AlreadyExists", "the specified service already exists", ""),
+        DUPLICATE_SERVICE_NAME => (
+            "ServiceNameTaken",
+            "the name is already in use as either a service name or a service display name",
+            "another service has this display name: rename or remove it, then run again",
         ),
         NOT_FOUND => ("NotFound", "element not found", ""),
         TIMEOUT => ("NoAnswer", "this operation returned because the timeout period expired", ""),

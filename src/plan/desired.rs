@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Target;
 use super::item::{Access, Id, Manifest, Network, NetworkKind, RegValue, State, Tree, World};
+use super::order::all_services;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
@@ -155,7 +156,14 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
     let mut started = networks(settings);
-    for (name, service) in services::services(settings) {
+    let services = services::services(settings);
+    // Upstream's upgrade service swaps the release by itself, and its CalicoConfd stays behind when
+    // the backend changes (defect B15).
+    let absent: BTreeSet<Id> = all_services()
+        .filter(|name| !services.iter().any(|(wanted, _)| wanted == name))
+        .flat_map(|name| [Id::Service(name.into()), Id::Running(name.into())])
+        .collect();
+    for (name, service) in services {
         wanted.add(Id::Service(name.into()), State::Service(Box::new(service)));
         started.push((Id::Running(name.into()), State::Running));
     }
@@ -169,7 +177,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     } else {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
-    Ok(Desired { target: Target { world, leave }, blobs })
+    Ok(Desired { target: Target { world, leave, absent }, blobs })
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.

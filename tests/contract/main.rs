@@ -5,10 +5,11 @@
 //! runs it under Wine, where it runs for both. On a Windows machine the tests that change it need
 //! elevation: `cargo test --test contract -- --ignored`.
 
-#![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "the helpers are tests too")]
 
 mod facts;
 mod files;
 mod network;
 mod nodes;
 mod registry;
+mod services;

@@ -55,7 +55,8 @@ struct Leaving {
 
 enum State {
     Due(Instant),
-    Asked,
+    /// With how much had been heard of budgets by then.
+    Asked(u64),
     Ending(Instant),
 }
 
@@ -65,6 +66,8 @@ struct Run<'a> {
     options: &'a DrainOptions,
     leaving: BTreeMap<String, Leaving>,
     budgets: Vec<Budget>,
+    /// How often something was heard of budgets.
+    counts: u64,
     reports: UnboundedSender<Report>,
     tasks: JoinSet<()>,
     under_way: usize,
@@ -107,6 +110,7 @@ pub(super) async fn run(
         options,
         leaving: survey.pods.into_iter().map(leaving).collect(),
         budgets: survey.budgets,
+        counts: 0,
         reports,
         tasks,
         under_way: 0,
@@ -149,7 +153,7 @@ impl Run<'_> {
         }
         let due = self.leaving.values().filter_map(|leaving| match leaving.state {
             State::Due(at) => Some(at),
-            State::Asked | State::Ending(_) => None,
+            State::Asked(_) | State::Ending(_) => None,
         });
         due.min().map_or(look, |due| due.min(look))
     }
@@ -163,7 +167,7 @@ impl Run<'_> {
             if !matches!(leaving.state, State::Due(at) if at <= now) {
                 continue;
             }
-            leaving.state = State::Asked;
+            leaving.state = State::Asked(self.counts);
             self.under_way += 1;
             let (api, reports) = (Arc::clone(&self.api), self.reports.clone());
             let (uid, pod, options) = (uid.clone(), leaving.pod.clone(), self.options.clone());
@@ -219,8 +223,14 @@ impl Run<'_> {
                 if let Some(why) = budgets::never(&leaving.pod, &self.budgets) {
                     return Err(never(self.node, format!("{pod}: {why}")));
                 }
-                let standing = budgets::of(&leaving.pod, &self.budgets).first().map(|budget| budget.standing());
-                (standing.unwrap_or(said), hint.unwrap_or(BUDGET_PAUSE))
+                let asked = budgets::of(&leaving.pod, &self.budgets);
+                // It gave way while the answer was under way: what told so is not heard again.
+                let news = matches!(leaving.state, State::Asked(heard) if heard < self.counts);
+                let open = news && !asked.is_empty() && asked.iter().all(|budget| budget.allows_now());
+                // What we know is behind the answer when it says otherwise.
+                let known = asked.first().filter(|budget| !budget.allows_now());
+                let standing = known.map(|budget| budget.standing());
+                (standing.unwrap_or(said), hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE }))
             }
             Answered::Overload(hint) => ("the API server is overloaded".to_owned(), hint.unwrap_or(OVERLOAD_PAUSE)),
             Answered::Failing(failure) => {
@@ -304,6 +314,7 @@ impl Run<'_> {
             // The server asks them all the same.
             News::Lost(_) => return,
         }
+        self.counts += 1;
         let now = Instant::now();
         for leaving in self.leaving.values_mut().filter(|leaving| leaving.blocked.is_some()) {
             if let State::Due(at) = &mut leaving.state
@@ -360,7 +371,7 @@ impl Leaving {
         }
         let since = match self.state {
             State::Ending(since) => format!("is ending since {:.0} s", since.elapsed().as_secs_f64()),
-            State::Due(_) | State::Asked => "was asked to go, without an answer".into(),
+            State::Due(_) | State::Asked(_) => "was asked to go, without an answer".into(),
         };
         match pod.metadata.finalizers.as_slice() {
             [] => format!("{pod} {since}: the kubelet has not reported its containers stopped"),

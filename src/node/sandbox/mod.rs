@@ -422,6 +422,15 @@ impl Node for SandboxNode {
         Ok(pid.map(|pid| crate::node::Process { pid, since: None }))
     }
 
+    fn processes(&self, image: &str) -> Result<Vec<crate::node::Process>> {
+        self.alive()?;
+        let model = self.model()?;
+        let services = model.services.values().filter_map(|service| Some((service.executable()?, service.pid?)));
+        let others = model.processes.iter().map(|process| (process.image.clone(), process.pid));
+        let named = services.chain(others).filter(|(program, _)| program.name().eq_ignore_ascii_case(image));
+        Ok(named.map(|(_, pid)| crate::node::Process { pid, since: None }).collect())
+    }
+
     /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");

@@ -15,9 +15,9 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
-use super::dll::{self, wide};
 use super::iphelper::{self, Interface, RouteRow};
 use super::routes;
+use super::{dll, wide};
 use crate::facts::Adapter;
 use crate::node::win32::{self, refused};
 use crate::plan::item::IpConfig;
@@ -26,7 +26,8 @@ use crate::values::Cidr;
 /// What the route of a gateway has when nobody says otherwise.
 const GATEWAY_METRIC: u32 = 256;
 
-/// Every adapter that is up, as [`crate::facts::NodeFacts`] has it.
+/// Every adapter that is up, as [`crate::facts::NodeFacts`] has it: the preferred default route
+/// first.
 pub fn facts() -> Result<Vec<Adapter>> {
     let interfaces = iphelper::interfaces()?;
     let rows = iphelper::routes()?;
@@ -38,7 +39,9 @@ pub fn facts() -> Result<Vec<Adapter>> {
         dhcp: interface.dhcp,
         team: is_team(&interface.description),
     };
-    Ok(interfaces.iter().filter(|interface| interface.up).map(fact).collect())
+    let mut up: Vec<&Interface> = interfaces.iter().filter(|interface| interface.up).collect();
+    up.sort_by_key(|interface| default_route_metric(&rows, interface).unwrap_or(u32::MAX));
+    Ok(up.into_iter().map(fact).collect())
 }
 
 /// Windows' own teaming (LBFO) shows its team as one adapter of this driver. HNS builds no vSwitch
@@ -106,6 +109,12 @@ fn config(interface: &Interface, rows: &[RouteRow]) -> IpConfig {
 fn gateway(rows: &[RouteRow], interface: &Interface) -> Option<Ipv4Addr> {
     let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
     Some(best.next_hop).filter(|ip| !ip.is_unspecified())
+}
+
+/// What Windows compares: the route's own metric and the interface's.
+fn default_route_metric(rows: &[RouteRow], interface: &Interface) -> Option<u32> {
+    let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
+    Some(best.metric.saturating_add(interface.metric))
 }
 
 /// Where Windows keeps the servers that were set by hand.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{libraries, registry};
+use super::{dll, registry};
 use crate::facts::Features;
 
 /// Looks which features are there.
@@ -12,7 +12,7 @@ use crate::facts::Features;
 pub fn facts() -> Result<Features> {
     Ok(Features {
         // The services' keys stay for a while after the feature is gone; its library does not.
-        containers: has_service("hns")? && has_service("vmcompute")? && libraries::loads("vmcompute.dll").is_ok(),
+        containers: has_service("hns")? && has_service("vmcompute")? && dll::loads("vmcompute.dll").is_ok(),
         remote_access: has_service("RemoteAccess")?,
     })
 }

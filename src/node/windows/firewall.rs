@@ -243,3 +243,6 @@ impl Drop for Com {
         }
     }
 }
+
+#[cfg(test)]
+mod stories;

@@ -11,9 +11,9 @@ use serde_json::Value;
 use windows_sys::Win32::Foundation::FARPROC;
 use windows_sys::Win32::System::Com::CoTaskMemFree;
 
-use super::dll::{self, wide};
 use super::iphelper;
 use super::mutex::{self, NetworkLock};
+use super::{dll, wide};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
 use crate::node::hns::{self, Endpoint, KnownNetwork, Reaction, Refusal};

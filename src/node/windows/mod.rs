@@ -5,13 +5,12 @@
 pub mod adapters;
 pub mod boot;
 pub mod disk;
-mod dll;
+pub mod dll;
 pub mod facts;
 pub mod features;
 pub mod firewall;
 pub mod hns;
 mod iphelper;
-pub mod libraries;
 mod mutex;
 pub mod os;
 pub mod processes;
@@ -19,7 +18,9 @@ pub mod reboot;
 pub mod registry;
 pub mod routes;
 pub mod runtime;
+mod scm;
 pub mod security;
+mod service_key;
 pub mod services;
 pub mod tls;
 
@@ -117,6 +118,11 @@ impl Node for WindowsNode {
 
     fn process(&self, service: &str) -> Result<Option<Process>> {
         services::process(service)
+    }
+
+    fn processes(&self, image: &str) -> Result<Vec<Process>> {
+        let running = processes::named(image)?;
+        Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
     }
 
     fn executable(&self) -> Result<PathBuf> {

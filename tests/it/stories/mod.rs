@@ -1,5 +1,6 @@
 //! What users live through, with the built program on a sandbox.
 
+mod adoption;
 mod changes;
 mod crashes;
 mod credentials;
