@@ -186,6 +186,27 @@ impl House {
     }
 }
 
+/// What went on in a house whose story fails.
+impl Drop for House {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for folder in
+            [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
+        {
+            for entry in fs::read_dir(self.machine.c(folder)).into_iter().flatten().flatten() {
+                let text = fs::read(entry.path()).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                let lines: Vec<&str> = text.lines().collect();
+                let short = |line: &&str| line.chars().take(400).collect::<String>();
+                let tail: Vec<String> = lines.iter().skip(lines.len().saturating_sub(25)).map(short).collect();
+                println!("--- C:\\{folder}\\{}\n{}", entry.file_name().display(), tail.join("\n"));
+            }
+        }
+    }
+}
+
 /// A config document with everything that detection could get wrong on a test machine.
 pub fn config(version: &str, backend: &str) -> String {
     format!(

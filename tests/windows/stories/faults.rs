@@ -38,7 +38,7 @@ fn an_hns_that_never_answers_does_not_hang_us() {
 #[test]
 fn a_network_made_too_early_is_tried_again() {
     let Some(house) = House::new() else { return };
-    house.hns_settings("adapter-away=2\nadapter-polls=2\nmanagement-ip-polls=3\n");
+    house.hns_settings("adapter-away=2\nmanagement-ip-polls=3\n");
     house.install();
     house.until_healthy();
     house.machine.cut_power();
