@@ -90,6 +90,11 @@ fn registry(text: &str, seen: &mut BTreeMap<String, String>) {
         } else if let (false, Some((name, value))) = (restless(key), line.split_once('='))
             && !line.starts_with('#')
         {
+            // Wine writes down how long a service has at shutdown when any field of it changes, though it
+            // is what every service has.
+            if name == "\"PreshutdownTimeout\"" {
+                continue;
+            }
             // Wine makes a plain string of a service's ImagePath when any field of it changes.
             let value = if name == "\"ImagePath\"" { value.trim_start_matches("str(2):") } else { value };
             seen.insert(format!("registry {key} {name}"), value.to_owned());

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::house::{House, NODE, SOON};
 use crate::machine::eventually;
+#[cfg(not(windows))]
 use crate::picture::Picture;
 
 /// The variables of a component that decide what it does.
@@ -17,9 +18,12 @@ fn environment(start: &Value) -> BTreeMap<&str, &str> {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     let Some(house) = House::new() else { return };
+    #[cfg(not(windows))]
     house.foreign_networks();
+    #[cfg(not(windows))]
     let before = Picture::take(&house.machine);
 
     let installed = house.install();
@@ -77,6 +81,7 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     let networks = house.hns();
     let vsid = |name: &str| networks[name]["Subnets"][0]["Policies"][0]["VSID"].clone();
     assert_eq!((vsid("External"), vsid("Calico")), (json!(9999), json!(4096)), "{networks:#?}");
+    #[cfg(not(windows))]
     assert!(networks.contains_key("nat") && networks.contains_key("vendor-overlay"), "{networks:#?}");
 
     for (log, line) in [("calico-felix.log", "felix is up"), ("calico-felix.err.log", "felix complains")] {
@@ -86,14 +91,21 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     let again = house.install_json(0);
     assert_eq!((&again["status"], &again["changed"]), (&"no_changes".into(), &false.into()), "{again:#}");
     assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
+    // Defect B31: upstream's rule is made only along with External, and never removed.
+    #[cfg(not(windows))]
+    assert_eq!(house.read("test/firewall").lines().count(), 2, "{}", house.read("test/firewall"));
+    let logs = house.run("logs --component felix").exits(0);
+    assert!(logs.stdout.contains("felix is up") && logs.stdout.contains("felix complains"), "{}", logs.stdout);
 
     house.run("uninstall --purge --yes").exits(0);
     assert_eq!(house.machine.processes_of("calico-node.exe"), []);
     assert_eq!(house.status()["overall"], "NotInstalled");
+    #[cfg(not(windows))]
     Picture::take(&house.machine).same_as(&before);
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn every_line_of_releases_is_started_as_it_wants_to_be() {
     for (version, program, startup, felix) in [
         ("v3.30.3", "calico-node.exe", json!(["-startup"]), json!(["-felix"])),
@@ -117,6 +129,7 @@ fn every_line_of_releases_is_started_as_it_wants_to_be() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     let Some(house) = House::with("v3.32.1", "windows-bgp") else { return };
     house.install();
@@ -129,6 +142,8 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     house.run("uninstall --purge --yes").exits(0);
 }
 
+/// Elsewhere programs come and go that are nobody's of this test.
+#[cfg(not(windows))]
 #[test]
 fn an_install_starts_no_program_but_calicos() {
     let Some(house) = House::new() else { return };
@@ -146,4 +161,38 @@ fn an_install_starts_no_program_but_calicos() {
     assert!(seen.contains("calico-node.exe"), "the watch saw nothing: {seen:?}");
     // Wine lends every console program a console of its own.
     assert!(others.iter().all(|image| *image == "conhost.exe"), "{others:?}");
+}
+
+/// Defects B4 and B5: variables of the machine, or of a former run, win over the configuration.
+#[cfg(not(windows))]
+#[test]
+fn b4_b5_variables_of_the_machine_decide_nothing() {
+    let Some(house) = House::new() else { return };
+    let key = r"HKLM\System\CurrentControlSet\Control\Session Manager\Environment";
+    let stray = [
+        ("KUBECONFIG", r"C:\k\admin.conf"),
+        ("NODENAME", "another"),
+        ("IP", "10.99.99.99"),
+        ("CALICO_NETWORKING_BACKEND", "none"),
+        ("KUBE_NETWORK", "cbr.*"),
+        ("FELIX_VXLANVNI", "1"),
+        ("VXLAN_VNI", "1"),
+    ];
+    for (name, value) in stray {
+        let set = house.machine.run_program("reg", &["add", key, "/v", name, "/d", value, "/f"]);
+        assert_eq!(set.code, 0, "{}", set.stderr);
+    }
+    house.machine.cut_power();
+    house.machine.power_on();
+    house.install();
+    house.until_healthy();
+    for start in [&house.until_started("felix", 1)[0], &house.starts("startup")[0]] {
+        let environment = environment(start);
+        for (name, value) in stray {
+            assert_ne!(environment.get(name), Some(&value), "{name}");
+        }
+        assert_eq!(environment["KUBECONFIG"], r"C:\CalicoWindows\calico-kube-config");
+        assert_eq!(environment["NODENAME"], NODE);
+    }
+    assert_eq!(house.hns()["Calico"]["Subnets"][0]["Policies"][0]["VSID"], 4096);
 }

@@ -6,11 +6,9 @@ mod adoption;
 mod executable;
 #[cfg(not(windows))]
 mod faults;
-#[cfg(not(windows))]
 mod first_day;
 #[cfg(not(windows))]
 mod power;
-#[cfg(not(windows))]
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]

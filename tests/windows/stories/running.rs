@@ -8,6 +8,7 @@ use crate::house::{House, SOON};
 use crate::machine::eventually;
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn a_component_that_is_killed_runs_again() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
@@ -25,6 +26,7 @@ fn a_component_that_is_killed_runs_again() {
 
 /// Defects B2 of upstream, the other half: a change of configuration is no crash.
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn exit_129_starts_the_component_at_once() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
@@ -37,6 +39,7 @@ fn exit_129_starts_the_component_at_once() {
 
 /// Defect B2: upstream's Felix service starts a crashing Felix again for ever, at once and unseen.
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn b2_a_crash_loop_is_seen_and_does_not_spin() {
     let Some(house) = House::new() else { return };
     house.order("felix", "exit=1");
@@ -55,6 +58,7 @@ fn b2_a_crash_loop_is_seen_and_does_not_spin() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn a_stop_takes_stuck_children_along() {
     let Some(house) = House::new() else { return };
     house.order("felix", "deaf child");
@@ -75,6 +79,7 @@ fn a_stop_takes_stuck_children_along() {
 
 /// Upstream only compares the pid (7.2); ours also sees a new process with an old pid.
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn node_startup_runs_again_when_kubelet_is_a_new_process() {
     let Some(house) = House::installed() else { return };
     house.machine.file("k/kubelet.exe", crate::house::standin("kubelet.exe"));
@@ -91,6 +96,7 @@ fn node_startup_runs_again_when_kubelet_is_a_new_process() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn node_startup_is_tried_until_it_succeeds_and_status_says_what_it_waits_for() {
     let Some(house) = House::new() else { return };
     house.order("startup", "exit=1\nexit=1\nrun");
@@ -103,4 +109,51 @@ fn node_startup_is_tried_until_it_succeeds_and_status_says_what_it_waits_for() {
         .collect();
     assert_eq!(codes, [json!(1), json!(1), json!(0)]);
     house.until_healthy();
+}
+
+/// When HNS starts anew it may have forgotten what it was told.
+#[cfg(not(windows))]
+#[test]
+fn a_new_process_of_hns_brings_the_network_up_again() {
+    let Some(house) = House::installed() else { return };
+    house.until_started("felix", 1);
+    let startups = house.starts("startup").len();
+    for verb in ["stop", "start"] {
+        let done = house.machine.run_program("sc", &[verb, "hns"]);
+        assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    }
+    house.until_started("startup", startups + 1);
+    house.until_started("felix", 2);
+    house.until_healthy();
+    let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+    assert!(log.contains("Host Networking Service"), "it says why:\n{log}");
+}
+
+/// Issue: each service process stays under 20 MB with 10 MB/s of log, and the disk does not fill.
+#[cfg(not(windows))]
+#[test]
+fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
+    let Some(house) = House::new() else { return };
+    house.order("felix", "log=10485760");
+    house.install();
+    house.until_started("felix", 1);
+    let logs = house.machine.c(r"CalicoWindows\logs");
+    let written = || -> Vec<u64> {
+        let files = std::fs::read_dir(&logs).unwrap().flatten();
+        let felix = files.filter(|file| file.file_name().to_string_lossy().starts_with("calico-felix"));
+        felix.filter_map(|file| Some(file.metadata().ok()?.len())).collect()
+    };
+    eventually("the log to be rotated", SOON, || (written().len() >= 4).then_some(()));
+    let largest = written().into_iter().max();
+    assert!(largest <= Some(11 << 20), "{largest:?}");
+    for agent in house.machine.processes_of("calicoctl-win.exe") {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid)).unwrap();
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = anonymous.expect("Linux says how much memory is a process's own").parse().unwrap();
+        assert!(kilobytes < 20_000, "{} holds {kilobytes} kB", agent.command_line);
+    }
+    house.run("service stop").exits(0);
+    let last = house.read(r"CalicoWindows\logs\calico-felix.log");
+    let torn = last.lines().find(|line| line.contains("felix/log.go") && !line.ends_with('x'));
+    assert_eq!(torn, None);
 }
