@@ -3,6 +3,7 @@
 mod app;
 mod args;
 mod config;
+mod cordon;
 mod drain;
 mod engine;
 mod import;
@@ -15,6 +16,7 @@ mod offline;
 mod plan;
 mod preflight;
 mod prepare;
+mod reconfigure;
 mod release;
 mod resume;
 mod service;
@@ -77,6 +79,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Preflight(args) => preflight::run(&args, app),
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Install(args) => install::run(&args, app),
+        Verb::Reconfigure(args) => reconfigure::run(&args, app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
