@@ -48,6 +48,9 @@ pub struct About {
     pub calico_namespace: String,
     /// Digest of the settings, to tell whether a config changed.
     pub settings: Sha256,
+    /// The config as it was given, for a later change to start from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<serde_json::Value>,
     /// Digest of the archive, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Sha256>,

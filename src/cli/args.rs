@@ -210,6 +210,9 @@ pub struct Install {
 
 #[derive(Debug, Args)]
 pub struct Reconfigure {
+    /// Take back a field that was set before: its default counts, or what the cluster says; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub unset: Vec<String>,
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,

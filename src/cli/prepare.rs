@@ -112,7 +112,7 @@ pub(crate) fn prepare(
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     announce(app, &plan);
-    let about = about(&resolved.settings, &release.manifest, &standing);
+    let about = about(&layered, &resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
         cluster,
@@ -195,7 +195,7 @@ fn target(
     Ok((target, blobs))
 }
 
-fn about(settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+fn about(layered: &Layered, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -207,6 +207,7 @@ fn about(settings: &Settings, manifest: &Manifest, standing: &Standing) -> About
         node_name: settings.node_name.clone(),
         calico_namespace: settings.kubernetes.calico_namespace.clone(),
         settings: Sha256::of(text.as_bytes()),
+        config: Some(layered.document()),
         archive: manifest.archive.clone(),
         source: source_text(&settings.calico.source),
         token_secret: standing

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
@@ -18,6 +19,7 @@ use super::stage::Purpose;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::cluster::DrainOptions;
+use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, millis};
@@ -32,7 +34,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         return look(args, app);
     }
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
-    is_installed(&*node)?;
+    start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
     if let Some(file) = &args.plan {
         Saved::load(file)?.check(&prepared)?;
@@ -71,7 +73,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
 
 fn look(args: &Args, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
-    is_installed(&*node)?;
+    start_from(app, &*node, &args.unset)?;
     let prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Look)?;
     show(args, app, &prepared)?;
     let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
@@ -80,12 +82,34 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
     Ending::result(result)
 }
 
-fn is_installed(node: &dyn Node) -> Result<()> {
+/// What is not said is as it was: without a config file the one of the standing generation counts.
+fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Result<()> {
     let standing = Standing::load(node)?;
-    if standing.receipt().is_none() && standing.journal.is_none() {
+    if let Some(receipt) = standing.receipt() {
+        let mut config = receipt.about.as_ref().and_then(|about| about.config.clone()).unwrap_or_else(|| json!({}));
+        for path in unset {
+            take_out(&mut config, path)?;
+        }
+        let name = format!("generation {}", receipt.generation);
+        app.base = Some(Document { name, text: config.to_string() });
+    } else if standing.journal.is_none() {
         return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
             .hint("install it with: calicoctl-win install")
             .into());
+    }
+    Ok(())
+}
+
+/// Takes a field out of a document; one that nobody had set is out already.
+fn take_out(config: &mut Value, path: &str) -> Result<()> {
+    let whole = if path.starts_with("spec.") { path.to_owned() } else { format!("spec.{path}") };
+    if !config::fields().any(|field| field.path == whole) {
+        let what = format!("--unset {path}: the config has no such field");
+        return Err(Fault::new(Exit::Usage, "Usage", what).hint("calicoctl-win config schema shows them all").into());
+    }
+    let (parent, field) = whole.rsplit_once('.').unwrap_or(("", &whole));
+    if let Some(Value::Object(section)) = config.pointer_mut(&format!("/{}", parent.replace('.', "/"))) {
+        section.remove(field);
     }
     Ok(())
 }

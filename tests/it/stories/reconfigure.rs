@@ -111,6 +111,26 @@ fn the_vni_of_the_cluster_is_followed() {
 }
 
 #[test]
+fn what_is_not_said_stays_as_it_was() {
+    let lab = Lab::node();
+    let _there = lab.run("install -y --set services.felixLogSeverity=debug").exits(0);
+    let felix = || lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug");
+    let _vni = lab.run(VNI).exits(0);
+    assert!(felix(), "the VNI was changed and nothing else");
+    let plan = lab.run("reconfigure -n -o json").exits(0).json();
+    assert_eq!(plan["plan"]["changes"], json!([]), "{plan}");
+    let _log = lab.run("reconfigure -y --set services.felixLogSeverity=info").exits(0);
+    assert_eq!((felix(), standing(&lab)), (false, healthy(5000)));
+    let _follows_the_cluster = lab.run("reconfigure -y --unset calicoNetwork.vxlan.vxlanVNI").exits(0);
+    assert_eq!(standing(&lab), healthy(4096));
+
+    // A whole config is a whole config.
+    lab.write("whole.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 5000}}, services: {felixLogSeverity: debug}}\n");
+    let _whole = lab.run("reconfigure -y -c whole.yaml").exits(0);
+    assert_eq!((felix(), standing(&lab)), (true, healthy(5000)));
+}
+
+#[test]
 fn what_needs_no_empty_node_moves_no_pod() {
     let lab = Lab::installed();
     let lines = lab.run("reconfigure -y -o ndjson --set services.felixLogSeverity=debug").exits(0).ndjson();
@@ -186,6 +206,8 @@ fn a_node_that_cannot_be_uncordoned_is_by_resume() {
     let failed = lab.fails_at(&faults.join(";"), &format!("{VNI} -o json")).exits(10).json();
     assert_eq!(failed["error"]["id"], "UncordonFailed");
     assert!(cordoned(&lab));
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!((&status["run"]["interrupted"], &status["run"]["command"]), (&json!(true), &json!("reconfigure")));
     let dry = lab.run("resume -n").exits(0);
     assert!(dry.stdout.contains("dry run: would uncordon node win-a1"), "{dry}");
     let _done = lab.run("resume -y").exits(0);
