@@ -216,6 +216,9 @@ pub struct Reconfigure {
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Keep pods off until FelixConfiguration says this node's VNI, at most so long
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
+    pub wait_for_cluster_vni: Option<Wait>,
     /// Do not move pods away, though the change cuts them off
     #[arg(long)]
     pub no_drain: bool,

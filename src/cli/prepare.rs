@@ -40,7 +40,7 @@ pub(crate) struct Prepared {
     pub plan: Plan,
     pub about: About,
     node_facts: NodeFacts,
-    cluster_facts: ClusterFacts,
+    pub cluster_facts: ClusterFacts,
     release: Release,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,

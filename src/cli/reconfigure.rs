@@ -2,6 +2,7 @@
 //! cut off they are moved away first, and everything else is ready before the first service stops.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
+use crate::apply::cancel;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::cluster::DrainOptions;
@@ -27,7 +29,7 @@ use crate::settings::{Backend, Drain, Maintenance};
 
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
 /// is done.
-const ACHIEVED: &str = "calicoctl-win/settings";
+pub(super) const ACHIEVED: &str = "calicoctl-win/settings";
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
@@ -58,6 +60,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         drains.as_ref().map_or(Ok(()), |options| empty(app, node, prepared, options))
     })?;
     annotate(app, &prepared);
+    if let Some(limit) = &args.wait_for_cluster_vni {
+        await_cluster(app, &prepared, limit.length())?;
+    }
     uncordon(app, &*node, &prepared)?;
 
     let about = &prepared.about;
@@ -165,6 +170,19 @@ fn empty(app: &mut App, node: &mut dyn Node, prepared: &Prepared, options: &Drai
         app.event(&event);
     }
     drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
+}
+
+/// Keeps the node as it is until the Linux side has the same VNI: until then pods here reach nobody.
+fn await_cluster(app: &mut App, prepared: &Prepared, limit: Duration) -> Result<()> {
+    let _under_way = cancel::UnderWay::begin();
+    let (group, vni) = (prepared.cluster_facts.api_group, prepared.about.vni);
+    app.half_done = true;
+    app.phase("cluster-vni", |app| {
+        prepared.cluster.await_vni(group, vni, limit, &cancel::asked, &mut |event| app.event(&event))?;
+        Ok(((), format!("FelixConfiguration says VNI {vni}")))
+    })?;
+    app.half_done = false;
+    Ok(())
 }
 
 /// Tells the cluster what was achieved. A node that works is not given up for a note about it.

@@ -9,6 +9,7 @@ mod credentials;
 mod drain;
 mod errors;
 mod facts;
+mod felix;
 mod kubeconfig;
 mod node;
 mod taints;

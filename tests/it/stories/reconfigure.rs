@@ -96,6 +96,8 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
 
     let again = lab.run(&format!("{VNI} -o json")).exits(0).json();
     assert_eq!(again["status"], "no_changes", "{again}");
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(kubernetes_node(&lab)["metadata"]["annotations"]["calicoctl-win/settings"].is_null());
 }
 
 #[test]
@@ -108,6 +110,18 @@ fn the_vni_of_the_cluster_is_followed() {
     let _done = lab.run("reconfigure -y").exits(0);
     assert_eq!(standing(&lab), healthy(5000));
     assert!(!cordoned(&lab));
+}
+
+#[test]
+fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
+    let lab = Lab::installed();
+    let late = lab.run(&format!("{VNI} -o json --wait-for-cluster-vni=1s")).exits(10).json();
+    assert_eq!(late["error"]["id"], "ClusterVniNotSeen", "{late}");
+    assert!(cordoned(&lab) && standing(&lab).1 == 5000);
+    edit(&lab, "felixconfigurations.crd.projectcalico.org", "default", |felix| felix["spec"]["vxlanVNI"] = 5000.into());
+    let _done = lab.run("resume -y").exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
+    let _at_once = lab.run("reconfigure -y --set services.felixLogSeverity=debug --wait-for-cluster-vni").exits(0);
 }
 
 #[test]
