@@ -7,23 +7,18 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
+use super::drain::Place;
 use crate::apply::cordon::Cordon;
 use crate::cluster::Cluster;
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::settings::{self, Connection};
+use crate::settings;
 use crate::values::WinPath;
 
 /// Cordons the Node, unless it is; what is ours to undo is written down before.
-pub(super) fn take(
-    app: &mut App,
-    node: &mut dyn Node,
-    cluster: &Cluster,
-    connection: &Connection,
-    name: &str,
-    command: &str,
-) -> Result<()> {
+pub(super) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, command: &str) -> Result<()> {
+    let Place { cluster, connection, name } = *place;
     let run = app.run.clone();
     app.phase("cordon", |_| {
         let before = cluster.node(name)?;

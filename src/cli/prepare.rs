@@ -1,6 +1,8 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
@@ -47,6 +49,8 @@ pub(crate) struct Prepared {
     /// This run made the token secret in the cluster.
     pub made_secret: bool,
     blobs: Vec<desired::Blob>,
+    /// The config as it was given, to be kept with the generation.
+    config: String,
 }
 
 /// Gathers, checks and plans.
@@ -59,7 +63,7 @@ pub(crate) fn prepare(
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
     let connection = settings::connection(&layered)?;
-    let node_facts = node.facts().context("measure the node")?;
+    let node_facts = measure(app, node)?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
@@ -112,7 +116,8 @@ pub(crate) fn prepare(
     let steps = converge::plan(node, &standing, &target)?;
     let plan = Plan::new(&steps, &target, standing.receipt().is_some());
     announce(app, &plan);
-    let about = about(&layered, &resolved.settings, &release.manifest, &standing);
+    let config = layered.document().to_string();
+    let about = about(&config, &resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
         cluster,
@@ -127,7 +132,31 @@ pub(crate) fn prepare(
         new_token,
         made_secret: false,
         blobs,
+        config,
     })
+}
+
+/// How long Windows may take to give a virtual switch its addresses.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
+/// Measures the node. A run that ended while the virtual switch was being made may have left it
+/// without addresses for the moment; they come by themselves.
+fn measure(app: &mut App, node: &mut dyn Node) -> Result<NodeFacts> {
+    let interrupted = Standing::load(node)?.journal.is_some();
+    let pause = Duration::from_millis(500);
+    let mut waited = Duration::ZERO;
+    loop {
+        let facts = node.facts().context("measure the node")?;
+        let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
+        let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
+        if settled || !interrupted || waited >= SETTLES_WITHIN {
+            return Ok(facts);
+        }
+        let what = "an address on the virtual switch that an interrupted run began".to_owned();
+        app.event(&Event::Waiting { what, elapsed: waited, limit: SETTLES_WITHIN });
+        node.pause(pause);
+        waited += pause;
+    }
 }
 
 /// The plan as events.
@@ -195,7 +224,7 @@ fn target(
     Ok((target, blobs))
 }
 
-fn about(layered: &Layered, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -207,7 +236,7 @@ fn about(layered: &Layered, settings: &Settings, manifest: &Manifest, standing: 
         node_name: settings.node_name.clone(),
         calico_namespace: settings.kubernetes.calico_namespace.clone(),
         settings: Sha256::of(text.as_bytes()),
-        config: Some(layered.document()),
+        config: Some(Sha256::of(config.as_bytes())),
         archive: manifest.archive.clone(),
         source: source_text(&settings.calico.source),
         token_secret: standing
@@ -251,6 +280,7 @@ impl Prepared {
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;
         }
+        store::add(node, self.config.as_bytes())?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
         {

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
 use super::args::{Reconfigure as Args, Source};
 use super::cordon;
-use super::drain;
+use super::drain::{self, Place};
 use super::install;
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
@@ -20,7 +20,9 @@ use super::stage::Purpose;
 use crate::apply::cancel;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
-use crate::cluster::DrainOptions;
+use crate::apply::receipt::About;
+use crate::apply::store;
+use crate::cluster::{Cluster, DrainOptions};
 use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -57,9 +59,15 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
     let applied = install::carry_out(app, &mut *node, &mut prepared, "reconfigure", |app, node, prepared| {
-        drains.as_ref().map_or(Ok(()), |options| empty(app, node, prepared, options))
+        let Some(options) = &drains else { return Ok(()) };
+        let place = Place {
+            cluster: &prepared.cluster,
+            connection: &prepared.resolved.run.connection,
+            name: prepared.about.node_name.as_str(),
+        };
+        drain::empty(app, node, &place, "reconfigure", options)
     })?;
-    annotate(app, &prepared);
+    annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, &prepared, limit.length())?;
     }
@@ -88,10 +96,15 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
 }
 
 /// What is not said is as it was: without a config file the one of the standing generation counts.
-fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Result<()> {
+pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Result<()> {
     let standing = Standing::load(node)?;
     if let Some(receipt) = standing.receipt() {
-        let mut config = receipt.about.as_ref().and_then(|about| about.config.clone()).unwrap_or_else(|| json!({}));
+        // Generations of earlier versions of this program kept none.
+        let mut config = match receipt.about.as_ref().and_then(|about| about.config.as_ref()) {
+            Some(kept) => serde_json::from_slice(&std::fs::read(node.disk(&store::blob(kept)))?)
+                .with_context(|| format!("read the config of generation {}", receipt.generation))?,
+            None => json!({}),
+        };
         for path in unset {
             take_out(&mut config, path)?;
         }
@@ -132,19 +145,14 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
         );
         app.warn("MixedVni", message);
     }
-    let maintenance = &prepared.resolved.run.maintenance;
-    let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
-    if !wanted.unwrap_or(prepared.plan.needs_drain) || prepared.plan.changes.is_empty() {
-        if prepared.plan.needs_drain {
-            app.warn("NotDrained", "pods stay on this node and lose their network; they must be deleted afterwards");
-        }
+    if prepared.plan.changes.is_empty() {
         return Ok(None);
     }
+    let maintenance = &prepared.resolved.run.maintenance;
+    let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
     let options = args.drain.over(of_settings(&maintenance.drain));
-    let name = prepared.resolved.settings.node_name.to_string();
-    let plan = prepared.cluster.plan_drain(&name, &options, &mut |event| app.event(&event))?;
-    app.reporter.tell(&drain::text(&name, &plan));
-    Ok(Some(options))
+    let name = prepared.about.node_name.as_str();
+    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 fn of_settings(drain: &Drain) -> DrainOptions {
@@ -158,18 +166,6 @@ fn of_settings(drain: &Drain) -> DrainOptions {
         disable_eviction: drain.disable_eviction,
         skip_wait_for_delete: None,
     }
-}
-
-/// Cordons and drains the node. When that fails nothing is different from before.
-fn empty(app: &mut App, node: &mut dyn Node, prepared: &Prepared, options: &DrainOptions) -> Result<()> {
-    let name = prepared.resolved.settings.node_name.to_string();
-    let connection = &prepared.resolved.run.connection;
-    let drained = cordon::take(app, node, &prepared.cluster, connection, &name, "reconfigure")
-        .and_then(|()| drain::drain(app, &prepared.cluster, &name, options));
-    for event in prepared.cluster.take_events() {
-        app.event(&event);
-    }
-    drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
 }
 
 /// Keeps the node as it is until the Linux side has the same VNI: until then pods here reach nobody.
@@ -186,11 +182,11 @@ fn await_cluster(app: &mut App, prepared: &Prepared, limit: Duration) -> Result<
 }
 
 /// Tells the cluster what was achieved. A node that works is not given up for a note about it.
-fn annotate(app: &mut App, prepared: &Prepared) {
-    let digest = prepared.about.settings.to_string();
+pub(super) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
+    let digest = about.settings.to_string();
     let annotations = BTreeMap::from([(ACHIEVED.to_owned(), Some(digest))]);
-    let name = prepared.about.node_name.as_str();
-    if let Err(error) = prepared.cluster.annotate_node(name, &annotations) {
+    let name = about.node_name.as_str();
+    if let Err(error) = cluster.annotate_node(name, &annotations) {
         app.warn("NotAnnotated", format!("node {name} does not carry the digest of its settings: {error:#}"));
     }
 }

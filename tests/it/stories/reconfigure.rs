@@ -244,6 +244,66 @@ fn a_node_without_calico_has_nothing_to_reconfigure() {
     assert_eq!(refused["error"]["id"], "NotInstalled");
 }
 
+#[test]
+fn a_rollback_makes_the_former_network_again() {
+    let lab = Lab::installed();
+    let _there = lab.run(VNI).exits(0);
+    let shown = lab.run("rollback --dry-run").exits(0);
+    assert!(shown.stdout.contains("Drain: needed"), "{shown}");
+    let back = lab.run("rollback -y -o json").exits(0).json();
+    assert_eq!((&back["generation"], standing(&lab), cordoned(&lab)), (&json!(3), healthy(4096), false));
+    // And forward again: a rollback is a change like any other.
+    let _again = lab.run("rollback -y").exits(0);
+    assert_eq!(standing(&lab), healthy(5000));
+    assert_eq!(lab.run("rollback -y --to 17 -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    let _gone = lab.run("uninstall -y").exits(0);
+    let _nothing = lab.run("rollback -y").exits(16);
+}
+
+#[test]
+fn a_rollback_goes_back_to_the_settings_before_without_moving_pods() {
+    let lab = Lab::installed();
+    assert_eq!(lab.run("rollback -y -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    let _debug = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    let _back = lab.run("rollback -y").exits(0);
+    assert!(!lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug"));
+    assert_eq!((pods(&lab), standing(&lab)), (2, healthy(4096)));
+}
+
+#[test]
+fn a_repair_puts_back_what_was_changed_and_only_that() {
+    let conf = "C/Program Files/containerd/cni/conf/10-calico.conf";
+    let binary = "C/CalicoWindows/calico-node.exe";
+    let lab = Lab::installed();
+    let nothing = lab.run("repair -y -o json").exits(0).json();
+    assert_eq!((&nothing["status"], &nothing["generation"]), (&json!("no_changes"), &json!(1)));
+    let before = lab.read(conf);
+    fs::write(lab.on_node(conf), "{}").unwrap();
+    let _repaired = lab.run("repair -y").exits(0);
+    assert_eq!((lab.read(conf), standing(&lab), pods(&lab)), (before, healthy(4096), 2));
+
+    let program = fs::read(lab.on_node(binary)).unwrap();
+    fs::write(lab.on_node(binary), "tampered with").unwrap();
+    let _fetched_again = lab.run("repair -y").exits(0);
+    assert_eq!((fs::read(lab.on_node(binary)).unwrap(), standing(&lab)), (program, healthy(4096)));
+
+    // An old network under the right name: pods on it would reach nobody.
+    lab.edit_yaml(|yaml| yaml.replace("vsid: 4096", "vsid: 4097"));
+    let _drained = lab.run("repair -y").exits(0);
+    assert_eq!((standing(&lab), pods(&lab), cordoned(&lab)), (healthy(4096), 0, false));
+}
+
+#[test]
+fn an_interrupted_run_is_ended_before_one_goes_back() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put *#3=exit-after", VNI).exits(137);
+    for words in ["rollback -y -o json", "repair -y -o json"] {
+        assert_eq!(lab.run(words).exits(13).json()["error"]["id"], "InterruptedRun");
+    }
+    let _undone = lab.run("resume --undo -y").exits(0);
+    assert_eq!((standing(&lab), cordoned(&lab)), (healthy(4096), false));
+}
+
 /// Ends the process at every `stride`-th touch of the node and question to the cluster, and looks
 /// where `resume` and `resume --undo` lead. Gives the number of points.
 fn power_goes(stride: usize) -> usize {
