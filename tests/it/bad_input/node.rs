@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{CONFIG, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
+use super::{CONFIG, CONFLICT, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
 use crate::lab::Lab;
 
 fn on(case: Case, from: &str, to: &str) -> String {
