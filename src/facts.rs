@@ -1,10 +1,17 @@
 //! What was measured, once, on the node and in the cluster. Plain records that serialise: a saved
 //! facts file plans for another machine.
 
+mod cluster;
+
 use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use cluster::{
+    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, FelixFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool,
+    PolicyFacts, PoolFacts, Right, TyphaFacts,
+};
 
 use crate::values::{Cidr, WinPath};
 
@@ -223,78 +230,6 @@ impl Os {
     pub fn supports_dsr(&self) -> bool {
         (self.build == 17763 && self.ubr >= 1432) || self.build >= 18317
     }
-}
-
-/// The cluster, as far as it decides how this node is installed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ClusterFacts {
-    /// URL of the API server, from the chosen context.
-    pub server: String,
-    /// As `v1.33.2`.
-    pub kubernetes_version: String,
-    /// Where calico-node's service account lives: `calico-system` or `kube-system`.
-    pub calico_namespace: String,
-    pub api_group: ApiGroup,
-    /// ClusterInformation's calicoVersion: what runs on the Linux side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calico_version: Option<String>,
-    pub felix: FelixFacts,
-    pub pools: Vec<PoolFacts>,
-    /// IPAM strict affinity, which Windows nodes need; none where no IPAM config object exists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strict_affinity: Option<bool>,
-    /// The Kubernetes Node this machine is, if it has joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<ClusterNode>,
-    /// The cluster's service CIDRs, where kubeadm's ConfigMap tells them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub service_cidrs: Vec<Cidr>,
-    /// ClusterIP of the service `kube-dns`, for comparison with the DNS servers in the config.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_service_ip: Option<Ipv4Addr>,
-}
-
-/// Which API group holds Calico's resources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ApiGroup {
-    #[serde(rename = "crd.projectcalico.org/v1")]
-    V1,
-    #[serde(rename = "projectcalico.org/v3")]
-    V3,
-}
-
-/// FelixConfiguration `default`; none where a field is not set.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FelixFacts {
-    pub vxlan_enabled: Option<bool>,
-    pub vxlan_vni: Option<u32>,
-    pub ipip_enabled: Option<bool>,
-}
-
-/// An IPPool, in the fields that matter here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PoolFacts {
-    pub name: String,
-    pub cidr: String,
-    /// `Never`, `Always` or `CrossSubnet`.
-    pub vxlan_mode: String,
-    pub ipip_mode: String,
-    pub disabled: bool,
-    pub node_selector: String,
-    pub block_size: u8,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ClusterNode {
-    pub name: String,
-    pub ready: bool,
-    pub schedulable: bool,
-    pub internal_ips: Vec<String>,
-    pub kubelet_version: String,
 }
 
 #[cfg(test)]

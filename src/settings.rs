@@ -4,10 +4,12 @@
 //! there; [`connection`] decides the few that are needed before the cluster can be asked.
 
 mod backend;
+mod cluster_side;
 mod connection;
 mod network;
 mod resolve;
 mod resolver;
+mod selector;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,6 +18,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use backend::{Undecided, detect_in as backend_of, pools_for_windows};
+pub use cluster_side::{ClusterSide, cluster_side};
 pub use connection::{Connection, connection, provider};
 pub use resolve::{release, resolve, to_config_document};
 

@@ -202,8 +202,13 @@ impl App {
             let text = lab.cluster()?.admin_kubeconfig();
             return self.connect(&text, &lab.dir, context, connection.timeout);
         }
+        self.cluster_from(&file, connection)
+    }
+
+    /// Talks to the cluster that a kubeconfig file on this machine names.
+    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
-        Cluster::open(Some(&file), context, &options)
+        Cluster::open(Some(file), connection.context.as_deref(), &options)
     }
 
     /// Talks to the cluster with a kubeconfig's text.

@@ -152,6 +152,9 @@ pub enum Verb {
     /// Fetch, verify and extract Calico releases
     #[command(subcommand)]
     Release(Release),
+    /// Check the cluster and prepare it for Windows nodes; needs no node
+    #[command(subcommand)]
+    Cluster(ClusterVerb),
     /// Explain a check, exit code, event or config field, offline
     Explain(Explain),
     /// Print a completion script
@@ -424,6 +427,12 @@ pub enum Release {
     },
     /// Show what is in the cache
     List,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterVerb {
+    /// The checks of `preflight` that concern the cluster, from any machine; changes nothing
+    Check,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod cluster;
 mod config;
 mod cordon;
 mod drain;
@@ -22,6 +23,7 @@ mod resume;
 mod service;
 mod stage;
 mod status;
+mod tenants;
 mod uninstall;
 
 use std::ffi::OsString;
@@ -88,6 +90,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Node(verb) => node::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
+        Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Explain(args) => offline::explain(&args, app),
         Verb::Completion(args) => offline::completion(&args, app),
         Verb::Version => offline::version(app),

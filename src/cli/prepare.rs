@@ -1,6 +1,8 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
+use std::net::Ipv4Addr;
+
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -26,7 +28,7 @@ use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
-use crate::report::document::{CheckStatus, PreflightReport};
+use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
 use crate::settings::{self, Datastore, Resolved, Settings};
 use crate::values::Sha256;
@@ -80,14 +82,15 @@ pub(crate) fn prepare(
         Ok(((cluster, facts), message))
     })?;
 
-    let mut resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts))?;
-    if let Some(start) = start {
-        resolved.settings.services.start = start;
-    }
+    let resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts)).map(|mut resolved| {
+        resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
+        resolved
+    });
+    check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
+    let resolved = resolved?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
     }
-    check(app, &resolved, &node_facts, &cluster_facts)?;
 
     let etcd_files = match &resolved.run.etcd_tls_secret {
         Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
@@ -108,6 +111,7 @@ pub(crate) fn prepare(
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
+    super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
@@ -156,22 +160,43 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// Runs every check, and tells each as an event.
-pub(crate) fn examine(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> PreflightReport {
-    let ignored: Vec<String> =
-        resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
-    let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
-    let report = preflight::run(&input, &ignored);
+/// Runs the checks, and tells each as an event.
+pub(crate) fn examine(
+    app: &mut App,
+    layered: &Layered,
+    scope: preflight::Scope,
+    input: &preflight::Input,
+) -> PreflightReport {
+    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
+    let ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
+    let report = preflight::run(scope, input, &ignored);
     for check in &report.checks {
         app.event(&Event::Checked(check.clone()));
     }
     report
 }
 
-/// All checks, shown at once; the run stops if one failed that may not.
-fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
-    let report = examine(app, resolved, node, cluster);
-    for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
+/// All checks, shown at once; the run stops if one failed that may not. They are run too where the
+/// cluster's answers allow no settings: the report says more than the first thing in the way.
+fn check(
+    app: &mut App,
+    layered: &Layered,
+    resolved: Option<&Resolved>,
+    node: &NodeFacts,
+    cluster: &ClusterFacts,
+) -> Result<()> {
+    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
+    let input = preflight::Input {
+        settings: resolved.map(|resolved| &resolved.settings),
+        side: Some(&side),
+        node: Some(node),
+        cluster: Some(cluster),
+        cluster_failure: None,
+    };
+    let report = examine(app, layered, preflight::Scope::Everything, &input);
+    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
+    let worth_telling = |check: &&Check| check.status == CheckStatus::Warn || check.ignored;
+    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
     preflight::verdict(&report)
@@ -248,17 +273,22 @@ pub(crate) fn cluster_facts(
     connection: &settings::Connection,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let ask = |node_name: &str| {
-        cluster.facts(&FactsOptions { node_name, namespace_override: connection.calico_namespace.as_deref() })
-    };
-    let found = ask(&node_name(layered, facts))?;
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
-    match instance {
-        // On clouds the Node often bears the instance's name.
-        Some(instance) if found.node.is_none() && given.is_none() => ask(instance),
-        _ => Ok(found),
+    let mut name = node_name(layered, facts);
+    // On clouds the Node often bears the instance's name.
+    if let (Some(instance), None) = (instance, given)
+        && cluster.node(&name)?.is_none()
+    {
+        instance.clone_into(&mut name);
     }
+    let addresses: Vec<Ipv4Addr> =
+        facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
+    cluster.facts(&FactsOptions {
+        node_name: Some(&name),
+        addresses: &addresses,
+        namespace_override: connection.calico_namespace.as_deref(),
+    })
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.

@@ -1,10 +1,10 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod arguments;
 pub mod containerd;
 pub mod files;
 pub mod firewall;
 pub mod hns;
-pub mod image_path;
 pub mod recovery;
 pub mod sandbox;
 pub mod win32;
@@ -53,6 +53,9 @@ pub trait Node {
 
     /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
     fn processes(&self, image: &str) -> Result<Vec<Process>>;
+
+    /// Whether a process still runs. Cheaper than [`Self::processes`].
+    fn runs(&self, process: &Process) -> Result<bool>;
 
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;

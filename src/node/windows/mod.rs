@@ -22,6 +22,8 @@ mod scm;
 pub mod security;
 mod service_key;
 pub mod services;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
@@ -66,8 +68,12 @@ impl Node for WindowsNode {
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
         match (id, state) {
-            (Id::Dir(path), None) => disk::put_dir(path, None),
-            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)),
+            (Id::Dir(path), None) => {
+                let left = disk::put_dir(path, None)?;
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
@@ -123,6 +129,11 @@ impl Node for WindowsNode {
     fn processes(&self, image: &str) -> Result<Vec<Process>> {
         let running = processes::named(image)?;
         Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
+    }
+
+    fn runs(&self, process: &Process) -> Result<bool> {
+        Ok(processes::by_pid(process.pid)?
+            .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
     }
 
     fn executable(&self) -> Result<PathBuf> {
