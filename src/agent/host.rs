@@ -137,7 +137,8 @@ fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
 fn tell(event: &Event, role: Role, streams: &Streams, board: &Board<'_>) {
     match event {
         Event::Waiting { what, elapsed, limit } => {
-            if board.waiting(what, *elapsed, *limit) {
+            let begins = board.waiting(what, *elapsed, *limit);
+            if begins {
                 streams.say(&format!("waiting for {what}"));
             }
         }

@@ -216,6 +216,7 @@ impl Drop for House {
 }
 
 impl House {
+    #[expect(clippy::print_stdout, reason = "the test harness shows it with the failure")]
     fn show_what_went_on(&self) {
         for folder in
             [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
