@@ -124,8 +124,9 @@ fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
     let _at_once = lab.run("reconfigure -y --set services.felixLogSeverity=debug --wait-for-cluster-vni").exits(0);
 }
 
+/// Defect B20: what had been set was lost when something else was changed.
 #[test]
-fn what_is_not_said_stays_as_it_was() {
+fn b20_what_is_not_said_stays_as_it_was() {
     let lab = Lab::node();
     let _there = lab.run("install -y --set services.felixLogSeverity=debug").exits(0);
     let felix = || lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug");
@@ -242,6 +243,31 @@ fn a_node_without_calico_has_nothing_to_reconfigure() {
     let lab = Lab::node();
     let refused = lab.run("reconfigure -y -o json").exits(16).json();
     assert_eq!(refused["error"]["id"], "NotInstalled");
+}
+
+/// Defects B11 and B15: the Overlay network of the same block was kept, and CalicoConfd left behind.
+#[test]
+fn b11_b15_another_backend_makes_the_networks_anew_and_leaves_no_service_behind() {
+    let lab = Lab::node();
+    let bare = lab.picture();
+    let _there = lab.run("install -y").exits(0);
+    let networks = || -> Vec<String> {
+        let status = lab.run("status -o json").exits(0).json();
+        let networks = status["networks"].as_array().unwrap().iter();
+        networks.map(|network| format!("{} {}", network["name"], network["type"]).replace('"', "")).collect()
+    };
+    let confd = || lab.read("node.yaml").contains("CalicoConfd");
+    let _bgp = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp").exits(0);
+    assert_eq!(
+        (networks(), confd()),
+        (["Calico", "External"].map(|n| format!("{n} L2Bridge")).into_iter().chain(["nat NAT".into()]).collect(), true)
+    );
+    assert_eq!((pods(&lab), cordoned(&lab)), (0, false));
+    let _vxlan = lab.run("rollback -y").exits(0);
+    assert_eq!((standing(&lab), confd()), (healthy(4096), false));
+    let _bgp_again = lab.run("reconfigure -y --set calicoNetwork.backend=windows-bgp").exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&bare);
 }
 
 #[test]
