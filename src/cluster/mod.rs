@@ -13,6 +13,7 @@ pub mod etcd;
 mod facts;
 mod kubeconfig;
 mod node;
+mod prepare;
 mod taints;
 #[cfg(test)]
 mod testing;
@@ -36,6 +37,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
+pub use self::prepare::{Patch, Wishes};
 pub use self::taints::{Effect, Taint, Taints};
 
 use self::api::Api;

@@ -50,7 +50,7 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
     let mut networks = BTreeMap::new();
     for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
         if let (Id::Network(name), State::Network(network)) = (id, state) {
-            networks.insert(name, network.kind);
+            networks.insert(name, network.kind.to_string());
         }
     }
     Ok(Survey {
@@ -59,8 +59,25 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
         cni_configs: cni_dir.map(|dir| cni_configs(node, dir)).unwrap_or_default(),
         installed,
         calico_folder: node.disk(root).is_dir(),
+        disk_free: None,
+        vxlan_port_free: None,
     })
 }
+
+/// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.
+#[cfg(windows)]
+pub fn of_this_machine(survey: &mut Survey) {
+    survey.disk_free = super::windows::room::free_bytes();
+    // HNS itself takes the packets below the sockets, so only other programs show here.
+    survey.vxlan_port_free = match std::net::UdpSocket::bind(("0.0.0.0", 4789)) {
+        Ok(_) => Some(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Some(false),
+        Err(_) => None,
+    };
+}
+
+#[cfg(not(windows))]
+pub fn of_this_machine(_: &mut Survey) {}
 
 /// What a service really runs.
 fn command(service: &Service) -> Vec<String> {
