@@ -3,6 +3,7 @@
 
 pub mod cancel;
 pub mod converge;
+pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
 pub mod journal;

@@ -121,8 +121,10 @@ fn file_name(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calico::samples::nssm;
+    use crate::calico::samples::{nssm, settings};
+    use crate::calico::services::services;
     use crate::plan::item::StartType;
+    use crate::settings::Backend;
 
     fn plain(image_path: &str) -> Service {
         Service {
@@ -187,6 +189,17 @@ mod tests {
         // NSSM's own name in an argument does not make a service one of NSSM's.
         assert!(!is_nssm(&plain(r"C:\k\kubelet.exe --log C:\k\nssm.exe")));
         assert_eq!(program(&plain(r"C:\k\nssm.exe")), None, "NSSM with nothing to run");
+    }
+
+    #[test]
+    fn b1_no_service_of_ours_needs_nssm() {
+        for backend in [Backend::Vxlan, Backend::WindowsBgp, Backend::None] {
+            let mut settings = settings("v3.24.3");
+            settings.network.backend = backend;
+            for (name, service) in services(&settings) {
+                assert!(!is_nssm(&service) && service.parameters.is_empty(), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct App {
     generation: Option<u32>,
     /// Something on the node was changed and not taken back, for a run that fails.
     pub half_done: bool,
+    /// How long Calico's services were down in a run that fails.
+    pub downtime: Duration,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -66,6 +68,7 @@ impl App {
             warnings: Vec::new(),
             generation: None,
             half_done: false,
+            downtime: Duration::ZERO,
             state: None,
         }
     }
@@ -338,6 +341,7 @@ impl App {
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
             result.generation = self.generation;
             result.changed = self.half_done;
+            result.downtime_ms = crate::report::document::millis(self.downtime);
         }
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);

@@ -130,6 +130,8 @@ pub enum Verb {
     Plan(Plan),
     /// Make this node what the config says, the first time or again
     Install(Install),
+    /// Change a node that runs: drains it where the change interrupts pods, and uncordons it afterwards
+    Reconfigure(Reconfigure),
     /// Finish an interrupted run, or undo it
     Resume(Resume),
     /// Take off everything that install made, and give back what was there before
@@ -219,6 +221,18 @@ pub struct Install {
     /// Fetch and verify the release, then stop
     #[arg(long)]
     pub download_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Reconfigure {
+    /// Carry out a saved plan; refused when node or config changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Do not move pods away, though the change cuts them off
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
 }
 
 #[derive(Debug, Args)]

@@ -31,7 +31,7 @@ pub(super) fn of_document(given: &spec::Drain) -> DrainOptions {
 }
 
 /// No time at all means without a limit, as with kubectl.
-fn limit(given: Duration) -> Option<Duration> {
+pub(super) fn limit(given: Duration) -> Option<Duration> {
     Some(given).filter(|given| !given.is_zero())
 }
 

@@ -1,8 +1,11 @@
 //! Running the engine with the screen attached, and taking back what fails.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 
 use super::app::App;
+use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -15,7 +18,13 @@ pub(crate) fn engine(
     node: &mut dyn Node,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
-    let error = match work(node, &mut |event| app.event(&event)) {
+    let mut outage = Outage::default();
+    let ended = work(node, &mut |event| {
+        outage.hear(&event);
+        app.event(&event);
+    });
+    app.downtime = outage.length();
+    let error = match ended {
         Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
@@ -29,7 +38,7 @@ pub(crate) fn engine(
         // No journal: nothing was touched, so there is nothing to take back.
         Ok(_) => {
             converge::tidy(node, &mut |event| app.event(&event));
-            return Err(error);
+            return Err(cordon::release_after(app, node, error));
         }
         // It cannot be known.
         Err(second) => {
@@ -40,11 +49,15 @@ pub(crate) fn engine(
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo(node, &mut |event| app.event(&event));
+    let undone = converge::undo(node, &mut |event| {
+        outage.hear(&event);
+        app.event(&event);
+    });
+    app.downtime = outage.length();
     app.reporter.failed_phase = failed_phase;
     app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
-        Ok(_) => rolled_back(error),
+        Ok(_) => cordon::release_after(app, node, rolled_back(error)),
         Err(second) => {
             app.half_done = true;
             let what = format!("the change failed, and so did taking it back ({second:#})");
@@ -68,6 +81,32 @@ pub(crate) fn succeeded(app: &mut App, node: &dyn Node, next: &mut Vec<String>) 
     app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
     next.insert(0, "Restart-Computer".into());
     Exit::RebootRequired
+}
+
+/// From the first service stopped to the last one started, over the change and its undoing.
+#[derive(Default)]
+struct Outage {
+    stopped: Option<Instant>,
+    up_again: Option<Duration>,
+}
+
+impl Outage {
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::PhaseStarted { phase: "services-stop", .. } => {
+                self.stopped.get_or_insert_with(Instant::now);
+                self.up_again = None;
+            }
+            Event::PhaseCompleted { phase: "services-start", .. } => {
+                self.up_again = self.stopped.map(|stopped| stopped.elapsed());
+            }
+            _ => {}
+        }
+    }
+
+    fn length(&self) -> Duration {
+        self.up_again.or(self.stopped.map(|stopped| stopped.elapsed())).unwrap_or_default()
+    }
 }
 
 fn rolled_back(error: anyhow::Error) -> anyhow::Error {

@@ -13,7 +13,7 @@ use super::config::write_new;
 use crate::calico::cni::CniConf;
 use crate::calico::upstream::{self, Installation};
 use crate::calico::{paths, services};
-use crate::config::import::{self, Imported, Measured, Source};
+use crate::config::import::{self, Imported, Measured, Remark, Source};
 use crate::facts::RuntimeKind;
 use crate::fault::{Exit, Fault};
 use crate::node::{Listing, Node};
@@ -76,8 +76,8 @@ fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> R
         app.reporter.raw(&text);
         return if whole { Ok(Ending::Quiet) } else { Err(not_all_read(imported, name)) };
     }
-    let remark = |remark: &import::Remark| json!({ "line": remark.line, "text": remark.text });
-    let list = |remarks: &[import::Remark]| remarks.iter().map(remark).collect::<Vec<_>>();
+    let remark = |remark: &Remark| json!({ "line": remark.line, "text": remark.text });
+    let list = |remarks: &[Remark]| remarks.iter().map(remark).collect::<Vec<_>>();
     let differences: Vec<_> =
         imported.differences.iter().map(|found| json!({ "variable": found.variable, "text": found.text })).collect();
     let body = json!({
@@ -104,8 +104,14 @@ fn live(node: &dyn Node) -> Result<Imported> {
     let root = found.root.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
     let facts = node.facts().context("measure the node")?;
     let networks = networks(node)?;
+    let (mut notes, mut unread): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let file = paths::config_ps1(&root);
-    let text = import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?;
+    let text = if node.disk(&file).exists() {
+        import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?
+    } else {
+        notes.push(format!("there is no {file}: what only it says is found out, or has its default"));
+        String::new()
+    };
 
     let runtime = facts.runtime.as_ref();
     let mut source = Source {
@@ -129,13 +135,15 @@ fn live(node: &dyn Node) -> Result<Imported> {
     // Where the CNI configuration lies is what the script says, or what the runtime does.
     let (dir, file) = import::cni_file(&text, &source);
     let dir = dir.or_else(|| runtime.map(|runtime| runtime.cni_conf_dir.clone()));
-    if let Some(conf) = dir.map(|dir| dir.join(&file))
-        && let Ok(bytes) = std::fs::read(node.disk(&conf))
-    {
-        let text = import::decode(conf.as_str(), &bytes)?;
-        let cni = CniConf::parse(&text).with_context(|| format!("read {conf}"))?;
-        source.measured.extend(measured(conf.name(), upstream::from_cni(&cni)));
-        fields.extend(upstream::only_in_cni(&cni));
+    if let Some(conf) = dir.map(|dir| dir.join(&file)) {
+        match std::fs::read_to_string(node.disk(&conf)).map(|text| CniConf::parse(&text)) {
+            Ok(Ok(cni)) => {
+                source.measured.extend(measured(conf.name(), upstream::from_cni(&cni)));
+                fields.extend(upstream::only_in_cni(&cni));
+            }
+            Ok(Err(error)) => unread.push(format!("{conf}: {error:#}")),
+            Err(error) => notes.push(format!("no CNI configuration of Calico's was read at {conf}: {error}")),
+        }
     }
     if let Some((network, found)) = upstream::from_networks(&networks) {
         source.measured.extend(measured(&format!("the HNS network {network}"), found));
@@ -145,7 +153,11 @@ fn live(node: &dyn Node) -> Result<Imported> {
         fields.push(("platform.staticRules", "aks".into()));
     }
     source.fields = fields;
-    Ok(import::import(&text, &source)?)
+    let mut imported = import::import(&text, &source)?;
+    let remark = |text| Remark { line: None, text };
+    imported.notes.extend(notes.into_iter().map(remark));
+    imported.unread.extend(unread.into_iter().map(remark));
+    Ok(imported)
 }
 
 fn measured(by: &str, found: Vec<upstream::Found>) -> impl Iterator<Item = Measured> {

@@ -5,12 +5,13 @@ use anyhow::Result;
 use super::Ending;
 use super::app::{App, secure};
 use super::args::Install;
+use super::cordon;
 use super::engine::{engine, succeeded};
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
-use crate::apply::converge::{self, Change};
+use crate::apply::converge::{self, Applied, Change};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
         let generation = match prepared.standing.receipt() {
             Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
             // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
-            _ => converge::apply(&mut *node, &change(&app.run, &prepared), &mut |_| ())?.generation,
+            _ => converge::apply(&mut *node, &change(&app.run, "install", &prepared), &mut |_| ())?.generation,
         };
         return Ending::result(nothing_to_do(app, &prepared, generation));
     }
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
             "NeedsDrain",
             "this change replaces the HNS network under the pods of this node",
         )
-        .hint("drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install` with the new config")
+        .hint("look at it with: calicoctl-win plan; then drain, change and uncordon with: calicoctl-win reconfigure")
         .into());
     }
     let question = format!("Apply this to {}?", prepared.resolved.settings.node_name);
@@ -60,17 +61,12 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     apply(app, &mut *node, &mut prepared)
 }
 
-fn change<'a>(run: &'a str, prepared: &'a Prepared) -> Change<'a> {
-    Change {
-        run,
-        command: "install",
-        target: &prepared.target,
-        about: Some(&prepared.about),
-        shown: Some(&prepared.steps),
-    }
+/// What the engine is asked to do.
+pub(super) fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared) -> Change<'a> {
+    Change { run, command, target: &prepared.target, about: Some(&prepared.about), shown: Some(&prepared.steps) }
 }
 
-fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
+pub(super) fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
     let msg = format!(
         "nothing to do: Calico {} on {} is as the config says",
         prepared.about.calico_version, prepared.about.node_name
@@ -82,26 +78,39 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) ->
     result
 }
 
-fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
+/// Stages everything, does what must come right before, and converges; what fails is taken back.
+pub(super) fn carry_out(
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &mut Prepared,
+    command: &str,
+    before: impl FnOnce(&mut App, &mut dyn Node, &Prepared) -> Result<()>,
+) -> Result<Applied> {
     // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
     // we did not make is moved away whole.
     let root = &prepared.resolved.settings.calico.root;
     let ours = prepared.standing.owned().contains_key(&Id::Tree(root.clone()));
     let opened = secure(node, ours.then(|| root.clone()))?;
     app.made_safe(opened);
-    if let Err(error) = prepared.complete(app, node) {
+    if let Err(error) = prepared.complete(app, node).and_then(|()| before(app, node, prepared)) {
         converge::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
     let run = app.run.clone();
-    let change = change(&run, prepared);
+    let change = change(&run, command, prepared);
     let applied = engine(app, node, |node, events| converge::apply(node, &change, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();
         app.warn("SecretLeft", format!("the secret {}/{secret} that this run made stays", about.calico_namespace));
     }
-    let applied = applied?;
+    applied
+}
+
+fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
+    let applied = carry_out(app, node, prepared, "install", |_, _, _| Ok(()))?;
+    // An interrupted run that this one finished may have cordoned the node.
+    cordon::release(app, node)?;
     let about = &prepared.about;
     let started = prepared.resolved.settings.services.start;
     let generation = applied.generation.unwrap_or_default();

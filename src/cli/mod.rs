@@ -4,6 +4,7 @@ mod app;
 mod args;
 mod cluster;
 mod config;
+mod cordon;
 mod drain;
 mod engine;
 mod import;
@@ -16,11 +17,13 @@ mod offline;
 mod plan;
 mod preflight;
 mod prepare;
+mod reconfigure;
 mod release;
 mod resume;
 mod service;
 mod stage;
 mod status;
+mod tenants;
 mod uninstall;
 
 use std::ffi::OsString;
@@ -84,6 +87,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Preflight(args) => preflight::run(&args, app),
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Install(args) => install::run(&args, app),
+        Verb::Reconfigure(args) => reconfigure::run(&args, app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),

@@ -23,7 +23,8 @@ use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
-use crate::plan::item::{Manifest, ManifestFile, State, World};
+use crate::plan::item::{Id, Manifest, ManifestFile, State, World};
+use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
@@ -35,7 +36,7 @@ use crate::values::Sha256;
 /// Everything that is known before anything is changed.
 pub(crate) struct Prepared {
     pub resolved: Resolved,
-    cluster: Cluster,
+    pub cluster: Cluster,
     pub standing: Standing,
     pub target: Target,
     pub steps: Vec<Step>,
@@ -110,7 +111,9 @@ pub(crate) fn prepare(
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
-    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
+    let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
     let about = about(&resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
@@ -129,6 +132,24 @@ pub(crate) fn prepare(
         made_secret: false,
         blobs,
     })
+}
+
+/// Whether CalicoNode, which is not to be started and runs all the same, is started again with
+/// settings that its pods' network does not fit: it would then make the network anew under them.
+fn restarts_on_another_network(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    steps: &[Step],
+) -> Result<bool> {
+    let restarts = steps
+        .iter()
+        .any(|step| matches!(step, Step::Put { id: Id::Running(name), after: Some(_), .. } if name == NODE_SERVICE));
+    let Some((id, wanted)) = desired::pod_network(settings) else { return Ok(false) };
+    if settings.services.start || !restarts || standing.receipt().is_none() {
+        return Ok(false);
+    }
+    Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
 }
 
 /// The plan as events.

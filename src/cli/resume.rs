@@ -5,26 +5,33 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::Resume;
+use super::cordon;
 use super::engine::{engine, succeeded};
 use crate::apply::converge::{self, Standing};
+use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
 use crate::fault::Exit;
+use crate::node::Node;
 use crate::report::document::{RunResult, millis};
 
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         let node = app.node()?;
-        let msg = match Standing::load(&*node)?.journal {
-            Some(journal) => {
+        let msg = match (Standing::load(&*node)?.journal, Cordon::load(&*node)?) {
+            (Some(journal), _) => {
                 format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
             }
-            None => "no run was interrupted".into(),
+            (None, Some(cordon)) => format!("dry run: would uncordon node {}", cordon.node),
+            (None, None) => "no run was interrupted".into(),
         };
         app.reporter.tell(&msg);
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     }
     let (mut node, _lock) = app.node_to_change("resume")?;
     let Some(journal) = Standing::load(&*node)?.journal else {
+        if let Some(cordon) = Cordon::load(&*node)? {
+            return uncordon(app, &*node, &cordon);
+        }
         let msg = "nothing to do: no run was interrupted";
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
@@ -32,6 +39,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
     let applied =
         if args.undo { engine(app, &mut *node, converge::undo)? } else { engine(app, &mut *node, converge::resume)? };
+    cordon::release(app, &*node)?;
     let msg = match (args.undo, applied.generation) {
         (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
         (false, None) => format!("{} is finished; nothing is installed.", journal.header.command),
@@ -47,6 +55,20 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
     result.next = next;
+    Ending::result(result)
+}
+
+/// What is left of a run that ended between the cordon and its first touch, or after its last.
+fn uncordon(app: &mut App, node: &dyn Node, cordon: &Cordon) -> Result<Ending> {
+    let Cordon { command, run, since, node: name, .. } = cordon;
+    app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
+    app.confirm("Uncordon it?")?;
+    cordon::release(app, node)?;
+    let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, true, msg);
+    result.generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
+    result.next = vec![app.command("status")];
     Ending::result(result)
 }
 

@@ -90,7 +90,28 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         fill(app, node, &standing, receipt, &mut status)?;
     }
     judge(&mut status);
+    if let Some(receipt) = receipt {
+        allow_what_is_meant(receipt, &mut status);
+    }
     Ok(status)
+}
+
+const NOT_STARTED: &str = "is not started, as the config says (services.start is false)";
+
+/// A service that the config does not start, and that did not fail either, is stopped on purpose.
+fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
+    let left = |name: &str| receipt.target.leave.contains(&Id::Running(name.into()));
+    let mut others_down = false;
+    for service in status.services.iter().filter(|service| service.state != "Running") {
+        let stopped = format!("service {} is stopped", service.name);
+        match status.reasons.iter_mut().find(|reason| **reason == stopped).filter(|_| left(&service.name)) {
+            Some(reason) => *reason = format!("service {} {NOT_STARTED}", service.name),
+            None => others_down = true,
+        }
+    }
+    if status.overall == Overall::Failed && status.run.is_none() && !others_down {
+        status.overall = Overall::Degraded;
+    }
 }
 
 fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
@@ -323,6 +344,9 @@ fn text(status: &NodeStatus, app: &App) -> String {
     let next = match (&status.run, status.overall) {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
+        }
+        (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
+            format!("Start it: {}", app.command("service start"))
         }
         (_, Overall::Degraded | Overall::Failed) => format!("Put it right: {}", app.command("install")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),

@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::args::{Source, Uninstall};
+use super::cordon;
 use super::engine::{engine, succeeded};
 use super::prepare::announce;
 use crate::apply::converge::{self, Change, Standing};
@@ -42,10 +43,16 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         app.reporter.tell(&plan.text());
         app.confirm("Remove Calico from this node?")?;
     }
-    let about = standing.receipt().and_then(|receipt| receipt.about.clone());
+    // Also what an earlier uninstall left there, as long as a receipt tells of it.
+    let made_secret = |about: &&About| about.token_secret.is_some();
+    let about = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).find(made_secret).cloned();
     let run = app.run.clone();
     let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
+    // An interrupted run that this one ended may have cordoned the node.
+    if let Err(error) = cordon::release(app, &*node) {
+        app.warn("UncordonFailed", format!("{error:#}"));
+    }
 
     let mut left = Vec::new();
     // Every node with a token of this secret loses access when it goes, so only --purge takes it.

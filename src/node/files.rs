@@ -113,15 +113,26 @@ pub fn free_name(file: &Path) -> PathBuf {
 /// and so does what cannot be listed.
 pub fn remove_renamed(file: &Path) {
     let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let renamed = |entry: &fs::DirEntry| {
-        let own = entry.file_name().to_string_lossy().to_lowercase();
-        let number = own.strip_prefix(&*name).and_then(|rest| rest.strip_prefix(RENAMED));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    };
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
-    for entry in entries.into_iter().flatten().flatten().filter(renamed) {
-        drop(fs::remove_file(entry.path()));
+    for entry in entries.into_iter().flatten().flatten() {
+        if renamed(&entry).is_some_and(|program| program == name) {
+            drop(fs::remove_file(entry.path()));
+        }
     }
+}
+
+/// Whether everything in a folder is a program that was renamed away.
+pub fn holds_renamed_only(folder: &Path) -> bool {
+    fs::read_dir(folder)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| renamed(&entry).is_some())))
+}
+
+/// What a program that was renamed away was called, in lower case.
+fn renamed(entry: &fs::DirEntry) -> Option<String> {
+    let name = entry.file_name().to_string_lossy().to_lowercase();
+    let (program, number) = name.rsplit_once(RENAMED)?;
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| program.to_owned())
 }
 
 /// Adds a line to a file and flushes it to the disk.

@@ -1,10 +1,10 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod arguments;
 pub mod containerd;
 pub mod files;
 pub mod firewall;
 pub mod hns;
-pub mod image_path;
 pub mod recovery;
 pub mod sandbox;
 pub mod survey;

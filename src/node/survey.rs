@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::image_path::CommandLine;
-use super::{Listing, Node};
+use super::{Listing, Node, arguments};
+use crate::calico::nssm;
 use crate::facts::{CniConfig, ServiceFacts, Survey};
-use crate::plan::item::{Id, RegValue, Service, State};
+use crate::plan::item::{Id, Service, State};
 use crate::values::WinPath;
 
 /// Services that a check looks at; the machine's others are nobody's business.
@@ -81,16 +81,8 @@ pub fn of_this_machine(_: &mut Survey) {}
 
 /// What a service really runs.
 fn command(service: &Service) -> Vec<String> {
-    let line = CommandLine::of_image_path(&service.image_path);
-    let text = |name: &str| match service.parameters.get(name) {
-        Some(RegValue::String(text) | RegValue::ExpandString(text)) => text.as_str(),
-        _ => "",
-    };
-    let line = match line.is_nssm() {
-        true => CommandLine::of_nssm(text("Application"), text("AppParameters")),
-        false => line,
-    };
-    line.program.into_iter().chain(line.args).collect()
+    let Some((program, arguments)) = nssm::program(service) else { return Vec::new() };
+    std::iter::once(program).chain(arguments::split(&arguments)).collect()
 }
 
 /// The configurations in a folder, sorted by name: a runtime takes the first.

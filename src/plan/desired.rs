@@ -201,6 +201,11 @@ fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&W
     Ok(())
 }
 
+/// The network that the pods' is to be; none with the backend none.
+pub fn pod_network(settings: &Settings) -> Option<(Id, State)> {
+    networks(settings).into_iter().find(|(id, _)| *id == Id::Network(POD_NETWORK.into()))
+}
+
 /// What CalicoNode makes once it runs. The subnet of the pods' network is the IPAM block that the
 /// node gets, so it is left open.
 fn networks(settings: &Settings) -> Vec<(Id, State)> {

@@ -5,6 +5,7 @@ pub mod diff;
 pub mod item;
 pub mod order;
 pub mod show;
+pub mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -42,8 +42,6 @@ mod on_windows {
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
     use calicoctl_win::plan::item::RegValue;
 
-    use super::*;
-
     fn put(key: &str, name: &str, value: Option<RegValue>) {
         registry::put(key, name, value.as_ref()).unwrap();
     }

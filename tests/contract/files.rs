@@ -193,6 +193,17 @@ fn staged(node: &mut dyn Node, content: &str) -> Tree {
     Tree::Release(manifest.digest())
 }
 
+/// Takes releases out of the store again, and nothing of other stories'.
+fn unstage(node: &dyn Node, trees: &[&Tree]) {
+    let store = WinPath::known(STORE_DIR).join("trees");
+    for tree in trees {
+        let Tree::Release(digest) = tree else { panic!("only releases are staged") };
+        for name in [digest.to_string(), format!("drifted-{digest}")] {
+            let _not_there = fs::remove_dir_all(node.disk(&store.join(&name)));
+        }
+    }
+}
+
 #[test]
 fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
     on_each(|node| {
@@ -202,7 +213,7 @@ fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
         assert_eq!(node.get(&id).unwrap(), Some(State::Tree(Tree::Foreign)));
 
         let (one, two) = (staged(node, "one"), staged(node, "two"));
-        for tree in [one.clone(), two, one] {
+        for tree in [one.clone(), two.clone(), one.clone()] {
             node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
             node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
             assert_eq!(node.get(&id).unwrap(), Some(State::Tree(tree)));
@@ -221,7 +232,8 @@ fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
         assert_eq!(node.get(&id).unwrap(), None);
         let lost = Tree::Release(Sha256::of(b"no such release"));
         assert!(node.put(&id, Some(&State::Tree(lost))).is_err());
-        fs::remove_dir_all(node.disk(&WinPath::known(STORE_DIR).join("trees"))).unwrap();
+        unstage(node, &[&one, &two]);
+        fs::remove_dir_all(node.disk(&WinPath::known(STORE_DIR).join("trees").join("foreign"))).unwrap();
     });
 }
 
@@ -286,7 +298,9 @@ mod on_windows {
         assert_eq!(node.left_until_reboot(), [folder.join("läuft.exe.old-1")]);
         // Windows has noted it: the boot itself is for the tests of the executable.
         let pending = calicoctl_win::node::windows::reboot::facts().unwrap();
-        assert!(pending.iter().any(|reason| reason.contains("läuft.exe.old-1")), "{pending:?}");
+        assert!(pending.iter().any(|reason| reason.contains("wait to be moved or deleted: ")), "{pending:?}");
+        node.put(&Id::Dir(folder.clone()), None).unwrap();
+        assert_eq!(node.left_until_reboot().last(), Some(&folder), "it holds nothing else");
 
         end(running);
         node.put(&Id::File(path), None).unwrap();
@@ -323,7 +337,7 @@ mod on_windows {
         let root = WinPath::known(r"C:\Calico in Benutzung");
         let id = Id::Tree(root.clone());
         let tree = staged(node, "in use");
-        node.put(&id, Some(&State::Tree(tree))).unwrap();
+        node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
         let open =
             fs::File::options().read(true).share_mode(0).open(node.disk(&root.join("bin").join("calico.exe"))).unwrap();
         // Wine moves such a folder, Windows does not: then the error must say which file it is.
@@ -332,7 +346,7 @@ mod on_windows {
         }
         drop(open);
         node.put(&id, None).unwrap();
-        fs::remove_dir_all(node.disk(&WinPath::known(STORE_DIR).join("trees"))).unwrap();
+        unstage(node, &[&tree]);
     }
 
     #[test]

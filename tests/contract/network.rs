@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use calicoctl_win::fault::{Exit, Fault};
@@ -17,13 +16,9 @@ use calicoctl_win::values::WinPath;
 
 use crate::nodes::on_each;
 
-/// There is one machine: one story at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
-
 /// Runs a story on each node, each time on a fresh Windows Server with one adapter that has
 /// 10.20.0.21 from DHCP, and with another product's network `nat`.
 fn on_each_network(story: impl Fn(&mut dyn Node)) {
-    let _one = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     on_each(|node| {
         if let Some(test) = test_dir(node) {
             if !test.join("adapters").exists() {

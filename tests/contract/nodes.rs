@@ -1,5 +1,7 @@
 //! The nodes that the contract is held against.
 
+use std::sync::{Mutex, PoisonError};
+
 use calicoctl_win::node::Node;
 use calicoctl_win::node::sandbox::SandboxNode;
 use tempfile::TempDir;
@@ -11,8 +13,12 @@ pub struct Tested {
     _folder: Option<TempDir>,
 }
 
+/// There is one machine: one story at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
 /// Runs a story on each node there is.
 pub fn on_each(story: impl Fn(&mut dyn Node)) {
+    let _one = cfg!(windows).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner));
     for mut tested in nodes() {
         println!("on the {}", tested.name);
         story(&mut *tested.node);

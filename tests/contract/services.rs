@@ -170,6 +170,8 @@ fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters
         let mut changed = theirs.clone();
         changed.parameters.remove(r"AppExit\129");
         changed.parameters.insert("AppThrottle".into(), RegValue::Dword(1500));
+        let directory = changed.parameters.remove("AppDirectory").unwrap();
+        changed.parameters.insert("APPdirectory".into(), directory);
         changed.parameters.insert("AppStdout".into(), RegValue::ExpandString(r"%TEMP%\x.log".into()));
         put(node, name, &changed);
         remove(node, name);

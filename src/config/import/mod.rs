@@ -24,7 +24,7 @@ pub use script::Remark;
 use script::{Place, Script, Value, Variable};
 
 /// More than any `config.ps1` has: upstream's are 6 kB.
-pub const LARGEST: usize = 1 << 20;
+pub const LARGEST: usize = 1 << 18;
 
 /// Where the script comes from, and what is known of the node it belongs to.
 #[derive(Debug, Clone)]
@@ -127,11 +127,12 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
 /// Reads a script.
 ///
 /// # Errors
-/// A [`Fault`] `ConfigPs1Unreadable` when it sets no variable of Calico's at all.
+/// A [`Fault`] `ConfigPs1Unreadable` when it sets no variable of Calico's at all, and nothing was
+/// measured either.
 pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
     let script = in_its_place(text, source);
     let known = script.variables.keys().any(|name| !matches!(meaning::of(name), Meaning::Extra));
-    if !known && !meaning::names_any(text) {
+    if !known && !meaning::names_any(text) && source.measured.is_empty() {
         let what = format!("{} is no config.ps1: it sets none of Calico's variables", source.name);
         return Err(Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", what)
             .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1"));
@@ -184,10 +185,7 @@ fn in_its_place(text: &str, source: &Source<'_>) -> Script {
         }
         return script;
     };
-    let mut script = read(containerd);
-    // What stands in the other branch may be just as wrong, but it is not this node's.
-    script.unread.sort();
-    script
+    read(containerd)
 }
 
 struct Importer<'a> {
@@ -222,7 +220,11 @@ impl Importer<'_> {
             });
             let hidden = [&said, value].into_iter().any(|text| script::may_be_secret(text));
             let [said, value] = [&said, value].map(|text| if hidden { "***" } else { text.as_str() });
-            let text = format!("{variable}: {former} has `{said}`, {by} has `{value}`, which is taken");
+            let taken = match meaning::of(variable) {
+                Meaning::Kubeconfig => "neither is taken",
+                _ => "which is taken",
+            };
+            let text = format!("{variable}: {former} has `{said}`, {by} has `{value}`, {taken}");
             self.differences.push(Difference { variable, text });
         }
         self.measured_by.insert(variable, by.clone());
@@ -280,7 +282,7 @@ impl Importer<'_> {
                 self.note(
                     line,
                     format!(
-                        "{name} is an array, of which PowerShell made the text `System.Object[]` for Calico (B22); \
+                        "{name} is an array, of which PowerShell made the text `System.Object[]` for Calico; \
                          here it is `{text}`"
                     ),
                 );
@@ -306,7 +308,7 @@ impl Importer<'_> {
             (Meaning::Field(path, form), Some(text)) => match meaning::formed(form, &text) {
                 Ok(text) => {
                     if name == "DNS_SEARCH" && text != "svc.cluster.local" {
-                        self.note(line, "DNS_SEARCH was read by nobody (B22); from now on it is what pods get".into());
+                        self.note(line, "DNS_SEARCH was read by nobody; from now on it is what pods get".into());
                     }
                     self.field(path, &text, line);
                 }
@@ -325,7 +327,7 @@ impl Importer<'_> {
         let own = self.source.root.join("calico-kube-config");
         let text = match path {
             Some(path) if !meaning::same(path, own.as_str()) => format!(
-                "KUBECONFIG is `{path}`, so Calico had the rights of whoever that belongs to (B4); \
+                "KUBECONFIG is `{path}`, so Calico had the rights of whoever that belongs to; \
                  from now on the node has a kubeconfig of its own, {own}"
             ),
             _ => "KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place".into(),

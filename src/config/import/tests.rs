@@ -225,8 +225,8 @@ fn b22_arrays_and_lists_of_dns_servers_are_told() {
     ), @r#"
     spec.kubernetes.serviceCIDRs = ["10.96.0.0/12","10.200.0.0/16"]
     spec.kubernetes.dns.servers = ["10.96.0.10","10.96.0.11"]
-    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico (B22); here it is `10.96.0.10, 10.96.0.11 `
-    note line 2: K8S_SERVICE_CIDR is an array, of which PowerShell made the text `System.Object[]` for Calico (B22); here it is `10.96.0.0/12,10.200.0.0/16`
+    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.10, 10.96.0.11 `
+    note line 2: K8S_SERVICE_CIDR is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.0/12,10.200.0.0/16`
     "#);
     insta::assert_snapshot!(short(
         "Set-EnvVarIfNotSet -var DNS_NAME_SERVERS -defaultValue 10.96.0.10,10.96.0.11\n\
@@ -235,8 +235,8 @@ fn b22_arrays_and_lists_of_dns_servers_are_told() {
     ), @r#"
     spec.kubernetes.dns.servers = ["10.96.0.10","10.96.0.11"]
     spec.kubernetes.dns.search = ["svc.corp.example","corp.example"]
-    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico (B22); here it is `10.96.0.10,10.96.0.11`
-    note line 3: DNS_SEARCH was read by nobody (B22); from now on it is what pods get
+    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.10,10.96.0.11`
+    note line 3: DNS_SEARCH was read by nobody; from now on it is what pods get
     unread line 2: K8S_SERVICE_CIDR is `System.Object[]`, which PowerShell makes of an array: its items are lost; write them as one text with commas
     "#);
 }
@@ -245,7 +245,7 @@ fn b22_arrays_and_lists_of_dns_servers_are_told() {
 fn b4_a_foreign_kubeconfig_is_told() {
     insta::assert_snapshot!(short("$env:KUBECONFIG = \"c:\\k\\config\"\n$env:VXLAN_VNI = 4096\n"), @r#"
     spec.calicoNetwork.vxlan.vxlanVNI = 4096
-    note line 1: KUBECONFIG is `c:\k\config`, so Calico had the rights of whoever that belongs to (B4); from now on the node has a kubeconfig of its own, C:\CalicoWindows\calico-kube-config
+    note line 1: KUBECONFIG is `c:\k\config`, so Calico had the rights of whoever that belongs to; from now on the node has a kubeconfig of its own, C:\CalicoWindows\calico-kube-config
     "#);
 }
 
@@ -343,6 +343,19 @@ fn a_script_that_powershell_would_refuse_is_read_up_to_there() {
 }
 
 #[test]
+fn every_beginning_of_a_script_is_read_without_harm() {
+    for script in [ASSIGNMENTS, SET_IF_ABSENT, "$a = @\"\n$(x)\n\"@; $env:X = \"$($a)`\"${b}\" <# é #> -join @('é')"]
+    {
+        for (end, _) in script.char_indices() {
+            let place = Place { root: "C:", containerd: true, before: &[] };
+            let half = script::read(&script[..end], place);
+            let lines = script[..end].lines().count();
+            assert!(half.unread.iter().all(|remark| remark.line <= Some(lines)), "{end}");
+        }
+    }
+}
+
+#[test]
 fn only_a_node_without_containerd_has_the_other_folders() {
     let script = SET_IF_ABSENT.replace(r"c:\k\cni\config", r"D:\cni\conf");
     let dir = |containerd| {
@@ -380,7 +393,7 @@ fn bytes_become_text_as_powershell_reads_them() {
         refused(b"PK\x03\x04\0\0"),
     ];
     insta::assert_snapshot!(refusals.join("\n"), @r#"
-    config.ps1 is no config.ps1: it is larger than 1048576 bytes
+    config.ps1 is no config.ps1: it is larger than 262144 bytes
     config.ps1 is no config.ps1: it begins as UTF-16 and goes on as something else
     config.ps1 is no config.ps1: it begins as UTF-16 and goes on as something else
     config.ps1 is no config.ps1: it is no text

@@ -178,7 +178,10 @@ impl SandboxNode {
             self.touches.set(self.touches.get() + 1);
         }
         let action = struck(&self.faults, call, names);
-        let what = || format!("{} {}", format!("{call:?}").to_lowercase(), names[0]);
+        let what = || {
+            let call = format!("{call:?}").to_lowercase();
+            if call == names[0] { call } else { format!("{call} {}", names[0]) }
+        };
         match action {
             Some(Action::Fail) => bail!("{}: failed, as a sandbox fault asked", what()),
             Some(Action::DiskFull) => Err(refused(win32::DISK_FULL, what()).into()),
@@ -342,7 +345,10 @@ impl SandboxNode {
         match ran {
             Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
                 self.end(name)?;
-                Err(e.context(died("its program failed".into())))
+                let mut died = died("its program failed".into());
+                // What went wrong within knows better what to do about it.
+                died.hint = e.downcast_ref::<crate::fault::Fault>().and_then(|inner| inner.hint.clone()).or(died.hint);
+                Err(e.context(died))
             }
             other => other,
         }

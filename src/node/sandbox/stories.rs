@@ -403,6 +403,18 @@ fn a_service_runs_its_hook_and_dies_with_its_error() {
 }
 
 #[test]
+fn a_service_that_dies_passes_on_what_its_program_knows_to_do() {
+    let (_dir, node) = node();
+    let mut node = node.with_start_hook(Box::new(|_, _, _| {
+        Err(Failure::new(Exit::Failed, "NoAnswer", "no kubeconfig").hint("fetch it again").into())
+    }));
+    node.put(&Id::Service("Bad".into()), Some(&service(r"C:\k\kubelet.exe", &[]))).unwrap();
+    let error = node.put(&running("Bad"), Some(&State::Running)).unwrap_err();
+    let fault = error.downcast_ref::<Failure>().unwrap();
+    assert_eq!((fault.id, fault.hint.as_deref()), ("ServiceDied", Some("fetch it again")));
+}
+
+#[test]
 fn the_first_network_takes_the_adapter_and_the_last_gives_it_back() {
     let (_dir, mut node) = node();
     let external = Id::Network("External".into());

@@ -22,7 +22,7 @@ pub fn place(path: &WinPath) -> PathBuf {
 
 pub fn get_dir(path: &WinPath) -> Result<Option<State>> {
     let folder = place(path);
-    if !folder.is_dir() {
+    if !look(path, &folder)?.is_some_and(|found| found.is_dir()) {
         return Ok(None);
     }
     let access = security::access(&folder).map_err(failed(|| format!("read the access list of {path}")))?;
@@ -34,12 +34,13 @@ pub fn get_dir(path: &WinPath) -> Result<Option<State>> {
 pub fn get_tree(path: &WinPath) -> Result<Option<State>> {
     let folder = place(path);
     not_a_link(path, &folder)?;
+    look(path, &folder)?;
     Ok(files::read_tree(&folder)?.map(State::Tree))
 }
 
 pub fn get_file(path: &WinPath) -> Result<Option<State>> {
     let file = place(path);
-    if !file.is_file() {
+    if !look(path, &file)?.is_some_and(|found| found.is_file()) {
         return Ok(None);
     }
     let sha256 = files::digest(&file).map_err(failed(|| format!("read {path}")))?;
@@ -47,13 +48,18 @@ pub fn get_file(path: &WinPath) -> Result<Option<State>> {
     Ok(Some(State::File { sha256, access }))
 }
 
-pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<()> {
+/// Gives the folder when it only goes when Windows starts next.
+pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<Option<WinPath>> {
     let folder = place(path);
     let Some(wanted) = wanted else {
         return match fs::remove_dir(&folder) {
-            // What others put there is theirs.
-            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            other => gone(other).map_err(failed(|| format!("remove folder {path}"))),
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                // Nothing in it but our programs that still run: it goes with them. What others put
+                // there is theirs, and then Windows leaves it too.
+                let waits = files::holds_renamed_only(&folder) && delete_at_boot(&folder).is_ok();
+                Ok(waits.then(|| path.clone()))
+            }
+            other => gone(other).map(|()| None).map_err(failed(|| format!("remove folder {path}"))),
         };
     };
     parent_is_there(path, &folder)?;
@@ -61,7 +67,8 @@ pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<()> {
         return Err(refused(win32::ALREADY_EXISTS, format!("create folder {path}")).into());
     }
     if !folder.is_dir() {
-        return security::create_folder(&folder, wanted).map_err(failed(|| format!("create folder {path}")));
+        security::create_folder(&folder, wanted).map_err(failed(|| format!("create folder {path}")))?;
+        return Ok(None);
     }
     let access = security::access(&folder).map_err(failed(|| format!("read the access list of {path}")))?;
     match (access, wanted) {
@@ -69,7 +76,8 @@ pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<()> {
         (Access::Administrators, Access::Inherited) => security::inherit(&folder),
         _ => Ok(()),
     }
-    .map_err(failed(|| format!("set the access list of {path}")))
+    .map_err(failed(|| format!("set the access list of {path}")))?;
+    Ok(None)
 }
 
 pub fn put_tree(path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
@@ -166,6 +174,16 @@ pub fn secure(path: &WinPath) -> Result<Option<String>> {
     Ok(Some(reason))
 }
 
+/// What stands at a path; none when nothing does. Not to be let in is no answer.
+fn look(path: &WinPath, place: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(place) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(win32::denied(format!("look at {path}")).into()),
+        Err(e) => Err(failed(|| format!("look at {path}"))(e)),
+    }
+}
+
 fn not_a_link(path: &WinPath, folder: &Path) -> Result<()> {
     if folder.is_symlink() {
         return Err(unsafe_folder(path, "it is a link to another folder").into());
@@ -257,10 +275,6 @@ fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
     if let Err(error) = delete_at_boot(&old) {
         drop(fs::rename(&old, file));
         return Err(failed(|| format!("delete {path} when Windows starts next"))(error));
-    }
-    // A folder that only waits for this goes with it; Windows leaves one that is not empty.
-    if let Some(folder) = file.parent() {
-        drop(delete_at_boot(folder));
     }
     let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(path.parent().map(|folder| folder.join(&name)))

@@ -147,7 +147,7 @@ pub fn routes() -> Result<Vec<RouteRow>> {
     match code {
         0 => (),
         win32::NOT_FOUND | win32::FILE_NOT_FOUND => return Ok(Vec::new()),
-        code => return Err(refused(code, "list the routes").into()),
+        code => check(code, || "list the routes".into())?,
     }
     // SAFETY: the call succeeded, so there are `NumEntries` rows from `Table` on.
     let rows = unsafe {

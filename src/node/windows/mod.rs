@@ -23,6 +23,8 @@ mod scm;
 pub mod security;
 mod service_key;
 pub mod services;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
@@ -67,8 +69,12 @@ impl Node for WindowsNode {
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
         match (id, state) {
-            (Id::Dir(path), None) => disk::put_dir(path, None),
-            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)),
+            (Id::Dir(path), None) => {
+                let left = disk::put_dir(path, None)?;
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {

@@ -6,7 +6,6 @@ use windows_sys::Win32::Foundation::{CloseHandle, HANDLE};
 use windows_sys::Win32::Security::{
     GetTokenInformation, TOKEN_ELEVATION, TOKEN_QUERY, TOKEN_USER, TokenElevation, TokenUser,
 };
-use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
 use windows_sys::Win32::System::SystemInformation::{
     ComputerNamePhysicalDnsHostname, GetComputerNameExW, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64,
     IMAGE_FILE_MACHINE_I386, IMAGE_FILE_MACHINE_UNKNOWN, OSVERSIONINFOEXW,
@@ -14,7 +13,7 @@ use windows_sys::Win32::System::SystemInformation::{
 use windows_sys::Win32::System::SystemServices::{VER_NT_DOMAIN_CONTROLLER, VER_NT_SERVER};
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-use super::{last_error, registry, security, wide};
+use super::{dll, last_error, registry, security};
 use crate::facts::{Os, Product};
 use crate::fault::{Exit, Fault};
 use crate::node::win32::refused;
@@ -85,13 +84,7 @@ fn machines() -> (u16, u16) {
     type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
     let own = if cfg!(target_pointer_width = "32") { IMAGE_FILE_MACHINE_I386 } else { IMAGE_FILE_MACHINE_AMD64 };
     let (mut process, mut native) = (IMAGE_FILE_MACHINE_UNKNOWN, own);
-    let name = wide("kernel32.dll");
-    // SAFETY: the names are zero-terminated; kernel32 is never unloaded.
-    let found = unsafe {
-        let kernel32 = GetModuleHandleW(name.as_ptr());
-        GetProcAddress(kernel32, c"IsWow64Process2".as_ptr().cast())
-    };
-    if let Some(found) = found {
+    if let Ok(Some(found)) = dll::function("kernel32.dll", c"IsWow64Process2") {
         // SAFETY: this is the function's documented signature.
         let ask = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, IsWow64Process2>(found) };
         // SAFETY: the handle stands for this process; both places are ours.

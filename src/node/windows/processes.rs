@@ -115,8 +115,8 @@ fn snapshot() -> Result<Vec<(u32, String)>> {
     }
     // SAFETY: the handle is open, and nobody else closes it.
     let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
-    let mut entry = PROCESSENTRY32W::default();
-    entry.dwSize = u32::try_from(size_of::<PROCESSENTRY32W>()).expect("an entry is a few hundred bytes");
+    let size = u32::try_from(size_of::<PROCESSENTRY32W>()).expect("an entry is a few hundred bytes");
+    let mut entry = PROCESSENTRY32W { dwSize: size, ..PROCESSENTRY32W::default() };
     let mut processes = Vec::new();
     // SAFETY: the snapshot is open, and the entry says its own size.
     let mut more = unsafe { Process32FirstW(handle.as_raw_handle(), &mut entry) };

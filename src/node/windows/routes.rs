@@ -128,3 +128,72 @@ fn state(row: &RouteRow, interface: &str) -> State {
 fn describe(verb: &str, row: &RouteRow) -> String {
     format!("{verb} route {} by {} on interface {}", row.prefix, row.next_hop, row.interface)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Fault;
+    use crate::node::windows::testing::Machine;
+
+    fn metadata() -> Cidr {
+        "169.254.169.254/32".parse().unwrap()
+    }
+
+    fn on(interface: &str, metric: u32) -> State {
+        State::Route { interface: interface.into(), next_hop: Ipv4Addr::UNSPECIFIED, metric }
+    }
+
+    #[test]
+    fn of_several_routes_the_one_that_windows_takes_is_told() {
+        let Some(machine) = Machine::new() else { return };
+        let adapter = |index: u32, name: &str, metric: u32| {
+            format!("{index}\t{name}\t00-15-5D-01-02-03\t1\t{metric}\tvmxnet3\t10.{index}.0.21/24\t0\n")
+        };
+        machine.write("adapters", &[adapter(7, "Slow", 100), adapter(8, "Fast", 5), adapter(9, "Lab", 50)].concat());
+        let row = |index: u32, metric: u32| format!("0.0.0.0/0\t{index}\t10.{index}.0.1\t{metric}\n");
+        // Also a route on an interface that is nowhere.
+        machine.write("routes", &[row(7, 0), row(8, 20), row(42, 0)].concat());
+        let State::Route { interface, metric, .. } = get(&everywhere()).unwrap().unwrap() else { unreachable!() };
+        assert_eq!((interface.as_str(), metric), ("Fast", 20), "route and interface metric count together");
+        let facts = super::super::adapters::facts().unwrap();
+        let names: Vec<&str> = facts.iter().map(|adapter| adapter.name.as_str()).collect();
+        assert_eq!(names, ["Fast", "Slow", "Lab"], "the preferred default route first");
+        assert_eq!(list().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_route_follows_its_adapter_and_a_default_route_leaves_others_alone() {
+        let Some(machine) = Machine::new() else { return };
+        let second = "8\tBackup\t00-15-5D-01-02-04\t1\tauto\tvmxnet3\t10.30.0.21/24\t0\n";
+        machine.write("adapters", &(machine.read("adapters") + second));
+        put(&metadata(), Some(&on("Ethernet", 256))).unwrap();
+        put(&metadata(), Some(&on("backup", 256))).unwrap();
+        assert_eq!(get(&metadata()).unwrap(), Some(on("Backup", 256)));
+        assert_eq!(list().unwrap().len(), 2, "the old one is gone");
+        let route = State::Route { interface: "Backup".into(), next_hop: "10.30.0.1".parse().unwrap(), metric: 256 };
+        put(&everywhere(), Some(&route)).unwrap();
+        assert_eq!(list().unwrap().iter().filter(|(id, _)| *id == Id::Route(everywhere())).count(), 2);
+    }
+
+    #[test]
+    fn a_refusal_names_the_route_and_why() {
+        let Some(machine) = Machine::new() else { return };
+        let mut tell = Vec::new();
+        for (fault, route) in [
+            ("CreateIpForwardEntry2 5", Some(on("Ethernet", 256))),
+            ("CreateIpForwardEntry2 87", Some(on("Ethernet", 256))),
+            ("", Some(on("Wi-Fi", 256))),
+            ("GetIpForwardTable2 5", None),
+        ] {
+            machine.write("iphlpapi.faults", fault);
+            let error = put(&metadata(), route.as_ref()).unwrap_err();
+            tell.push(format!("{}: {error:#}", error.downcast_ref::<Fault>().map_or("-", |fault| fault.id)));
+        }
+        insta::assert_snapshot!(tell.join("\n"), @r#"
+        NotElevated: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 5: access is denied)
+        WindowsError: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 87: the parameter is incorrect)
+        NotFound: add route 169.254.169.254/32 on Wi-Fi (Windows error 1168: element not found)
+        NotElevated: list the routes (Windows error 5: access is denied)
+        "#);
+    }
+}

@@ -1,5 +1,6 @@
 //! The container runtime, from the services that run it.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -9,9 +10,11 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 
 use super::{registry, wide, wide_path};
+use crate::calico::nssm;
 use crate::facts::{Runtime, RuntimeKind};
+use crate::node::arguments;
 use crate::node::containerd::{self, CniDirs, Files};
-use crate::node::image_path::CommandLine;
+use crate::plan::item::{Service, StartType};
 use crate::values::WinPath;
 
 /// The runtime whose service is there, containerd before Docker; none where neither is. Whether it
@@ -20,46 +23,58 @@ use crate::values::WinPath;
 /// # Errors
 /// When the registry or containerd's configuration cannot be read.
 pub fn facts() -> Result<Option<Runtime>> {
-    if let Some(line) = command_line("containerd")? {
-        let program = line.program.as_ref().and_then(|program| program.parse::<WinPath>().ok());
-        let dirs = cni_dirs(&line, program.as_ref())?;
-        return Ok(Some(Runtime {
-            kind: RuntimeKind::Containerd,
-            version: program.as_ref().map(version).unwrap_or_default(),
-            cni_bin_dir: dirs.bin,
-            cni_conf_dir: dirs.conf,
-        }));
-    }
-    let Some(line) = command_line("docker")? else { return Ok(None) };
-    let program = line.program.and_then(|program| program.parse::<WinPath>().ok());
-    Ok(Some(Runtime {
-        kind: RuntimeKind::Docker,
-        version: program.as_ref().map(version).unwrap_or_default(),
+    let (kind, service) = if let Some(service) = definition("containerd")? {
+        (RuntimeKind::Containerd, service)
+    } else if let Some(service) = definition("docker")? {
+        (RuntimeKind::Docker, service)
+    } else {
+        return Ok(None);
+    };
+    let (program, arguments) = nssm::program(&service).unwrap_or_default();
+    let program = expand(&program).trim_matches('"').parse::<WinPath>().ok();
+    let dirs = match kind {
+        RuntimeKind::Containerd => cni_dirs(program.as_ref(), &arguments::split(&expand(&arguments)))?,
         // Where kubelet's own dockershim looked.
-        cni_bin_dir: WinPath::known(r"C:\k\cni"),
-        cni_conf_dir: WinPath::known(r"C:\k\cni\config"),
+        RuntimeKind::Docker => CniDirs { bin: WinPath::known(r"C:\k\cni"), conf: WinPath::known(r"C:\k\cni\config") },
+    };
+    Ok(Some(Runtime {
+        kind,
+        version: program.as_ref().map(version).unwrap_or_default(),
+        cni_bin_dir: dirs.bin,
+        cni_conf_dir: dirs.conf,
     }))
 }
 
-/// What a service runs: its own command line, or what NSSM is told to run.
-fn command_line(service: &str) -> Result<Option<CommandLine>> {
-    let key = format!(r"SYSTEM\CurrentControlSet\Services\{service}");
+/// A service as far as it says what it runs. From the registry, which anybody may read and which
+/// answers also while the service manager is busy.
+fn definition(name: &str) -> Result<Option<Service>> {
+    let key = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
     let Some(image_path) = registry::text(&key, "ImagePath")? else { return Ok(None) };
-    let line = CommandLine::of_image_path(&expand(&image_path));
-    if !line.is_nssm() {
-        return Ok(Some(line));
+    let mut parameters = BTreeMap::new();
+    for name in ["Application", "AppParameters"] {
+        if let Some(value) = registry::get(&format!(r"{key}\Parameters"), name)? {
+            parameters.insert(name.to_owned(), value);
+        }
     }
-    let parameters = format!(r"{key}\Parameters");
-    let text = |name| Ok::<_, anyhow::Error>(expand(&registry::text(&parameters, name)?.unwrap_or_default()));
-    Ok(Some(CommandLine::of_nssm(&text("Application")?, &text("AppParameters")?)))
+    Ok(Some(Service {
+        display_name: String::new(),
+        description: String::new(),
+        image_path: expand(&image_path),
+        account: String::new(),
+        start: StartType::Auto,
+        depends_on: Vec::new(),
+        restart_after: Vec::new(),
+        parameters,
+    }))
 }
 
 /// What containerd's configuration says, from where it is read: the file it was told, else the one
 /// beside it, else the one in its usual place. None of them there, it runs on its defaults.
-fn cni_dirs(line: &CommandLine, program: Option<&WinPath>) -> Result<CniDirs> {
+fn cni_dirs(program: Option<&WinPath>, arguments: &[String]) -> Result<CniDirs> {
     let beside = program.and_then(WinPath::parent).map(|folder| folder.join("config.toml"));
     let usual = WinPath::known(r"C:\Program Files\containerd\config.toml");
-    let told = line.option(&["--config", "-config", "-c"]).and_then(|path| path.parse::<WinPath>().ok());
+    let told = arguments::option(arguments, &["--config", "-config", "-c"]);
+    let told = told.and_then(|path| path.parse::<WinPath>().ok());
     let mut candidates = told.map_or_else(|| beside.into_iter().chain([usual]).collect(), |told| vec![told]);
     candidates.retain(|path| Path::new(path.as_str()).is_file());
     let Some(config) = candidates.first() else { return Ok(CniDirs::default()) };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_KEY_DELETED};
 
-use crate::node::recovery;
+use crate::node::{recovery, win32};
 use crate::plan::item::RegValue;
 
 const RECOVERY: &str = "FailureActions";
@@ -23,10 +23,9 @@ fn key(service: &str) -> String {
 /// kind that NSSM does not write is kept as its bytes.
 pub fn parameters(service: &str) -> Result<BTreeMap<String, RegValue>> {
     let mut found = BTreeMap::new();
-    if let Some(top) =
-        there(LOCAL_MACHINE.open(format!(r"{}\Parameters", key(service)))).with_context(|| about("read", service))?
-    {
-        gather(&top, "", &mut found).with_context(|| about("read", service))?;
+    let what = || about("read", service);
+    if let Some(top) = explained(there(LOCAL_MACHINE.open(format!(r"{}\Parameters", key(service)))), what)? {
+        explained(gather(&top, "", &mut found), what)?;
     }
     Ok(found)
 }
@@ -39,18 +38,21 @@ pub fn put_parameters(service: &str, wanted: &BTreeMap<String, RegValue>) -> Res
         return there(service_key.remove_tree("Parameters")).map(drop).with_context(|| about("remove", service));
     }
     let top = service_key.create("Parameters").with_context(what)?;
+    let place = |name: &str| -> windows_registry::Result<(Key, String)> {
+        let (below, name) = name.rsplit_once('\\').unwrap_or(("", name));
+        let key = if below.is_empty() { service_key.create("Parameters") } else { top.create(below) };
+        Ok((key?, name.to_owned()))
+    };
+    // First, since names have no case: a value that differs in its case alone must not take the
+    // wanted one along.
+    for name in parameters(service)?.into_keys().filter(|name| !wanted.contains_key(name)) {
+        let (key, name) = place(&name).with_context(what)?;
+        there(key.remove_value(name)).with_context(what)?;
+    }
     for (name, value) in wanted {
-        let (key, name) = match name.rsplit_once('\\') {
-            Some((below, name)) => (&top.create(below).with_context(what)?, name),
-            None => (&top, name.as_str()),
-        };
+        let (key, name) = place(name).with_context(what)?;
         let (kind, bytes) = bytes(value);
         key.set_bytes(name, kind, &bytes).with_context(what)?;
-    }
-    for name in parameters(service)?.into_keys().filter(|name| !wanted.contains_key(name)) {
-        let (below, name) = name.rsplit_once('\\').unwrap_or(("", &name));
-        let key = if below.is_empty() { &top } else { &top.create(below).with_context(what)? };
-        there(key.remove_value(name)).with_context(what)?;
     }
     Ok(())
 }
@@ -58,7 +60,7 @@ pub fn put_parameters(service: &str, wanted: &BTreeMap<String, RegValue>) -> Res
 /// The seconds before each restart, from where the Service Control Manager keeps them.
 pub fn recovery(service: &str) -> Result<Vec<u32>> {
     let what = || format!("read the recovery actions of service {service}");
-    let Some(key) = there(LOCAL_MACHINE.open(key(service))).with_context(what)? else { return Ok(Vec::new()) };
+    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Vec::new()) };
     let kept = there(key.get_value(RECOVERY)).with_context(what)?;
     Ok(kept.map(|bytes| recovery::decode(&bytes)).unwrap_or_default())
 }
@@ -76,7 +78,7 @@ pub fn keep_recovery(service: &str, restart_after: &[u32]) -> Result<()> {
 /// What a service depends on, from where the Service Control Manager keeps it.
 pub fn dependencies(service: &str) -> Result<Vec<String>> {
     let what = || format!("read the dependencies of service {service}");
-    let Some(key) = there(LOCAL_MACHINE.open(key(service))).with_context(what)? else { return Ok(Vec::new()) };
+    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Vec::new()) };
     Ok(match there(key.get_value(DEPENDENCIES)).with_context(what)?.as_ref().map(reg_value) {
         Some(RegValue::MultiString(names)) => names,
         _ => Vec::new(),
@@ -106,6 +108,14 @@ fn gather(key: &Key, below: &str, found: &mut BTreeMap<String, RegValue>) -> win
         gather(&key.open(&name)?, &format!(r"{below}{name}\"), found)?;
     }
     Ok(())
+}
+
+/// With what was tried; what Windows does not let us read is a fault of its own.
+fn explained<T>(result: windows_registry::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
+    result.map_err(|error| match error.code().0.cast_unsigned() & 0xFFFF {
+        win32::ACCESS_DENIED => super::scm::denied(what()).into(),
+        _ => anyhow::Error::from(error).context(what()),
+    })
 }
 
 /// None for what is not there, or is about to go.

@@ -39,6 +39,10 @@ pub enum Action {
     Slow,
     /// Token secrets of this collection are never filled.
     Unfilled,
+    /// The whole process ends, before the request is looked at.
+    ExitBefore,
+    /// The whole process ends, when the request was carried out and before its answer.
+    ExitAfter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +61,7 @@ pub enum ServerFault {
     NoKubelet,
 }
 
-const ACTIONS: [(&str, Action); 12] = [
+const ACTIONS: [(&str, Action); 14] = [
     ("401", Action::Unauthorized),
     ("403", Action::Forbidden),
     ("404", Action::NotFound),
@@ -70,6 +74,8 @@ const ACTIONS: [(&str, Action); 12] = [
     ("cut", Action::Cut),
     ("slow", Action::Slow),
     ("unfilled", Action::Unfilled),
+    ("exit-before", Action::ExitBefore),
+    ("exit-after", Action::ExitAfter),
 ];
 
 const SERVER: [(&str, ServerFault); 6] = [
@@ -199,7 +205,7 @@ mod tests {
         {
             assert_eq!(fault(text).to_string(), text);
         }
-        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, unfilled");
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, unfilled, exit-before, exit-after");
     }
 
     #[test]

@@ -35,6 +35,8 @@ use super::request::Request;
 /// What Go's server holds back before it turns to chunks.
 const CHUNK_ABOVE: usize = 2048;
 const SLOW: Duration = Duration::from_secs(60);
+/// The exit code of a process that was killed, as the sandbox's node has it.
+const KILLED: i32 = 137;
 
 /// A server that stops when dropped.
 pub struct Running {
@@ -149,10 +151,14 @@ async fn answer(
     match met {
         Some(Action::Reset) => return Err(io::ErrorKind::ConnectionReset.into()),
         Some(Action::Slow) => tokio::time::sleep(SLOW).await,
+        Some(Action::ExitBefore) => std::process::exit(KILLED),
         _ => {}
     }
     let request = Request::new(&head.method, head.uri.path(), query, head.headers, body.to_vec());
     let answer = api.handle(&request, &certificate, met);
+    if met == Some(Action::ExitAfter) {
+        std::process::exit(KILLED);
+    }
     response(answer, met == Some(Action::Cut))
 }
 

@@ -177,7 +177,7 @@ fn what_fails_before_the_first_change_leaves_nothing() {
         hint: make room on the disk, then run again
     facts fail
       error: measure the node
-        caused by: facts facts: failed, as a sandbox fault asked
+        caused by: facts: failed, as a sandbox fault asked
         state: nothing was changed
         hint: mend the cause that is named here and run the command again; -v shows more
     HNS is silent

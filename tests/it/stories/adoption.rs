@@ -61,7 +61,7 @@ fn scripts_node() -> Lab {
 
 fn states(lab: &Lab) -> Vec<String> {
     let text = lab.run("service status").stdout;
-    text.lines().take(3).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    text.lines().take(3).map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect()
 }
 
 #[test]
@@ -88,6 +88,21 @@ fn a_plan_says_what_becomes_of_the_scripts_services() {
     for name in ["CalicoNode", "CalicoFelix", "CalicoConfd", "CalicoUpgrade"] {
         assert!(back.contains(&format!("gives back the NSSM service {name}, which runs")), "{back}");
     }
+}
+
+#[test]
+fn a_kubelet_that_runs_out_of_calicos_folder_is_not_broken() {
+    let lab = scripts_node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace(r"imagePath: C:\k\kubelet.exe", r"imagePath: C:\CalicoWindows\nssm-2.24\win64\nssm.exe")
+    });
+    let before = lab.picture_without_state();
+    for words in ["plan -o json", "install -y -o json"] {
+        let refused = lab.run(words).exits(13).json();
+        assert_eq!(refused["error"]["id"], "FolderInUseByService", "{refused}");
+        assert!(refused["error"]["what"].as_str().unwrap().contains("kubelet"), "{refused}");
+    }
+    lab.picture_without_state().same_as(&before);
 }
 
 /// Defects B15 (a CalicoConfd that nothing needs stays behind) and B19 (a stopped CalicoUpgrade

@@ -128,6 +128,37 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_taken_over() {
 }
 
 #[test]
+fn b4_a_node_whose_calico_had_the_admins_kubeconfig_gets_its_own() {
+    let lab = upstreams(5000);
+    let conf = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
+    let text = fs::read_to_string(&conf).unwrap();
+    fs::write(&conf, text.replace(r"C:\\CalicoWindows\\calico-kube-config", r"c:\\k\\config")).unwrap();
+    let document = lab.run("config import --live -o json").exits(0).json();
+    assert!(document["differences"].to_string().contains("KUBECONFIG"), "{document}");
+    assert!(document["notes"].to_string().contains("had the rights of whoever"), "{document}");
+    assert_eq!(document["document"]["spec"]["kubernetes"]["kubeconfig"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_node_without_its_config_ps1_is_known_by_what_runs() {
+    let lab = upstreams(6000);
+    let conf = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
+    fs::remove_file(lab.on_node("C/CalicoWindows/config.ps1")).unwrap();
+    let document = lab.run("config import --live -o json").exits(0).json();
+    let network = &document["document"]["spec"]["calicoNetwork"];
+    assert_eq!((&network["backend"], &network["vxlan"]["vxlanVNI"]), (&"vxlan".into(), &6000.into()), "{document}");
+    assert_eq!(document["document"]["spec"]["kubernetes"]["serviceCIDRs"][0], "10.96.0.0/12");
+    assert!(document["notes"].to_string().contains("there is no C:"), "{document}");
+
+    fs::write(&conf, "{ not json").unwrap();
+    let document = lab.run("config import --live -o json").exits(4).json();
+    assert!(document["unread"][0]["text"].as_str().unwrap().contains("10-calico.conf"), "{document}");
+    fs::remove_file(&conf).unwrap();
+    let document = lab.run("config import --live -o json").exits(0).json();
+    assert!(document["notes"].to_string().contains("no CNI configuration"), "{document}");
+}
+
+#[test]
 fn the_document_goes_to_the_screen_or_to_a_new_file() {
     let lab = Lab::new();
     lab.write("config.ps1", SET_IF_ABSENT);

@@ -12,6 +12,7 @@ mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod reconfigure;
 mod safety;
 mod schemas;
 mod variants;

@@ -12,7 +12,11 @@ fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot(
     let exe = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
     let mut node = SandboxNode::open(&lab.path("node")).unwrap();
     let program = Process { pid: 5000, image: WinPath::known(exe), service: None };
-    node.edit(|model| Ok(model.processes.push(program))).unwrap();
+    node.edit(|model| {
+        model.processes.push(program);
+        Ok(())
+    })
+    .unwrap();
 
     let gone = lab.run("uninstall -y -o json").exits(if cfg!(windows) { 3010 } else { 3010 & 0xFF }).json();
 

@@ -1,29 +1,16 @@
-//! Stories on the test DLL that stands for the firewall (tests/windows/shims/firewall.c). Where it
-//! is not, as on a real machine, nothing is tested.
-
-use std::fs;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Stories on the test DLL that stands for the firewall (tests/windows/shims/firewall.c).
 
 use super::*;
-
-static MACHINE: Mutex<()> = Mutex::new(());
+use crate::node::windows::testing::Machine;
 
 const NAME: &str = "Overlay Traffic 4789 UDP";
 
 /// A firewall with these rules and faults; lines as firewall.c has them.
-fn firewall(rules: &str, faults: &str) -> Option<MutexGuard<'static, ()>> {
-    let lock = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !Path::new(r"C:\test\adapters").exists() {
-        return None;
-    }
-    fs::write(r"C:\test\firewall", rules).unwrap();
-    fs::write(r"C:\test\firewall.faults", faults).unwrap();
-    Some(lock)
-}
-
-fn rules() -> String {
-    fs::read_to_string(r"C:\test\firewall").unwrap()
+fn firewall(rules: &str, faults: &str) -> Option<Machine> {
+    let machine = Machine::new()?;
+    machine.write("firewall", rules);
+    machine.write("firewall.faults", faults);
+    Some(machine)
 }
 
 fn ours() -> FirewallRule {
@@ -45,27 +32,27 @@ fn said(result: Result<()>) -> String {
 #[test]
 fn b31_a_rule_that_is_there_is_changed_in_place_and_several_become_one() {
     let others = "7\tOverlay Traffic 4789 UDP\t\t17\t4789\t1\t2\t1\t1\n9\tRDP\t\t6\t3389\t1\t1\t1\t2\n";
-    let Some(_lock) = firewall(&format!("3\tOverlayTraffic4789UDP\t\t17\t4790\t0\t1\t0\t3\n{others}"), "") else {
+    let Some(machine) = firewall(&format!("3\tOverlayTraffic4789UDP\t\t17\t4790\t0\t1\t0\t3\n{others}"), "") else {
         return;
     };
     assert!(!get(NAME).unwrap().unwrap().enabled, "one that blocks lets nothing in");
     put(NAME, Some(&ours())).unwrap();
     // The outbound one and the other service's are left alone.
     let made = "3\tOverlay Traffic 4789 UDP\tcalicoctl-win\t17\t4789\t1\t1\t1\t3\n";
-    assert_eq!(rules(), format!("{made}{others}"));
+    assert_eq!(machine.read("firewall"), format!("{made}{others}"));
     assert_eq!(list().unwrap(), [(NAME.to_owned(), ours())]);
     put(NAME, Some(&ours())).unwrap();
-    assert_eq!(rules(), format!("{made}{others}"));
-    drop(_lock);
+    assert_eq!(machine.read("firewall"), format!("{made}{others}"));
+    drop(machine);
 
     let twice =
         "1\tOverlay Traffic 4789 UDP\t\t17\t4789\t1\t1\t1\t3\n2\tOverlayTraffic4789UDP\t\t17\t4789\t1\t1\t1\t3\n";
-    let Some(_lock) = firewall(twice, "") else { return };
+    let Some(machine) = firewall(twice, "") else { return };
     put(NAME, Some(&ours())).unwrap();
-    assert_eq!(rules().lines().count(), 1);
+    assert_eq!(machine.read("firewall").lines().count(), 1);
     assert_eq!(get(NAME).unwrap(), Some(ours()));
     put(NAME, None).unwrap();
-    assert_eq!(rules(), "");
+    assert_eq!(machine.read("firewall"), "");
     put(NAME, None).unwrap();
 }
 
@@ -73,7 +60,7 @@ fn b31_a_rule_that_is_there_is_changed_in_place_and_several_become_one() {
 fn a_firewall_that_refuses_says_why() {
     let mut tell = Vec::new();
     for fault in ["Rules 0x800706D9", "Add 0x80070005", "Enum 0x80070057"] {
-        let Some(_lock) = firewall("", fault) else { return };
+        let Some(_machine) = firewall("", fault) else { return };
         tell.push(said(put(NAME, Some(&ours()))));
     }
     insta::assert_snapshot!(tell.join("\n"), @r#"

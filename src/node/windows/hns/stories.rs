@@ -1,57 +1,23 @@
-//! Stories on the test DLLs (tests/windows/shims), which stand for HNS and the IP helper and are
-//! steered by files in `C:\test`. Where those are not, as on a real machine, nothing is tested.
-
-use std::fs;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Stories on the test DLL that stands for HNS (tests/windows/shims/vmcompute.c).
 
 use super::*;
+use crate::node::windows::testing::{Machine, NAT};
 use crate::plan::item::NetworkKind;
 
-/// One prefix, one machine: one story at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-struct Machine {
-    _only: MutexGuard<'static, ()>,
+/// A machine on which nothing was deleted lately.
+fn machine() -> Option<Machine> {
+    let machine = Machine::new();
+    *LAST_DELETED.lock().unwrap() = None;
+    machine
 }
 
-const ETHERNET: &str = "7\tEthernet\t00-15-5D-01-02-03\t1\tauto\tvmxnet3\t10.20.0.21/24\t0\n";
-const NAT: &str = r#"{"ID":"1111","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
+/// What HNS was asked to change.
+fn changes(machine: &Machine) -> Vec<String> {
+    machine.read("hns.log").lines().filter(|line| !line.starts_with("GET")).map(str::to_owned).collect()
+}
 
-impl Machine {
-    /// A machine with one adapter, another product's network and no faults.
-    fn new() -> Option<Self> {
-        let lock = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Path::new(r"C:\test\adapters").exists() {
-            return None;
-        }
-        for name in ["hns.endpoints", "hns.policylists", "hns.faults", "hns.log", "hns.late", "hns.away", "settings"] {
-            drop(fs::remove_file(format!(r"C:\test\{name}")));
-        }
-        let machine = Self { _only: lock };
-        machine.write("adapters", ETHERNET);
-        machine.write("routes", "0.0.0.0/0\t7\t10.20.0.1\t0\n");
-        machine.write("hns.networks", &format!("{NAT}\n"));
-        *LAST_DELETED.lock().unwrap() = None;
-        Some(machine)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(format!(r"C:\test\{name}"), text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(format!(r"C:\test\{name}")).unwrap_or_default()
-    }
-
-    /// What was asked to be changed, without the ids.
-    fn changes(&self) -> Vec<String> {
-        self.read("hns.log").lines().filter(|line| !line.starts_with("GET")).map(str::to_owned).collect()
-    }
-
-    fn external_id(&self) -> String {
-        find("External").unwrap().unwrap().id
-    }
+fn external_id() -> String {
+    find("External").unwrap().unwrap().id
 }
 
 fn external() -> Network {
@@ -73,12 +39,12 @@ fn said(result: Result<()>) -> String {
 
 #[test]
 fn a_network_is_made_once_and_taken_away_whole() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
     put("EXTERNAL", Some(&external())).unwrap();
     let there = get("external").unwrap().unwrap();
     assert_eq!((there.vsid, there.management_ip), (Some(9999), Some("10.20.0.21".parse().unwrap())));
-    let id = machine.external_id();
+    let id = external_id();
     let ends = format!(
         r#"{{"ID":"e1","Name":"External_ep","VirtualNetwork":"{id}","VirtualNetworkName":"External","State":2}}
 {{"ID":"e2","Name":"far","VirtualNetwork":"{id}","VirtualNetworkName":"External","IsRemoteEndpoint":true,"State":2}}
@@ -93,7 +59,7 @@ fn a_network_is_made_once_and_taken_away_whole() {
     put("External", None).unwrap();
     put("External", None).unwrap();
     let wanted = ["POST /networks/", "DELETE /policylists/p1", "DELETE /endpoints/e2", "DELETE /endpoints/e1"];
-    assert_eq!(machine.changes(), [&wanted[..], &[&*format!("DELETE /networks/{id}")]].concat());
+    assert_eq!(changes(&machine), [&wanted[..], &[&*format!("DELETE /networks/{id}")]].concat());
     // Defect B13: what is others' is as it was.
     assert_eq!(machine.read("hns.networks"), format!("{NAT}\n"));
     assert!(machine.read("hns.endpoints").contains("\"e3\"") && machine.read("hns.policylists").contains("\"p2\""));
@@ -102,18 +68,18 @@ fn a_network_is_made_once_and_taken_away_whole() {
 
 #[test]
 fn b13_a_network_of_another_product_is_not_deleted_whoever_asks() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     assert_eq!(
         said(put("nat", None)),
         "ForeignNetwork: delete HNS network nat: it is not one of Calico's, and its owner's pods may use it \
          [remove it with the product that made it]"
     );
-    assert!(machine.changes().is_empty());
+    assert!(changes(&machine).is_empty());
 }
 
 #[test]
 fn b11_a_network_with_another_vsid_does_not_do() {
-    let Some(_machine) = Machine::new() else { return };
+    let Some(_machine) = machine() else { return };
     put("Calico", Some(&Network { vsid: Some(4096), ..external() })).unwrap();
     let error = said(put("Calico", Some(&Network { vsid: Some(5000), ..external() })));
     assert!(error.starts_with("HnsNetworkExists: create HNS network Calico on adapter `Ethernet`"), "{error}");
@@ -122,7 +88,7 @@ fn b11_a_network_with_another_vsid_does_not_do() {
 
 #[test]
 fn created_too_soon_after_a_deletion_is_tried_again() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
     machine.write("settings", "adapter-away=2\nadapter-polls=3\nmanagement-ip-polls=2\n");
     put("External", None).unwrap();
@@ -131,38 +97,38 @@ fn created_too_soon_after_a_deletion_is_tried_again() {
         "0 1 POST /networks hresult 0x80004005\n0 1 POST /networks plain Element nicht gefunden\n",
     );
     put("External", Some(&external())).unwrap();
-    assert_eq!(machine.changes().iter().filter(|change| change.starts_with("POST")).count(), 6);
+    assert_eq!(changes(&machine).iter().filter(|change| change.starts_with("POST")).count(), 6);
     assert_eq!(get("External").unwrap().unwrap().management_ip, None, "it comes late");
 }
 
 #[test]
 fn a_wrong_adapter_is_refused_at_once_with_those_that_there_are() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     let wrong = Network { adapter: Some("Ethernet 2".into()), ..external() };
     insta::assert_snapshot!(said(put("External", Some(&wrong))), @"HnsAdapterNotFound: create HNS network External on adapter `Ethernet 2`; there are: Ethernet (Windows error 0x803B0006: HNS does not find the adapter); HNS says: The adapter was not found [name a physical adapter that is up, or none to let HNS choose]");
-    assert_eq!(machine.changes().len(), 1);
+    assert_eq!(changes(&machine).len(), 1);
     // One that is there, but bound to another switch, is given its time.
     machine.write("hns.faults", "0 -1 POST /networks error 0x803B0006 Kein Adapter.\n");
     let error = said(put("External", Some(&external())));
-    assert!(error.contains("HNS says: Kein Adapter") && machine.changes().len() > 3, "{error}");
+    assert!(error.contains("HNS says: Kein Adapter") && changes(&machine).len() > 3, "{error}");
 }
 
 #[test]
 fn a_network_with_pods_stays_and_names_them() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
-    let id = machine.external_id().to_lowercase();
+    let id = external_id().to_lowercase();
     machine.write(
         "hns.endpoints",
         &format!(r#"{{"ID":"e1","Name":"web","VirtualNetwork":"{id}","State":2,"SharedContainers":["3f2c"]}}"#),
     );
     insta::assert_snapshot!(said(put("External", None)), @"HnsNetworkInUse: delete HNS network External, to which endpoints are attached: web of container 3f2c (Windows error 0x803B002C: HNS still has references to the network) [drain the node, so that no pod uses the network, then run again]");
-    assert_eq!(machine.changes().len(), 1, "nothing was deleted");
+    assert_eq!(changes(&machine).len(), 1, "nothing was deleted");
 }
 
 #[test]
 fn references_that_came_meanwhile_are_cleaned_and_a_network_that_is_gone_is_fine() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
     machine.write("hns.faults", "0 2 DELETE /networks error 0x803B002C Noch in Benutzung.\n");
     put("External", None).unwrap();
@@ -174,7 +140,7 @@ fn references_that_came_meanwhile_are_cleaned_and_a_network_that_is_gone_is_fine
 
 #[test]
 fn a_network_that_is_still_listed_is_waited_for_up_to_a_limit() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
     machine.write("hns.faults", "0 -1 DELETE /networks lose\n");
     let error = said(put("External", None));
@@ -183,7 +149,7 @@ fn a_network_that_is_still_listed_is_waited_for_up_to_a_limit() {
 
 #[test]
 fn an_adapter_that_does_not_come_back_is_said_with_its_address() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     put("External", Some(&external())).unwrap();
     machine.write("settings", "adapter-polls=100000\n");
     let error = said(put("External", None));
@@ -193,7 +159,7 @@ fn an_adapter_that_does_not_come_back_is_said_with_its_address() {
 
 #[test]
 fn hns_that_hangs_is_given_up() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     machine.write("hns.faults", "0 1 GET /networks hang\n");
     insta::assert_snapshot!(said(list().map(drop)), @"HnsStuck: HNS did not answer GET /networks/ in 2 s [restart the service hns (Restart-Service hns) or the machine, then run again]");
     assert_eq!(list().unwrap().len(), 1, "the next call is a new one");
@@ -203,7 +169,7 @@ fn hns_that_hangs_is_given_up() {
 
 #[test]
 fn refusals_are_told_in_our_words_with_hnss_own_beside_them() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     let mut tell = Vec::new();
     for fault in [
         "0 1 GET /networks hresult 0x800706BA",
@@ -224,7 +190,7 @@ fn refusals_are_told_in_our_words_with_hnss_own_beside_them() {
 
 #[test]
 fn the_version_is_asked_for_and_may_be_missing() {
-    let Some(machine) = Machine::new() else { return };
+    let Some(machine) = machine() else { return };
     assert_eq!(version().unwrap(), Some(HnsVersion { major: 13, minor: 2 }));
     machine.write("hns.faults", "0 1 GET /globals hresult 0x800706BA\n");
     assert_eq!(version().unwrap(), None);

@@ -1,0 +1,65 @@
+//! That a run of ours keeps pods off this node: written down before the Node is cordoned and gone
+//! once it is not, so that whoever finishes or undoes the run knows to uncordon it.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::Access;
+use crate::values::WinPath;
+
+/// A Node that was schedulable before a run of ours cordoned it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cordon {
+    /// Name of the Kubernetes Node.
+    pub node: String,
+    pub run: String,
+    /// The verb.
+    pub command: String,
+    pub since: Timestamp,
+    /// The kubeconfig that the run was told to use, and its context; none for the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}
+
+fn path() -> WinPath {
+    WinPath::known(STATE_DIR).join("state").join("cordon.json")
+}
+
+impl Cordon {
+    /// What is written down, if a run of ours cordoned the Node and nobody has undone that.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub fn load(node: &dyn Node) -> Result<Option<Self>> {
+        match fs::read(node.disk(&path())) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", path())).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path())),
+        }
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&self, node: &mut dyn Node) -> Result<()> {
+        let text = serde_json::to_vec(self).context("write down the cordon")?;
+        node.save(&path(), &text, Access::Administrators).context("write down that the node is cordoned")
+    }
+
+    /// The Node takes pods again.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn forget(&self, node: &dyn Node) -> Result<()> {
+        fs::remove_file(node.disk(&path())).context("forget that the node was cordoned")
+    }
+}

@@ -1,0 +1,110 @@
+//! Keeping pods off the node for as long as a change takes, and giving that back however it ends.
+
+use std::path::PathBuf;
+
+use anyhow::{Error, Result};
+use jiff::Timestamp;
+
+use super::app::App;
+use super::args::Source;
+use crate::apply::cordon::Cordon;
+use crate::cluster::Cluster;
+use crate::config::Origin;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::settings::{self, Connection};
+use crate::values::WinPath;
+
+/// Cordons the Node, unless it is; what is ours to undo is written down before.
+pub(super) fn take(
+    app: &mut App,
+    node: &mut dyn Node,
+    cluster: &Cluster,
+    connection: &Connection,
+    name: &str,
+    command: &str,
+) -> Result<()> {
+    let run = app.run.clone();
+    app.phase("cordon", |_| {
+        let before = cluster.node(name)?;
+        // A Node that is not there is cordon's to refuse.
+        if before.is_some_and(|node| !node.schedulable) {
+            let whose = if Cordon::load(node)?.is_some() { "an earlier run of ours" } else { "somebody" };
+            return Ok(((), format!("node {name} was cordoned by {whose} before")));
+        }
+        let named = connection.kubeconfig_from != Origin::Default;
+        let cordon = Cordon {
+            node: name.to_owned(),
+            run,
+            command: command.to_owned(),
+            since: Timestamp::now(),
+            kubeconfig: named.then(|| whole(&connection.kubeconfig)),
+            context: connection.context.clone(),
+        };
+        cordon.save(node)?;
+        cluster.cordon(name)?;
+        Ok(((), format!("node {name}: no new pods come")))
+    })
+}
+
+/// A path that means the same from another folder.
+fn whole(file: &str) -> String {
+    if file.parse::<WinPath>().is_ok() {
+        return file.to_owned();
+    }
+    std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)).display().to_string()
+}
+
+/// Uncordons the Node if a run of ours cordoned it.
+///
+/// # Errors
+/// `UncordonFailed` when the cluster cannot be asked; it stays written down.
+pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    let name = cordon.node.clone();
+    let uncordoned = app.phase("uncordon", |app| {
+        let changed = reach(app, node, &cordon)?.uncordon(&name)?;
+        let message = if changed { "takes pods again" } else { "was uncordoned by somebody else" };
+        Ok(((), format!("node {name} {message}")))
+    });
+    match uncordoned {
+        Ok(()) => cordon.forget(node),
+        // Deleted from the cluster meanwhile: nothing is left to uncordon.
+        Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "NodeAbsent") => {
+            cordon.forget(node)
+        }
+        Err(error) => {
+            app.half_done = true;
+            let what = format!("node {name} could not be uncordoned again");
+            let hint = format!("when the cluster answers, run: {}", app.command("resume"));
+            Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
+        }
+    }
+}
+
+/// The same after a failure, which is what is told unless this fails too.
+pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Error {
+    let failed_phase = app.reporter.failed_phase;
+    match release(app, node) {
+        Ok(()) => {
+            app.reporter.failed_phase = failed_phase;
+            error
+        }
+        Err(second) => match second.downcast::<Fault>() {
+            Ok(fault) => error.context(fault),
+            Err(second) => error.context(format!("{second:#}")),
+        },
+    }
+}
+
+/// The cluster as the run that cordoned the Node reached it, unless the command line says otherwise.
+fn reach(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<Cluster> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let mut connection = settings::connection(&layered, app.measure(node, &layered)?.cloud.as_ref())?;
+    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &cordon.kubeconfig) {
+        connection.kubeconfig.clone_from(file);
+        connection.kubeconfig_from = Origin::Set;
+        connection.context = connection.context.or_else(|| cordon.context.clone());
+    }
+    app.cluster(node, &connection)
+}
