@@ -202,7 +202,9 @@ fn check(
     let report = examine(app, layered, preflight::Scope::Everything, &input);
     tell(app, &report);
     let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
-    let worth_telling = |check: &&Check| check.status == CheckStatus::Warn || check.ignored;
+    // Advice on the machine's other services is `preflight`'s: an install changes nothing of it.
+    let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
+    let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
     for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }

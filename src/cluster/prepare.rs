@@ -288,7 +288,14 @@ mod tests {
             pools: vec![pool("one", "10.1.0.0/16", "CrossSubnet", "Never"), linux],
             ..ClusterFacts::default()
         };
-        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @"");
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
+        ipamconfigs.crd.projectcalico.org default: strict affinity is off
+          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":true}}'
+        ippools.crd.projectcalico.org one: the pool one has ipipMode: CrossSubnet
+          kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+        felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows cannot take
+          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":null,"vxlanVNI":4096}}'
+        "#);
     }
 
     #[test]
@@ -307,7 +314,10 @@ mod tests {
             operator: Some(OperatorFacts::default()),
             ..ClusterFacts::default()
         };
-        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @"");
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
+        installations.operator.tigera.io default: the pool one has ipipMode: Always, which the operator owns
+          kubectl patch installations.operator.tigera.io default --type=merge -p '{"metadata":{"resourceVersion":"77"},"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"VXLAN","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
+        "#);
     }
 
     #[test]
@@ -319,7 +329,14 @@ mod tests {
         };
         let vni = "5000".parse::<u32>().unwrap();
         let wishes = Wishes { vni: Vni::try_from(vni).ok(), vxlan: true };
-        insta::assert_snapshot!(shown(&Objects::default(), &facts, wishes), @"");
+        insta::assert_snapshot!(shown(&Objects::default(), &facts, wishes), @r#"
+        ipamconfigurations.projectcalico.org default: there is no IPAM configuration, so strict affinity is off
+          echo '{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}' | kubectl create -f -
+        ippools.projectcalico.org one: the pool one has no VXLAN
+          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+        felixconfigurations.projectcalico.org default: vxlanVNI is 4096, the config has 5000
+          echo '{"apiVersion":"projectcalico.org/v3","kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"vxlanVNI":5000}}' | kubectl create -f -
+        "#);
 
         let objects = Objects {
             felix: Some(json!({"spec": {"vxlanVNI": 5000}})),

@@ -1,7 +1,7 @@
 //! Checks of what else is on the machine: other network plugins, kubelet and kube-proxy, what an
 //! earlier install left.
 
-use super::Finding::{Fail, Pass, Skip, Unknown};
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::facts::{Features, NodeFacts, RuntimeKind, Survey};
@@ -160,7 +160,7 @@ fn other_cni(node: &NodeFacts, input: &Input) -> Finding {
         .collect();
     match (settings.network.backend, named.is_empty()) {
         (Backend::None, false) => Pass(format!("the network is {}'s", named.join(", "))),
-        (Backend::None, true) => Fail("the backend is none, and no other plugin has a configuration".into()),
+        (Backend::None, true) => Warn("the backend is none, and no other plugin has a configuration yet".into()),
         (_, true) => Pass("Calico's alone".into()),
         (_, false) => Fail(format!("there are {}", named.join(", "))),
     }

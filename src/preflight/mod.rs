@@ -1,6 +1,7 @@
 //! Checks that decide, before anything is touched, whether an install can work: rows of data, each
 //! a pure function of what was measured. All run, all failures are shown at once.
 
+mod builds;
 mod cluster;
 mod machine;
 mod mend;
@@ -9,7 +10,7 @@ mod node;
 mod support;
 #[cfg(test)]
 mod tests;
-mod windows;
+
 
 pub use mend::{Mend, mend};
 

@@ -2,7 +2,7 @@
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
-use super::{Finding, Input, Judge, Row, Severity, windows};
+use super::{Finding, Input, Judge, Row, Severity, builds};
 use crate::facts::{Adapter, NodeFacts, Product, RuntimeKind};
 use crate::fault::Exit;
 use crate::settings::Backend;
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "install the current cumulative update, and Restart-Computer",
         judge: Judge::Node(|node, _| {
             let os = &node.os;
-            let bad = windows::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
+            let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
             match bad {
                 Some((_, _, mend)) => {
                     Fail(format!("pods lose their network on {}.{}; {mend} mends it", os.build, os.ubr))
@@ -66,15 +66,15 @@ pub(super) const ROWS: &[Row] = &[
         fix: "use Windows Server 2022 or 2025 with a current Kubernetes, or a Kubernetes that supports this Windows",
         judge: Judge::Node(|node, input| {
             let Some(cluster) = input.cluster else { return Unknown("the cluster's version is not known".into()) };
-            let builds = minor(&cluster.kubernetes_version).and_then(|(_, minor)| windows::supported(minor));
+            let builds = minor(&cluster.kubernetes_version).and_then(|(_, minor)| builds::supported(minor));
             let Some(builds) = builds else {
                 return Unknown(format!("`{}` is in no table", cluster.kubernetes_version));
             };
-            let os = format!("{} ({})", windows::name(node.os.build), node.os.build);
+            let os = format!("{} ({})", builds::name(node.os.build), node.os.build);
             if builds.contains(&node.os.build) {
                 return Pass(os);
             }
-            let names: Vec<&str> = builds.iter().map(|build| windows::name(*build)).collect();
+            let names: Vec<&str> = builds.iter().map(|build| builds::name(*build)).collect();
             Fail(format!("Kubernetes {} is for {}, this is {os}", cluster.kubernetes_version, names.join(", ")))
         }),
     },
@@ -175,8 +175,8 @@ pub(super) const ROWS: &[Row] = &[
             let fixed = node.adapters.iter().find(|adapter| !adapter.dhcp && adapter.reachable_address().is_some());
             match fixed {
                 _ if node.adapters.is_empty() => Unknown("no adapter was found".into()),
-                Some(adapter) if windows::LOSE_STATIC_ADDRESS.contains(&node.os.build) => {
-                    Fail(format!("{} has a static address, on {}", adapter.name, windows::name(node.os.build)))
+                Some(adapter) if builds::LOSE_STATIC_ADDRESS.contains(&node.os.build) => {
+                    Fail(format!("{} has a static address, on {}", adapter.name, builds::name(node.os.build)))
                 }
                 _ => Pass("no build that loses it, or DHCP".into()),
             }

@@ -101,13 +101,50 @@ mod tests {
             check("Off", CheckStatus::Skip, "not used"),
             ignored,
         ];
-        insta::assert_snapshot!(report("preflight", &PreflightReport { checks, summary: Summary::default() }), @"");
+        insta::assert_snapshot!(report("preflight", &PreflightReport { checks, summary: Summary::default() }), @r#"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites>
+        <testsuite name="preflight" tests="6" failures="1" errors="0" skipped="3">
+          <testcase classname="cluster" name="Good">
+            <system-out>v1.33</system-out>
+          </testcase>
+          <testcase classname="cluster" name="Bad">
+            <failure message="&quot;a&quot; &lt; b &amp; [31mc">why: because
+        fix: kubectl patch x -p '{&quot;a&quot;:1}'</failure>
+          </testcase>
+          <testcase classname="cluster" name="Hm">
+            <system-out>warning: careful
+        why: because
+        fix: kubectl patch x -p '{&quot;a&quot;:1}'</system-out>
+          </testcase>
+          <testcase classname="cluster" name="Open">
+            <skipped message="cannot be told: 403"/>
+          </testcase>
+          <testcase classname="cluster" name="Off">
+            <skipped message="not used"/>
+          </testcase>
+          <testcase classname="cluster" name="Later">
+            <skipped message="ignored: known"/>
+          </testcase>
+        </testsuite>
+        </testsuites>
+        "#);
     }
 
     #[test]
     fn a_run_without_a_report_is_an_error() {
         let error =
             crate::fault::Fault::new(crate::fault::Exit::ClusterUnreachable, "ClusterRefused", "refused").hint("look");
-        insta::assert_snapshot!(failure(&RunResult::failed(&error.into())), @"");
+        insta::assert_snapshot!(failure(&RunResult::failed(&error.into())), @r#"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites>
+        <testsuite name="calicoctl-win" tests="1" failures="0" errors="1" skipped="0">
+          <testcase classname="run" name="ClusterRefused">
+            <error message="refused" type="CLUSTER_UNREACHABLE">refused
+        look</error>
+          </testcase>
+        </testsuite>
+        </testsuites>
+        "#);
     }
 }
