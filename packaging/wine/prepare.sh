@@ -8,7 +8,6 @@ set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 wine_dir=target/wine
 template=$PWD/$wine_dir/template
-shims=$(ls -d tests/windows/shims 2>/dev/null || true)
 
 install_missing wine64 wine gcc-mingw-w64-x86-64
 # Where rustup has no Windows target to give, build.sh takes Debian's compiler and builds the
@@ -20,7 +19,7 @@ fi
 
 # Everything that decides what is made here.
 inputs() {
-    find packaging/wine/{prepare.sh,*.c,*.reg,*.toml} tests/windows/standins $shims -type f -print0
+    find packaging/wine/{prepare.sh,*.c,*.reg,*.toml} tests/windows/{standins,shims} -type f -print0
 }
 stamp=$(inputs | LC_ALL=C sort -z | xargs -0 sha256sum | cat - <(wine --version 2>/dev/null) | sha256sum)
 if [ -d "$template" ] && [ "$(cat "$wine_dir/stamp" 2>/dev/null)" = "$stamp" ]; then
@@ -36,7 +35,6 @@ export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='msco
 unset DISPLAY WAYLAND_DISPLAY
 wineboot -i >/dev/null 2>&1
 for file in packaging/wine/server2022.reg tests/windows/shims/overrides.reg; do
-    [ -f "$file" ] || continue
     wine regedit /S "Z:${PWD//\//\\}\\${file//\//\\}" >/dev/null 2>&1
 done
 # Switched off: what is cloned must not be in use.
@@ -45,7 +43,7 @@ wineserver -w
 
 system32=$template/drive_c/windows/system32
 x86_64-w64-mingw32-gcc -shared -o "$system32/bcryptprimitives.dll" packaging/wine/bcryptprimitives.c -ladvapi32
-[ -z "$shims" ] || "$shims/build.sh" "$system32"
+tests/windows/shims/build.sh "$system32"
 containerd="$template/drive_c/Program Files/containerd"
 mkdir -p "$containerd/cni/bin" "$containerd/cni/conf"
 cp packaging/wine/containerd.toml "$containerd/config.toml"

@@ -63,7 +63,14 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
         Err(error) => return Err(report(role, error, out)),
     };
     let streams = Streams::new(out, err);
-    let board = Board::new(node, role, host.scm)?;
+    let board = match Board::new(node, role, host.scm) {
+        Ok(board) => board,
+        Err(error) => {
+            streams.say(&format!("error: {}", sentence(&error)));
+            os::event_log(Level::Error, &format!("{}: {}", role.service(), sentence(&error)));
+            return Err(error);
+        }
+    };
     host.scm.running();
     streams.say(&format!("the agent of {} begins ({})", role.service(), env!("CARGO_PKG_VERSION")));
     let ended = match role {
@@ -130,10 +137,10 @@ fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
 fn tell(event: &Event, role: Role, streams: &Streams, board: &Board<'_>) {
     match event {
         Event::Waiting { what, elapsed, limit } => {
-            if elapsed.is_zero() {
+            let new = board.waiting(what, *elapsed, *limit);
+            if new {
                 streams.say(&format!("waiting for {what}"));
             }
-            board.waiting(what, *elapsed, *limit);
         }
         Event::ConnectivityNotice { message, .. } | Event::Log { message } => streams.say(message),
         Event::Warning { id, message } => {

@@ -26,6 +26,7 @@ const TOLD: &str = "CALICO_TEST_COMPONENT";
 /// What the agents here start. Each start takes the next word, and the last one again and again.
 #[test]
 #[ignore = "this is what the other tests start"]
+#[allow(clippy::print_stdout, clippy::print_stderr)]
 fn component() {
     let Ok(words) = std::env::var(TOLD) else { return };
     let mut starts = File::options().create(true).append(true).open("starts").unwrap();
@@ -48,10 +49,11 @@ fn component() {
             ctrlc::set_handler(|| ()).unwrap();
             let exe = std::env::current_exe().unwrap();
             let mut child = std::process::Command::new(exe);
-            child.args(ARGS).env(TOLD, "grandchild").spawn().unwrap();
+            child.args(ARGS).env(TOLD, "grandchild").status().unwrap();
             park();
         }
         "grandchild" => {
+            ctrlc::set_handler(|| ()).unwrap();
             let held = File::create("held").unwrap();
             held.lock().unwrap();
             println!("\ngrandchild holds on");
@@ -179,6 +181,14 @@ impl Live {
         fs::read_to_string(self.disk(r"C:\CalicoWindows\logs").join(name)).unwrap_or_default()
     }
 
+    /// Until Felix has said hello for the n-th time, and the agent knows it.
+    fn until_start(&self, n: usize) {
+        self.until("the next start", |live| {
+            let running = live.state(Role::Felix).is_some_and(|state| state.phase == Phase::Running);
+            running && live.log("calico-felix.log").contains(&format!("hello from start {n}"))
+        });
+    }
+
     fn until(&self, what: &str, seen: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !seen(self) {
@@ -204,7 +214,7 @@ impl Drop for StopAtEnd<'_> {
 fn felix_runs_writes_its_logs_and_stops_by_ctrl_c() {
     let live = Live::new("run");
     live.while_serving(Role::Felix, |live| {
-        live.until("it is there", |live| live.log("calico-felix.log").contains("hello from start 0"));
+        live.until_start(0);
         let state = live.state(Role::Felix).unwrap();
         assert_eq!((state.phase, state.pid, state.restarts), (Phase::Running, std::process::id(), 0));
         assert!(state.child.is_some() && state.waiting_for.is_none() && !state.crash_loop);
@@ -221,7 +231,7 @@ fn felix_runs_writes_its_logs_and_stops_by_ctrl_c() {
 fn a_reload_is_no_crash() {
     let live = Live::new("129,129,129,run");
     live.while_serving(Role::Felix, |live| {
-        live.until("the fourth start", |live| live.log("calico-felix.log").contains("hello from start 3"));
+        live.until_start(3);
         let state = live.state(Role::Felix).unwrap();
         assert_eq!((state.restarts, state.last_exit.unwrap().code, state.crash_loop), (3, Some(129), false));
     })
@@ -255,7 +265,7 @@ fn a_program_that_is_not_there_is_tried_again() {
     live.while_serving(Role::Felix, |live| {
         live.until("a crash loop", |live| live.state(Role::Felix).is_some_and(|state| state.crash_loop));
         fs::rename(&aside, &program).unwrap();
-        live.until("it is there", |live| live.log("calico-felix.log").contains("hello from start 0"));
+        live.until_start(0);
     })
     .unwrap();
     assert!(live.log("calico-felix.log").contains(r"start C:\CalicoWindows\calico-node.exe in C:\CalicoWindows: "));
@@ -284,7 +294,7 @@ fn one_that_hears_no_ctrl_c_ends_with_all_that_it_started() {
 fn two_agents_of_one_role_are_one_too_many() {
     let live = Live::new("run");
     live.while_serving(Role::Felix, |live| {
-        live.until("it is there", |live| live.log("calico-felix.log").contains("hello from start 0"));
+        live.until_start(0);
         let error = live.serve(Role::Felix).unwrap_err();
         let fault = error.downcast_ref::<Fault>().unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::Busy, "AgentRunsAlready"));
@@ -351,7 +361,7 @@ fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
     let live = Live::new("run");
     set_hns(&live, 900);
     live.while_serving(Role::Felix, |live| {
-        live.until("it is there", |live| live.log("calico-felix.log").contains("hello from start 0"));
+        live.until_start(0);
         set_hns(live, 904);
         live.until("it waits", |live| live.state(Role::Felix).is_some_and(|state| state.waiting_for.is_some()));
         assert!(!live.log("calico-felix.log").contains("hello from start 1"), "not before CalicoNode is done");
@@ -361,7 +371,7 @@ fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
         node.network_of_hns = Some(crate::node::Process { pid: 904, since: None });
         let path = live.disk(r"C:\ProgramData\calicoctl-win\agent\node.json");
         crate::node::files::replace(&path, |new| fs::write(new, serde_json::to_vec(&node).unwrap())).unwrap();
-        live.until("it is back", |live| live.log("calico-felix.log").contains("hello from start 1"));
+        live.until_start(1);
     })
     .unwrap();
     assert!(

@@ -215,8 +215,11 @@ impl LogFile {
         if self.open.is_some() {
             return Ok(());
         }
-        if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
+        // Only the folder itself: install makes those above it, with the rights they are to have.
+        if let Some(folder) = self.path.parent()
+            && !folder.is_dir()
+        {
+            fs::create_dir(folder)?;
         }
         let file = File::options().create(true).append(true).open(&self.path)?;
         let about = file.metadata()?;

@@ -86,7 +86,7 @@ fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -
     let (mut elapsed, mut backoff, mut tries) = (Duration::ZERO, FIRST_BACKOFF, 0);
     loop {
         around.stop.check()?;
-        let kubelet = node.processes(KUBELET)?;
+        let mut kubelet = Kubelet::look(node)?;
         let code = (around.run)(node, startup).with_context(|| format!("run {}", startup.program))?;
         tries += 1;
         if code == 0 {
@@ -109,7 +109,7 @@ fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -
         let mut paused = Duration::ZERO;
         while paused < backoff {
             around.stop.check()?;
-            if is_new(&node.processes(KUBELET)?, &kubelet) {
+            if kubelet.started(node)? {
                 backoff = FIRST_BACKOFF;
                 break;
             }
@@ -145,9 +145,46 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         .into())
 }
 
-/// A process that was not there before.
-fn is_new(now: &[Process], before: &[Process]) -> bool {
-    now.iter().any(|process| !before.contains(process))
+/// Looks out for a start of kubelet. To list all processes twenty times a second is much for a node
+/// that is at rest, so while the known one runs only that is looked at, and a kubelet that has been
+/// gone for a while is looked for less often.
+#[derive(Debug, Clone, Default)]
+struct Kubelet {
+    known: Vec<Process>,
+    /// How long it has been gone.
+    gone: Duration,
+    since_look: Duration,
+}
+
+impl Kubelet {
+    /// A restart takes no longer than this.
+    const SOON: Duration = Duration::from_secs(60);
+    const LATER: Duration = Duration::from_secs(1);
+
+    fn look(node: &dyn Node) -> Result<Self> {
+        Ok(Self { known: node.processes(KUBELET)?, ..Self::default() })
+    }
+
+    /// Whether one was started since the last look, which was one [`LOOK_AWAY`] ago.
+    fn started(&mut self, node: &dyn Node) -> Result<bool> {
+        if !self.known.is_empty() {
+            for process in &self.known {
+                if !node.runs(process)? {
+                    let before = std::mem::replace(&mut self.known, node.processes(KUBELET)?);
+                    (self.gone, self.since_look) = Default::default();
+                    return Ok(self.known.iter().any(|process| !before.contains(process)));
+                }
+            }
+            return Ok(false);
+        }
+        (self.gone, self.since_look) = (self.gone + LOOK_AWAY, self.since_look + LOOK_AWAY);
+        if self.gone > Self::SOON && self.since_look < Self::LATER {
+            return Ok(false);
+        }
+        self.since_look = Duration::ZERO;
+        self.known = node.processes(KUBELET)?;
+        Ok(!self.known.is_empty())
+    }
 }
 
 /// Why the network, or only node startup, must be done again.
@@ -162,7 +199,7 @@ pub enum Again {
 /// What was there when node startup ran last.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    kubelet: Vec<Process>,
+    kubelet: Kubelet,
     hns: Option<Process>,
 }
 
@@ -170,7 +207,7 @@ impl Seen {
     /// # Errors
     /// When the processes cannot be looked at.
     pub fn look(node: &dyn Node) -> Result<Self> {
-        Ok(Self { kubelet: node.processes(KUBELET)?, hns: node.process(HNS)? })
+        Ok(Self { kubelet: Kubelet::look(node)?, hns: node.process(HNS)? })
     }
 
     /// The process of HNS.
@@ -202,10 +239,7 @@ pub fn watch(
     let mut since_upkeep = Duration::ZERO;
     loop {
         around.stop.check()?;
-        let kubelet = node.processes(KUBELET)?;
-        let started = is_new(&kubelet, &seen.kubelet);
-        seen.kubelet = kubelet;
-        if started {
+        if seen.kubelet.started(node)? {
             (around.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
             return Ok(Again::NodeStartup);
         }

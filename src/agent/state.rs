@@ -141,16 +141,19 @@ impl<'a> Board<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A wait goes on.
-    pub fn waiting(&self, what: &str, elapsed: Duration, limit: Duration) {
-        let limit_s = (limit < Duration::MAX).then(|| limit.as_secs());
+    /// A wait goes on. Tells whether it is a new one.
+    pub fn waiting(&self, what: &str, elapsed: Duration, limit: Duration) -> bool {
+        let limit_s = (limit < Duration::MAX).then_some(limit.as_secs());
+        let mut new = false;
         self.change(|state| {
             if state.waiting_for.as_ref().is_some_and(|known| known.what == what) {
                 return;
             }
             let elapsed = SignedDuration::try_from(elapsed).unwrap_or_default();
             state.waiting_for = Some(Waiting { what: what.to_owned(), since: Timestamp::now() - elapsed, limit_s });
+            new = true;
         });
+        new
     }
 
     /// No wait is on: it does what it is for.

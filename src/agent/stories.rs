@@ -11,9 +11,12 @@ use super::*;
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::model::{Arriving, Model, Name, NodeNetwork};
-use crate::plan::item::{Network, NetworkKind};
+use crate::plan::item::{IpConfig, Network, NetworkKind};
 use crate::report::event::Event;
 use crate::settings::Backend;
+
+/// Told how much time has passed.
+type Meanwhile = Box<dyn FnMut(&mut dyn Node, Duration)>;
 
 /// A node and what its services were told.
 struct Story {
@@ -29,7 +32,7 @@ struct Story {
     /// How long the waits took together.
     virtual_time: Duration,
     /// What others do to the node while we wait, by the time that has passed.
-    meanwhile: Box<dyn FnMut(&mut dyn Node, Duration)>,
+    meanwhile: Meanwhile,
 }
 
 impl Story {
@@ -129,6 +132,14 @@ impl Story {
     }
 
     /// The next vSwitch comes up with DHCP, and its address never arrives.
+    /// The host's adapter on the vSwitch has what the physical one had.
+    fn has_again(&self, before: &IpConfig) {
+        let after = self.node.get(&Id::Adapter("vEthernet (Ethernet)".into())).unwrap();
+        let Some(State::Adapter(after)) = after else { panic!("{after:?}") };
+        assert!(before.addresses.iter().all(|address| after.addresses.contains(address)), "{after:?}");
+        assert_eq!((after.gateway, &after.dns), (before.gateway, &before.dns));
+    }
+
     fn loses_its_address(&mut self) {
         self.meanwhile = Box::new(|node, _| {
             let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
@@ -387,8 +398,7 @@ fn a_static_address_that_the_vswitch_lost_is_put_back() {
     let before = story.node.model().unwrap().adapters[0].ip_config();
     story.loses_its_address();
     story.start(Role::Node).unwrap();
-    let after = story.node.get(&Id::Adapter("vEthernet (Ethernet)".into())).unwrap();
-    assert_eq!(after, Some(State::Adapter(before)));
+    story.has_again(&before);
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "StaticAddressRestored", .. })));
 }
 
@@ -415,7 +425,7 @@ fn after_a_crash_in_the_middle_what_was_saved_is_found_again() {
         model.routes.clear();
     });
     story.start(Role::Node).unwrap();
-    assert_eq!(story.node.get(&Id::Adapter("vEthernet (Ethernet)".into())).unwrap(), Some(State::Adapter(before)));
+    story.has_again(&before);
     let route = story.node.get(&Id::Route("169.254.169.123/32".parse().unwrap())).unwrap();
     assert!(matches!(route, Some(State::Route { interface, .. }) if interface == "vEthernet (Ethernet)"));
 }
@@ -533,6 +543,7 @@ fn every_wait_ends_when_the_service_is_to_stop() {
 #[test]
 fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
     let mut story = Story::new(Backend::None);
+    kubelet(&story.node, 0);
     story.exits = vec![1; 5];
     story.meanwhile = Box::new(|node, time| {
         if time == Duration::from_secs(16) {
@@ -545,13 +556,14 @@ fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
     assert!(story.virtual_time <= Duration::from_millis(18_050), "{:?}", story.virtual_time);
 }
 
-/// Another process of the sandbox's machine named kubelet.exe, or none with pid 0.
+/// kubelet runs as another process, which is no service, or with pid 0 not at all.
 fn kubelet(node: &dyn Node, pid: u32) {
     let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            model.processes.retain(|process| !process.image.name().eq_ignore_ascii_case("kubelet.exe"));
+            model.services.get_mut(&Name::new("kubelet")).unwrap().pid = None;
+            model.processes.clear();
             if pid > 0 {
                 let image = WinPath::known(r"C:\k\Kubelet.exe");
                 model.processes.push(crate::node::sandbox::model::Process { pid, image, service: None });
@@ -595,6 +607,7 @@ fn node_startup_runs_again_when_kubelet_was_started_and_not_when_it_ended() {
             }
         }
     };
+    kubelet(&story.node, 0);
     assert_eq!(watched(&mut story, |_, _| ()), None);
     assert_eq!(watched(&mut story, at(5, 4711)), Some(Again::NodeStartup), "the first one");
     assert!(story.virtual_time <= Duration::from_millis(5050));

@@ -93,7 +93,11 @@ pub fn next(
     (History { crashes, ..before }, Next::After(pause))
 }
 
-/// Why the component must be started anew although it runs.
+/// Looks at what a component depends on. Told false it says why the component must be started anew
+/// although it runs, if it must; told true it waits until the component may start.
+pub type Outside<'a> = &'a mut dyn FnMut(&mut dyn Node, bool) -> Result<Option<Reason>>;
+
+/// Why a component is started anew.
 pub type Reason = String;
 
 /// Keeps `command` running until the stop is asked for. `outside` is asked once a second whether
@@ -109,7 +113,7 @@ pub fn supervise(
     pace: &Pace,
     stop: &Stop,
     board: &Board,
-    outside: &mut dyn FnMut(&mut dyn Node, bool) -> Result<Option<Reason>>,
+    outside: Outside<'_>,
 ) -> Result<()> {
     const LOOK_OUTSIDE: Duration = Duration::from_secs(1);
     let mut history = History::default();

@@ -61,22 +61,25 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
             read.insert(path, to);
         }
     }
-    while args.follow {
-        std::thread::sleep(LOOK_EVERY);
-        for log in files(&*node, args.component) {
-            // A file that is shorter than what was read of it is a new one, and the rest of the
-            // former one has the newest name among those put aside.
-            let from = read.get(&log).copied().unwrap_or(0);
-            let size = fs::metadata(&log).map_or(0, |about| about.len());
-            let mut start = from;
-            if size < from {
-                start = 0;
-                if let Some(former) = put_aside(&log).pop() {
-                    lines(&former, from, &mut |line| show(app, &name(&log), line))?;
+    // Until the session ends it.
+    if args.follow {
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            for log in files(&*node, args.component) {
+                // A file that is shorter than what was read of it is a new one, and the rest of the
+                // former one has the newest name among those put aside.
+                let from = read.get(&log).copied().unwrap_or(0);
+                let size = fs::metadata(&log).map_or(0, |about| about.len());
+                let mut start = from;
+                if size < from {
+                    start = 0;
+                    if let Some(former) = put_aside(&log).pop() {
+                        lines(&former, from, &mut |line| show(app, &name(&log), line))?;
+                    }
                 }
+                let to = lines(&log, start, &mut |line| show(app, &name(&log), line))?;
+                read.insert(log, to);
             }
-            let to = lines(&log, start, &mut |line| show(app, &name(&log), line))?;
-            read.insert(log, to);
         }
     }
     if whole {
@@ -177,8 +180,8 @@ fn time_of(line: &str) -> Option<Timestamp> {
     if let Ok(time) = first.parse::<Timestamp>() {
         return Some(time);
     }
-    let local: DateTime = line.get(..23).or_else(|| line.get(..19))?.trim().parse().ok()?;
-    local.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
+    let local = |length: usize| line.get(..length)?.parse::<DateTime>().ok();
+    local(23).or_else(|| local(19))?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
 }
 
 #[cfg(test)]

@@ -354,3 +354,96 @@ fn text(status: &NodeStatus, app: &App) -> String {
     };
     text + &next
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::node::STATE_DIR;
+    use crate::node::sandbox::SandboxNode;
+    use crate::node::sandbox::model::{Name, NodeService};
+    use crate::plan::item::{Service, StartType};
+
+    /// A node on which CalicoFelix runs as process 4000, and what an agent said of itself.
+    fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {
+        let dir = TempDir::new().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let definition = Service {
+            display_name: "Calico Windows Agent".into(),
+            description: String::new(),
+            image_path: "calicoctl-win.exe service run felix".into(),
+            account: "LocalSystem".into(),
+            start: StartType::Auto,
+            depends_on: Vec::new(),
+            restart_after: Vec::new(),
+            parameters: [].into(),
+        };
+        node.edit(|model| {
+            model.services.insert(Name::new("CalicoFelix"), NodeService { definition, pid, stop_seconds: 1 });
+            Ok(())
+        })
+        .unwrap();
+        let folder = node.disk(&WinPath::known(STATE_DIR)).join("agent");
+        fs::create_dir_all(&folder).unwrap();
+        let since = (node.now() - jiff::SignedDuration::from_millis(12_100)).to_string();
+        let mut text = serde_json::json!({
+            "role": "felix", "pid": 4000, "since": "2026-01-02T15:04:05Z", "phase": "restarting", "restarts": 5,
+            "lastExit": {"code": 7, "at": "2026-01-02T15:04:05Z"}, "crashLoop": false
+        });
+        let more: serde_json::Value = serde_json::from_str(&format!("{{{}}}", said.replace("SINCE", &since))).unwrap();
+        text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fs::write(folder.join("felix.json"), text.to_string()).unwrap();
+        let service = service(&node, "CalicoFelix").unwrap();
+        let mut status = NodeStatus {
+            overall: Overall::NotInstalled,
+            reasons: Vec::new(),
+            generation: None,
+            calico_version: Some("v3.32.1".into()),
+            backend: None,
+            services: vec![service.clone()],
+            networks: Vec::new(),
+            cni: None,
+            credentials: Vec::new(),
+            node: None,
+            drift: Vec::new(),
+            run: None,
+        };
+        judge(&mut status);
+        (service, status.reasons)
+    }
+
+    const WAITS: &str =
+        r#""waitingFor": {"what": "CalicoNode to bring up the network", "since": "SINCE", "limitS": 900}"#;
+
+    #[test]
+    fn what_a_service_waits_for_is_shown_with_how_long() {
+        let (service, reasons) = felix(Some(4000), WAITS);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, waits for CalicoNode to bring up the network (12 s of 900 s)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix waits for CalicoNode to bring up the network (12 s of 900 s)");
+        assert_eq!(service.since.unwrap().to_string(), "2026-01-02T15:04:05Z");
+    }
+
+    /// Defect B2: nobody sees that Felix crashes again and again.
+    #[test]
+    fn b2_a_crash_loop_is_called_one() {
+        let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+    }
+
+    #[test]
+    fn what_another_process_said_counts_no_more() {
+        let (service, reasons) = felix(Some(4004), WAITS);
+        assert_eq!((detail(&service).as_str(), service.restarts, reasons.len()), ("pid 4004", None, 0));
+    }
+
+    #[test]
+    fn a_service_that_ended_by_itself_says_why() {
+        let (service, reasons) = felix(None, r#""failure": "services.json is not what install wrote""#);
+        assert_eq!(service.state, "Stopped");
+        insta::assert_snapshot!(reasons.join("\n"), @"service CalicoFelix is stopped: services.json is not what install wrote");
+    }
+}

@@ -55,6 +55,9 @@ pub trait Node {
     /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
     fn processes(&self, image: &str) -> Result<Vec<Process>>;
 
+    /// Whether a process still runs. Cheaper than [`Self::processes`].
+    fn runs(&self, process: &Process) -> Result<bool>;
+
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
 

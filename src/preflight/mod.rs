@@ -11,7 +11,6 @@ mod support;
 #[cfg(test)]
 mod tests;
 
-
 pub use mend::{Mend, mend};
 
 use crate::facts::{ClusterFacts, NodeFacts};

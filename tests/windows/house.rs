@@ -19,7 +19,7 @@ use crate::machine::{Ended, Machine, eventually};
 pub const NODE: &str = "win-a1";
 
 /// How long anything may take that needs no wait of ours. A machine under load is slow.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(90);
 
 /// The folder in which tests and stand-ins meet.
 const TEST: &str = "test";
@@ -44,11 +44,10 @@ impl House {
         let machine = Machine::new()?;
         let cluster_dir = TempDir::new().unwrap();
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
-        for (path, text) in [("k/config", cluster.admin_kubeconfig_direct()), ("test/block", "10.244.7.0/26".into())] {
-            let file = machine.c(path);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
-        }
+        let test = machine.c(TEST);
+        fs::create_dir_all(&test).unwrap();
+        fs::write(test.join("kubeconfig"), cluster.admin_kubeconfig_direct()).unwrap();
+        fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
         Some(Self { machine, cluster, config, release, _cluster_dir: cluster_dir })
@@ -152,6 +151,43 @@ impl House {
         })
     }
 
+    /// The numbers in `C:\test\settings` by which the HNS of the tests behaves; `vmcompute.c` has them.
+    #[cfg(not(windows))]
+    pub fn hns_settings(&self, lines: &str) {
+        fs::write(self.test_file("settings"), lines).unwrap();
+    }
+
+    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing mends it.
+    #[cfg(not(windows))]
+    pub fn hns_faults(&self, lines: &str) {
+        fs::write(self.test_file("hns.faults"), lines).unwrap();
+    }
+
+    /// Another product's HNS networks: one that needs no vSwitch, and one that does.
+    #[cfg(not(windows))]
+    pub fn foreign_networks(&self) {
+        let nat = r#"{"ID":"7D0C1D2E-5C0B-4F7E-9D7E-3A1B2C3D4E5F","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20","GatewayAddress":"172.20.0.1"}],"State":1}"#;
+        let vendor = r#"{"ID":"11111111-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"vendor-overlay","Type":"Internal","Subnets":[{"AddressPrefix":"10.1.0.0/16","GatewayAddress":"10.1.0.1"}],"State":1}"#;
+        fs::write(self.test_file("hns.networks"), format!("{nat}\n{vendor}\n")).unwrap();
+    }
+
+    /// The HNS networks by name, as HNS itself has them.
+    #[cfg(not(windows))]
+    pub fn hns(&self) -> BTreeMap<String, Value> {
+        let text = fs::read_to_string(self.test_file("hns.networks")).unwrap_or_default();
+        by_name(text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()))
+    }
+
+    /// The HNS networks by name, as `status` sees them, in HNS's own form.
+    #[cfg(windows)]
+    pub fn hns(&self) -> BTreeMap<String, Value> {
+        let status = self.status();
+        by_name(status["networks"].as_array().into_iter().flatten().map(|network| {
+            let policies = serde_json::json!([{ "Type": "VSID", "VSID": network["vsid"] }]);
+            serde_json::json!({ "Name": network["name"], "Type": network["type"], "Subnets": [{ "Policies": policies }] })
+        }))
+    }
+
     pub fn test_file(&self, name: &str) -> PathBuf {
         self.machine.c(TEST).join(name)
     }
@@ -160,12 +196,38 @@ impl House {
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.machine.c(path)).unwrap_or_default()
     }
+}
 
-    /// The HNS networks that `status` sees, by name.
-    pub fn networks(&self) -> BTreeMap<String, Value> {
-        let status = self.status();
-        let networks = status["networks"].as_array().cloned().unwrap_or_default();
-        networks.into_iter().map(|network| (network["name"].as_str().unwrap_or_default().to_owned(), network)).collect()
+fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
+    networks.map(|network| (network["Name"].as_str().unwrap_or_default().to_owned(), network)).collect()
+}
+
+/// What went on in a house whose story fails. A machine that is not thrown away is made as it was.
+impl Drop for House {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_what_went_on();
+        }
+        if cfg!(windows) {
+            self.run("uninstall --purge --yes");
+        }
+    }
+}
+
+impl House {
+    fn show_what_went_on(&self) {
+        for folder in
+            [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
+        {
+            for entry in fs::read_dir(self.machine.c(folder)).into_iter().flatten().flatten() {
+                let text = fs::read(entry.path()).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                let lines: Vec<&str> = text.lines().collect();
+                let short = |line: &&str| line.chars().take(400).collect::<String>();
+                let tail: Vec<String> = lines.iter().skip(lines.len().saturating_sub(25)).map(short).collect();
+                println!("--- C:\\{folder}\\{}\n{}", entry.file_name().display(), tail.join("\n"));
+            }
+        }
     }
 }
 
@@ -178,6 +240,7 @@ spec:
   calico:
     version: {version}
   kubernetes:
+    kubeconfig: 'C:\\test\\kubeconfig'
     nodeName: {NODE}
     serviceCIDRs: [10.96.0.0/12]
     dns:

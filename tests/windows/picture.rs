@@ -9,8 +9,11 @@ use crate::machine::Machine;
 /// What the test DLLs keep in `C:\test`; everything else there is between tests and stand-ins.
 const STATE: [&str; 6] = ["hns.networks", "hns.endpoints", "hns.policylists", "firewall", "adapters", "routes"];
 
-/// Registry keys that Wine itself changes at every boot.
-const RESTLESS: [&str; 1] = [r"System\\CurrentControlSet\\Control\\Class\\{4D36E968-E325-11CE-BFC1-08002BE10318}"];
+/// Registry keys that Wine itself changes: at every boot, and when a program first asks for fonts.
+const RESTLESS: [&str; 2] = [
+    r"System\\CurrentControlSet\\Control\\Class\\{4D36E968-E325-11CE-BFC1-08002BE10318}",
+    r"System\\CurrentControlSet\\Hardware Profiles\\Current\\Software\\Fonts",
+];
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture(BTreeMap<String, String>);
@@ -28,7 +31,7 @@ impl Picture {
         }
         for name in STATE {
             let text = fs::read_to_string(machine.c("test").join(name)).unwrap_or_default();
-            let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+            let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
             lines.sort_unstable();
             seen.insert(format!("state {name}"), lines.join("\n"));
         }
@@ -87,6 +90,13 @@ fn registry(text: &str, seen: &mut BTreeMap<String, String>) {
         } else if let (false, Some((name, value))) = (restless(key), line.split_once('='))
             && !line.starts_with('#')
         {
+            // Wine writes down how long a service has at shutdown when any field of it changes, though it
+            // is what every service has.
+            if name == "\"PreshutdownTimeout\"" {
+                continue;
+            }
+            // Wine makes a plain string of a service's ImagePath when any field of it changes.
+            let value = if name == "\"ImagePath\"" { value.trim_start_matches("str(2):") } else { value };
             seen.insert(format!("registry {key} {name}"), value.to_owned());
         }
     }

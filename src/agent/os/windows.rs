@@ -8,7 +8,7 @@ use std::os::windows::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -19,7 +19,7 @@ use windows_sys::Win32::Foundation::{
 };
 use windows_sys::Win32::System::Console::{
     ATTACH_PARENT_PROCESS, AttachConsole, CTRL_C_EVENT, FreeConsole, GenerateConsoleCtrlEvent, GetConsoleCP,
-    SetConsoleCtrlHandler,
+    GetStdHandle, STD_ERROR_HANDLE, STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, SetConsoleCtrlHandler, SetStdHandle,
 };
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
@@ -51,6 +51,9 @@ use crate::agent::stop::Stop;
 /// Lets a process wait for its leash, with a console of its own that nobody sees: that is where its
 /// Ctrl-C will come from. A process group of its own would not hear it.
 pub fn prepare(command: &mut Command) {
+    // A process inherits that Ctrl-C is ignored, which [`Leash::interrupt`] leaves so.
+    // SAFETY: takes no memory of ours.
+    unsafe { SetConsoleCtrlHandler(None, 0) };
     command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
 }
 
@@ -98,22 +101,31 @@ impl Leash {
     /// # Errors
     /// When the process has no console (any more).
     pub fn interrupt(&self) -> io::Result<()> {
-        static ONCE: Once = Once::new();
-        // While we are on its console the Ctrl-C is for us too. A handler swallows it; to ignore it
-        // the other way would be inherited by the next component.
-        ONCE.call_once(|| {
-            // SAFETY: the handler is a plain function that lives as long as the program.
-            unsafe { SetConsoleCtrlHandler(Some(swallow), 1) };
-        });
-        // SAFETY: none of these calls takes memory of ours. Only the thread that supervises the
-        // component changes the console of this process.
+        // A process has one console: two leashes must not change it at once.
+        static CONSOLE: Mutex<()> = Mutex::new(());
+        let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: none of these calls takes memory of ours; the handler is a plain function that
+        // lives as long as the program.
         unsafe {
             let had_console = GetConsoleCP() != 0;
+            // Attaching puts the console in the place of files and pipes.
+            let streams = [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE].map(|id| (id, GetStdHandle(id)));
             FreeConsole();
-            let sent = yes(AttachConsole(self.pid)).and_then(|()| yes(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0)));
+            // While we are on its console the Ctrl-C is for us too, and may reach us when we have
+            // left it again: a handler swallows it (attaching forgets the one of before), and it is
+            // ignored until the next process is started.
+            let sent = yes(AttachConsole(self.pid)).and_then(|()| {
+                SetConsoleCtrlHandler(None, 1);
+                SetConsoleCtrlHandler(Some(swallow), 0);
+                SetConsoleCtrlHandler(Some(swallow), 1);
+                yes(GenerateConsoleCtrlEvent(CTRL_C_EVENT, 0))
+            });
             FreeConsole();
             if had_console {
                 AttachConsole(ATTACH_PARENT_PROCESS);
+            }
+            for (id, stream) in streams {
+                SetStdHandle(id, stream);
             }
             sent
         }

@@ -437,6 +437,13 @@ impl Node for SandboxNode {
         Ok(named.map(|(_, pid)| crate::node::Process { pid, since: None }).collect())
     }
 
+    fn runs(&self, process: &crate::node::Process) -> Result<bool> {
+        self.alive()?;
+        let model = self.model()?;
+        let services = model.services.values().filter_map(|service| service.pid);
+        Ok(services.chain(model.processes.iter().map(|other| other.pid)).any(|pid| pid == process.pid))
+    }
+
     /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");

@@ -34,10 +34,16 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else 
 /// now may be on its way.
 static LAST_DELETED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// None where HNS is not installed or does not answer.
+/// None where HNS is not installed, or refuses to tell.
+///
+/// # Errors
+/// `HnsStuck` when it does not answer: that is no machine without HNS.
 pub fn version() -> Result<Option<HnsVersion>> {
-    let answer = call("GET", "/globals/version", String::new(), LOOK_LIMIT);
-    Ok(answer.ok().and_then(Result::ok).and_then(|output| hns::version(&output)))
+    match call("GET", "/globals/version", String::new(), LOOK_LIMIT) {
+        Ok(answer) => Ok(answer.ok().and_then(|output| hns::version(&output))),
+        Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "HnsNotAvailable") => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A network by its name, without regard to case.

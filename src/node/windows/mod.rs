@@ -132,6 +132,11 @@ impl Node for WindowsNode {
         Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
     }
 
+    fn runs(&self, process: &Process) -> Result<bool> {
+        Ok(processes::by_pid(process.pid)?
+            .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
+    }
+
     fn executable(&self) -> Result<PathBuf> {
         std::env::current_exe().context("find the running executable")
     }

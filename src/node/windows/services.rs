@@ -44,6 +44,8 @@ const DELETE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a service of ours gets to stop when Windows shuts down: its component's 15 s and some more.
 const PRESHUTDOWN: Duration = Duration::from_secs(30);
+/// What Windows gives a service that says nothing, since version 1703.
+const USUAL_PRESHUTDOWN: Duration = Duration::from_secs(10);
 
 /// All services that are programs. One that Windows does not let us read is none of ours and left
 /// out: security products guard theirs.
@@ -172,6 +174,7 @@ fn define(name: &str, wanted: &Service) -> Result<()> {
         // Back to what Windows gives a service that says nothing.
         if_known(opened.set_failure_actions_on_non_crash_failures(false)).map_err(said)?;
         if_known(opened.set_config_service_sid_info(ServiceSidType::None)).map_err(said)?;
+        if_known(opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN)).map_err(said)?;
     }
     service_key::put_parameters(name, &wanted.parameters)
 }

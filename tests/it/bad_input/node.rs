@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{CONFIG, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
+use super::{CONFIG, CONFLICT, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
 use crate::lab::Lab;
 
 fn on(case: Case, from: &str, to: &str) -> String {
@@ -197,7 +197,7 @@ fn files_that_others_hold_open_are_not_touched() {
         screens(&[case("open in an editor", "install -y", ROLLED_BACK, "FileInUse")], |lab| {
             lab.edit_yaml(|text| format!("{text}{open}"));
         }),
-        screens(&[case("a running program in our folder", "install -y", ROLLED_BACK, "FileInUse")], |lab| {
+        screens(&[case("a running program in our folder", "install -y", CONFLICT, "FolderInUseByService")], |lab| {
             lab.edit_yaml(|text| text.replace("services:\n", other));
             fs::create_dir_all(lab.on_node("C/CalicoWindows")).unwrap();
             fs::write(lab.on_node("C/CalicoWindows/x.exe"), "another product").unwrap();
@@ -210,10 +210,9 @@ fn files_that_others_hold_open_are_not_touched() {
         state: the node is as it was before; the change was taken back
         hint: stop what holds the file, then run again
     a running program in our folder
-      error: the change failed and was taken back
-        caused by: move C:\CalicoWindows: C:\CalicoWindows\x.exe is in use by service Contoso (pid PID) (Windows error 5: access is denied)
-        state: the node is as it was before; the change was taken back
-        hint: stop what holds the file, then run again
+      error: the service Contoso runs C:\CalicoWindows\x.exe, and C:\CalicoWindows is about to be replaced
+        state: nothing was changed
+        hint: the new release does not have that file: give Contoso one outside of C:\CalicoWindows first, then run this again
     "#);
 }
 

@@ -12,6 +12,13 @@ impl Machine {
         Some(Self { exe: PathBuf::from(env!("CARGO_BIN_EXE_calicoctl-win")), root: TempDir::new().unwrap() })
     }
 
+    /// The folder of the programs that stand in for Calico and kubelet; `standins/build.sh` makes it.
+    pub fn standins() -> PathBuf {
+        std::env::var_os("CALICOCTL_WIN_STANDINS")
+            .expect("CALICOCTL_WIN_STANDINS names the folder that tests/windows/standins/build.sh made")
+            .into()
+    }
+
     /// Where the test finds what it puts on the machine.
     pub fn disk(&self) -> PathBuf {
         self.root.path().to_owned()

@@ -41,7 +41,7 @@ fn a_stand_in_has_the_real_command_lines_and_does_as_it_is_told() {
 
     house.order("felix", "exit=129 after=200\nlog=1000 torn");
     assert_eq!(machine.run_program(&old, &["-felix"]).code, 129);
-    let mut second = machine.start_program(&new, &["component", "felix"], "said");
+    let mut second = machine.start_program(&new, &["component", "felix"], "test/said");
     house.until_started("felix", 2);
     house.end("felix", 7);
     assert_eq!(second.wait().unwrap().code(), Some(7));
@@ -50,7 +50,7 @@ fn a_stand_in_has_the_real_command_lines_and_does_as_it_is_told() {
     assert_eq!(starts[0]["args"], serde_json::json!(["-felix"]));
     assert_eq!(starts[1]["args"], serde_json::json!(["component", "felix"]));
     assert_eq!(starts[1]["program"], new.as_str());
-    let said = house.read("said");
+    let said = house.read("test/said");
     assert!(said.starts_with("felix is up\n") && said.contains(" line 0000000001 xxx"), "{said}");
 
     // What the real ones do not know, these do not know either.
