@@ -1,10 +1,17 @@
 //! What was measured, once, on the node and in the cluster. Plain records that serialise: a saved
 //! facts file plans for another machine.
 
+mod cluster;
+
 use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use cluster::{
+    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, FelixFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool,
+    PolicyFacts, PoolFacts, Right, TyphaFacts,
+};
 
 use crate::values::{Cidr, WinPath};
 
@@ -30,9 +37,91 @@ pub struct NodeFacts {
     /// Identity of the current boot; differs after every reboot and never with the clock.
     pub boot_id: String,
     pub runtime: Option<Runtime>,
+    /// Those that are up; of several with a default route the one that Windows prefers first.
     pub adapters: Vec<Adapter>,
     /// Version of the Host Networking Service; none where HNS does not answer.
     pub hns: Option<HnsVersion>,
+    /// Which of the Windows features that Calico uses are installed; none where it was not looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
+    /// What waits for Windows to be restarted, a sentence each; empty when nothing does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_reboot: Vec<String>,
+    /// What stands in the registry on TLS; none where it was not looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// None where nothing was found, or nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<Cloud>,
+}
+
+/// Windows features, by what they bring: that they are there, not that they run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Features {
+    /// The services hns and vmcompute, and a vmcompute.dll that loads.
+    pub containers: bool,
+    /// The service RemoteAccess with the routing protocols: BGP.
+    pub remote_access: bool,
+}
+
+/// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This
+/// program does not: it brings its own. Absent is Windows's default, which is on since Server 2012.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Tls {
+    /// SCHANNEL's `Protocols\TLS 1.2\Client`: false refuses it to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_enabled: Option<bool>,
+    /// The same key's `DisabledByDefault`: true gives it only to programs that ask for it by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_disabled_by_default: Option<bool>,
+    /// .NET 4's `SchUseStrongCrypto`, for programs of 64 and of 32 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_strong_crypto: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_strong_crypto_32: Option<bool>,
+    /// .NET 4's `SystemDefaultTlsVersions`, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_system_versions: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dotnet_system_versions_32: Option<bool>,
+    /// WinHTTP's `DefaultSecureProtocols`, likewise: a set of bits of which 0x800 is TLS 1.2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub win_http: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub win_http_32: Option<u32>,
+}
+
+/// Whose Kubernetes this is. Decides defaults; see docs/platforms.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    #[serde(rename = "none")]
+    None,
+    #[serde(rename = "AKS")]
+    Aks,
+    #[serde(rename = "EKS")]
+    Eks,
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    #[serde(rename = "OpenShift")]
+    OpenShift,
+    #[serde(rename = "RKE2")]
+    Rke2,
+}
+
+/// The platform that the machine is on, as far as it can be told from the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cloud {
+    pub provider: Provider,
+    /// What the cloud's metadata service calls the instance: there the Node often bears this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_name: Option<String>,
+    /// By what it was told.
+    pub evidence: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +136,9 @@ pub struct Os {
     pub installation_type: String,
     /// `amd64` or `arm64`: the machine's, not this process's.
     pub arch: String,
+    /// The name of the release, as `21H2`; Windows has one since 20H2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_version: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +154,7 @@ pub enum Product {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Runtime {
     pub kind: RuntimeKind,
+    /// As its executable says; empty where that says nothing.
     pub version: String,
     pub cni_bin_dir: WinPath,
     pub cni_conf_dir: WinPath,
@@ -86,12 +179,42 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     pub dhcp: bool,
+    /// A team of adapters made by Windows itself (LBFO), on which HNS may build no vSwitch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub team: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct HnsVersion {
     pub major: u32,
     pub minor: u32,
+}
+
+impl Adapter {
+    /// The adapter that carries this node's traffic: the one that is named (or the host's own on
+    /// the vSwitch that took it), or else the one with the node's address, or else the one with the
+    /// default route, or else any with an address that others can reach. None when the name, or the
+    /// node's address, is nowhere: no other will do instead.
+    pub fn choose<'a>(adapters: &'a [Self], name: Option<&str>, node_ip: Option<Ipv4Addr>) -> Option<&'a Self> {
+        if let Some(name) = name {
+            let is = |wanted: &str| adapters.iter().find(|a| a.name.to_lowercase() == wanted.to_lowercase());
+            return is(&format!("vEthernet ({name})")).or_else(|| is(name));
+        }
+        if let Some(ip) = node_ip {
+            return adapters.iter().find(|adapter| adapter.addresses.iter().any(|cidr| cidr.addr() == ip));
+        }
+        let mut usable = adapters.iter().filter(|adapter| adapter.reachable_address().is_some());
+        usable.clone().find(|adapter| adapter.gateway.is_some()).or_else(|| usable.next())
+    }
+
+    /// Its first address that others can reach it at: neither loopback nor link-local, nor the
+    /// host's on the containers' NAT network.
+    pub fn reachable_address(&self) -> Option<Ipv4Addr> {
+        if self.name.eq_ignore_ascii_case("vEthernet (nat)") {
+            return None;
+        }
+        self.addresses.iter().map(|cidr| cidr.addr()).find(|ip| !ip.is_loopback() && !ip.is_link_local())
+    }
 }
 
 impl HnsVersion {
@@ -109,74 +232,52 @@ impl Os {
     }
 }
 
-/// The cluster, as far as it decides how this node is installed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ClusterFacts {
-    /// URL of the API server, from the chosen context.
-    pub server: String,
-    /// As `v1.33.2`.
-    pub kubernetes_version: String,
-    /// Where calico-node's service account lives: `calico-system` or `kube-system`.
-    pub calico_namespace: String,
-    pub api_group: ApiGroup,
-    /// ClusterInformation's calicoVersion: what runs on the Linux side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calico_version: Option<String>,
-    pub felix: FelixFacts,
-    pub pools: Vec<PoolFacts>,
-    /// IPAM strict affinity, which Windows nodes need; none where no IPAM config object exists.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strict_affinity: Option<bool>,
-    /// The Kubernetes Node this machine is, if it has joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<ClusterNode>,
-    /// The cluster's service CIDRs, where kubeadm's ConfigMap tells them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub service_cidrs: Vec<Cidr>,
-    /// ClusterIP of the service `kube-dns`, for comparison with the DNS servers in the config.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_service_ip: Option<Ipv4Addr>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Which API group holds Calico's resources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ApiGroup {
-    #[serde(rename = "crd.projectcalico.org/v1")]
-    V1,
-    #[serde(rename = "projectcalico.org/v3")]
-    V3,
-}
+    fn adapter(name: &str, addresses: &[&str], gateway: Option<&str>) -> Adapter {
+        Adapter {
+            name: name.into(),
+            mac: "00-15-5D-01-02-03".into(),
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            gateway: gateway.map(|g| g.parse().unwrap()),
+            dhcp: true,
+            team: false,
+        }
+    }
 
-/// FelixConfiguration `default`; none where a field is not set.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FelixFacts {
-    pub vxlan_enabled: Option<bool>,
-    pub vxlan_vni: Option<u32>,
-    pub ipip_enabled: Option<bool>,
-}
+    #[test]
+    fn the_adapter_is_the_named_one_or_that_of_the_nodes_address_or_of_the_default_route() {
+        let adapters = [
+            adapter("vEthernet (nat)", &["172.20.0.1/20"], Some("172.20.0.2")),
+            adapter("Storage", &["10.9.0.4/24"], None),
+            adapter("Spare", &["169.254.3.4/16"], Some("10.30.0.1")),
+            adapter("Ethernet", &["10.20.0.21/24"], Some("10.20.0.1")),
+        ];
+        let ip = |text: &str| Some(text.parse().unwrap());
+        for (name, node_ip, chosen) in [
+            (None, None, Some("Ethernet")),
+            (Some("storage"), None, Some("Storage")),
+            (Some("storage"), ip("10.20.0.21"), Some("Storage")),
+            (None, ip("10.9.0.4"), Some("Storage")),
+            (Some("Wi-Fi"), None, None),
+            (None, ip("10.9.0.5"), None),
+        ] {
+            let found = Adapter::choose(&adapters, name, node_ip).map(|adapter| adapter.name.as_str());
+            assert_eq!(found, chosen, "{name:?} {node_ip:?}");
+        }
+        // Without a default route anything that others can reach; nothing when there is none.
+        let chosen = |adapters| Adapter::choose(adapters, None, None).map(|adapter| adapter.name.as_str());
+        assert_eq!(chosen(&adapters[..3]), Some("Storage"));
+        assert_eq!(chosen(&adapters[..1]), None);
+    }
 
-/// An IPPool, in the fields that matter here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PoolFacts {
-    pub name: String,
-    pub cidr: String,
-    /// `Never`, `Always` or `CrossSubnet`.
-    pub vxlan_mode: String,
-    pub ipip_mode: String,
-    pub disabled: bool,
-    pub node_selector: String,
-    pub block_size: u8,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ClusterNode {
-    pub name: String,
-    pub ready: bool,
-    pub schedulable: bool,
-    pub internal_ips: Vec<String>,
-    pub kubelet_version: String,
+    #[test]
+    fn an_adapter_that_a_vswitch_took_is_found_by_its_own_name() {
+        let adapters =
+            [adapter("Ethernet", &[], None), adapter("vEthernet (Ethernet)", &["10.20.0.21/24"], Some("10.20.0.1"))];
+        let found = Adapter::choose(&adapters, Some("ETHERNET"), None).unwrap();
+        assert_eq!(found.name, "vEthernet (Ethernet)");
+    }
 }

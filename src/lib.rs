@@ -26,6 +26,7 @@ pub mod apply;
 pub mod node;
 
 pub mod cluster;
+pub mod platform;
 pub mod release;
 
 pub mod agent;

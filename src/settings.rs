@@ -4,10 +4,12 @@
 //! there; [`connection`] decides the few that are needed before the cluster can be asked.
 
 mod backend;
+mod cluster_side;
 mod connection;
 mod network;
 mod resolve;
 mod resolver;
+mod selector;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,12 +18,15 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use connection::{Connection, connection};
+pub use backend::{Undecided, detect_in as backend_of, pools_for_windows};
+pub use cluster_side::{ClusterSide, cluster_side};
+pub use connection::{Connection, connection, provider};
 pub use resolve::{release, resolve, to_config_document};
 
 use crate::calico::version::CalicoVersion;
 use crate::config::Origin;
 use crate::config::spec::{Mode, OnBlocked, RebootPolicy};
+pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
 
@@ -64,24 +69,6 @@ pub enum Source {
     File(String),
     Directory(String),
     Url(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Provider {
-    #[serde(rename = "none")]
-    None,
-    #[serde(rename = "AKS")]
-    Aks,
-    #[serde(rename = "EKS")]
-    Eks,
-    #[serde(rename = "EC2")]
-    Ec2,
-    #[serde(rename = "GCE")]
-    Gce,
-    #[serde(rename = "OpenShift")]
-    OpenShift,
-    #[serde(rename = "RKE2")]
-    Rke2,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Makes ready what the Windows tests need on Debian or Ubuntu: mingw, Wine, the Rust target, and
-# target/wine/template, a Wine prefix that says it is Windows Server 2022. Quick when all is there.
+# Makes ready what the Windows tests need on Debian or Ubuntu: mingw, Wine, the Rust target, and below
+# target/wine
+#   template   a Wine prefix that says it is Windows Server 2022, with containerd and HNS
+#   standins   the programs that stand in for Calico and kubelet
+# Quick when all is there. docs/architecture.md says what is real in there and what stands in.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 wine_dir=target/wine
@@ -14,8 +17,11 @@ if ! rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu
     install_missing rustc-web cargo-web rust-web-src
 fi
 
-# Everything that decides what the template looks like.
-stamp=$(cat packaging/wine/{prepare.sh,bcryptprimitives.c,server2022.reg} <(wine --version 2>/dev/null) | sha256sum)
+# Everything that decides what is made here.
+inputs() {
+    find packaging/wine/{prepare.sh,*.c,*.reg,*.toml} tests/windows/{standins,shims} -type f -print0
+}
+stamp=$(inputs | LC_ALL=C sort -z | xargs -0 sha256sum | cat - <(wine --version 2>/dev/null) | sha256sum)
 if [ -d "$template" ] && [ "$(cat "$wine_dir/stamp" 2>/dev/null)" = "$stamp" ]; then
     exit 0
 fi
@@ -23,14 +29,26 @@ fi
 echo "preparing a Wine prefix in $wine_dir" >&2
 rm -rf "$wine_dir"
 mkdir -p "$wine_dir"
+tests/windows/standins/build.sh "$wine_dir/standins"
+
 export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY
 wineboot -i >/dev/null 2>&1
-wine regedit /S "Z:${PWD//\//\\}\\packaging\\wine\\server2022.reg" >/dev/null 2>&1
+for file in packaging/wine/server2022.reg tests/windows/shims/overrides.reg; do
+    wine regedit /S "Z:${PWD//\//\\}\\${file//\//\\}" >/dev/null 2>&1
+done
 # Switched off: what is cloned must not be in use.
 wineserver -k || true
 wineserver -w
-x86_64-w64-mingw32-gcc -shared -o "$template/drive_c/windows/system32/bcryptprimitives.dll" \
-    packaging/wine/bcryptprimitives.c -ladvapi32
+
+system32=$template/drive_c/windows/system32
+x86_64-w64-mingw32-gcc -shared -o "$system32/bcryptprimitives.dll" packaging/wine/bcryptprimitives.c -ladvapi32
+tests/windows/shims/build.sh "$system32"
+containerd="$template/drive_c/Program Files/containerd"
+mkdir -p "$containerd/cni/bin" "$containerd/cni/conf"
+cp packaging/wine/containerd.toml "$containerd/config.toml"
+cp "$wine_dir/standins/containerd.exe" "$containerd/"
+# The services of the feature Containers, as long as they need only be there and run.
+cp "$wine_dir/standins/containerd.exe" "$system32/standin-service.exe"
 grep -q '"CurrentBuild"="20348"' "$template/system.reg"
 echo "$stamp" >"$wine_dir/stamp"

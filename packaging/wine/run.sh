@@ -2,8 +2,9 @@
 # Runs a Windows program in a Wine prefix of its own, which goes afterwards. Cargo's runner for the
 # tests that are built for Windows: CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=packaging/wine/run.sh
 set -euo pipefail
-wine_dir=$(cd "$(dirname "$0")/../.." && pwd)/target/wine
-prefix=$(mktemp -d "$wine_dir/prefix-XXXXXX")
+template=${CALICOCTL_WIN_WINE_PREFIX:-$(cd "$(dirname "$0")/../.." && pwd)/target/wine/template}
+# Beside the template, so that hard links reach.
+prefix=$(mktemp -d "$(dirname "$template")/prefix-XXXXXX")
 export WINEPREFIX=$prefix WINEDEBUG=${WINEDEBUG:--all} WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY
 stop() {
@@ -14,10 +15,11 @@ stop() {
 trap stop EXIT
 # Windows' own folder is large and no program changes it: hard links.
 mkdir "$prefix/drive_c"
-for item in "$wine_dir"/template/*; do
+# With the time stamp: without it Wine sets the prefix up anew, and its own COM classes again.
+for item in "$template"/{.update-timestamp,*}; do
     [ "${item##*/}" = drive_c ] || cp -a "$item" "$prefix/"
 done
-for item in "$wine_dir"/template/drive_c/*; do
+for item in "$template"/drive_c/*; do
     if [ "${item##*/}" = windows ]; then cp -al "$item" "$prefix/drive_c/"; else cp -a "$item" "$prefix/drive_c/"; fi
 done
 timeout --kill-after=5 600 wine "$@"

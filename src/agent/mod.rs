@@ -1,9 +1,20 @@
 //! What the Windows services run: `calicoctl-win service run node|felix|confd`.
 
+pub mod host;
+#[cfg(test)]
+mod live;
+pub mod logs;
+mod network;
+pub mod os;
 mod patience;
+mod process;
+mod saved;
 pub mod startup;
+pub mod state;
+pub mod stop;
 #[cfg(test)]
 mod stories;
+pub mod supervise;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
@@ -20,17 +32,32 @@ use crate::report::event::Sink;
 use crate::values::WinPath;
 
 use patience::{Missing, wait};
+use stop::Stop;
 
 /// Runs a command on the node to its end and gives its exit code. An error is a command that
 /// could not be run at all.
 pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Node, &Command) -> Result<i32>;
+
+/// What the steps of an agent have at hand besides the node.
+pub struct Around<'a> {
+    pub stop: &'a Stop,
+    /// When Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it.
+    pub booted: Timestamp,
+    /// How long node startup is tried; none for as long as the service runs.
+    pub startup_limit: Option<Duration>,
+    /// Lets time pass, and ends early when the stop is asked for.
+    pub pause: &'a mut dyn FnMut(&mut dyn Node, Duration),
+    pub run: Run<'a>,
+    pub events: Sink<'a>,
+}
 
 /// How long Felix and confd wait until CalicoNode has brought the network up after a boot: longer
 /// than all of CalicoNode's own waits for the network together.
 const BRING_UP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Which of our services one is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Role {
     Node,
     Felix,
@@ -49,6 +76,15 @@ impl Role {
         }
     }
 
+    /// The name of its service.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Node => "CalicoNode",
+            Self::Felix => "CalicoFelix",
+            Self::Confd => "CalicoConfd",
+        }
+    }
+
     /// The role in a service's command line, if it is one of ours.
     pub fn of_command_line(image_path: &str) -> Option<Self> {
         let words: Vec<&str> = image_path.split_whitespace().rev().take(3).collect();
@@ -62,7 +98,8 @@ impl Role {
 /// Reads what install told the services.
 ///
 /// # Errors
-/// Fault `AgentConfigMissing` when install never did.
+/// Fault `AgentConfigMissing` when install never did, `AgentConfigInvalid` when what stands there is
+/// not what it wrote.
 pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
     let path = WinPath::known(AgentConfig::PATH);
     let text = match fs::read(node.disk(&path)) {
@@ -74,13 +111,15 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
         }
         Err(e) => return Err(e).with_context(|| format!("read {path}")),
     };
-    serde_json::from_slice(&text).with_context(|| format!("read {path}"))
+    serde_json::from_slice(&text).map_err(|error| {
+        Fault::new(Exit::InvalidConfig, "AgentConfigInvalid", format!("{path} is not what install wrote"))
+            .hint("write it anew with: calicoctl-win install")
+            .because(error)
+    })
 }
 
 /// Does what comes before a service's program, and gives the program that is to be kept running:
 /// none for CalicoNode, whose work is then done until kubelet or Windows starts again.
-///
-/// `booted` is when Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing, or the node refuses a change.
@@ -88,31 +127,32 @@ pub fn prepare<'a>(
     role: Role,
     node: &mut dyn Node,
     config: &'a AgentConfig,
-    booted: Timestamp,
-    run: Run<'_>,
-    events: Sink<'_>,
+    around: &mut Around<'_>,
 ) -> Result<Option<&'a Command>> {
+    if role == Role::Node {
+        return startup::bring_up(node, config, around).map(|_| None);
+    }
+    let command = component(role, config)?;
+    await_bring_up(node, around)?;
+    Ok(Some(command))
+}
+
+/// What a role keeps running. confd runs for windows-bgp alone (defect B3 of upstream).
+fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
     match role {
-        Role::Node => startup::bring_up(node, config, booted, run, events).map(|()| None),
-        Role::Felix => {
-            await_bring_up(node, events)?;
-            Ok(Some(&config.felix))
-        }
-        Role::Confd => {
-            let confd = config
-                .confd
-                .as_ref()
-                .with_context(|| format!("find confd's command: the backend {} has no confd", config.backend.name()))?;
-            await_bring_up(node, events)?;
-            Ok(Some(confd))
-        }
+        Role::Node => Ok(&config.startup),
+        Role::Felix => Ok(&config.felix),
+        Role::Confd => config
+            .confd
+            .as_ref()
+            .with_context(|| format!("find confd's command: the backend {} has no confd", config.backend.name())),
     }
 }
 
 /// Waits until CalicoNode has brought up the network in this boot.
-fn await_bring_up(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+fn await_bring_up(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
     let boot = node.facts()?.boot_id;
-    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, events, |node| {
+    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, around, |node, _| {
         let done = match node.get(&startup::boot_id())? {
             Some(State::RegValue(RegValue::String(done))) => done,
             _ => String::new(),

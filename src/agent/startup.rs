@@ -1,7 +1,6 @@
-//! What CalicoNode does when it starts: after a boot it makes the network that all others stand
-//! on, then it runs Calico's node startup.
+//! What CalicoNode does: it brings the network up, runs Calico's node startup, and watches for what
+//! makes one of the two necessary again.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,33 +8,32 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::calico::agent_config::{AgentConfig, Command};
-use crate::facts::Adapter;
 use crate::fault::{Exit, Fault};
-use crate::node::{Listing, Node};
+use crate::node::{Node, Process};
 use crate::plan::item::{Id, Network, NetworkKind, RegValue, State};
-use crate::report::event::{Event, Sink};
+use crate::report::event::Event;
 use crate::settings::Backend;
-use crate::values::Cidr;
 
-use super::Run;
-use super::patience::{Missing, wait};
+use super::Around;
+use super::network::{self, Upkeep};
+use super::patience::LOOK_AWAY;
 
-/// Subnet of the bootstrap network `External`, as upstream's scripts and others' tools know it.
-const EXTERNAL_PREFIX: &str = "192.168.255.0/30";
-const EXTERNAL_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
-const EXTERNAL_VSID: u32 = 9999;
+pub use super::network::metadata_route;
 
 /// The key that upstream made, and its readers know.
 const KEY: &str = r"Software\Tigera\Calico";
 
-/// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
-const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
-/// How long a new vSwitch must keep its address before it counts as settled.
-const SETTLED: Duration = Duration::from_secs(3);
-/// Calico's node startup fails until the API server answers and the Node object is there.
-const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LAST_BACKOFF: Duration = Duration::from_secs(30);
+const LAST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// Node startup needs the Node object that kubelet makes.
+const KUBELET: &str = "kubelet.exe";
+
+/// The Host Networking Service.
+pub const HNS: &str = "hns";
+
+/// How often the routes and HNS are looked at. Nothing waits for what is found.
+const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The registry value that says for which boot the network is up. Felix and confd wait for it.
 pub fn boot_id() -> Id {
@@ -47,198 +45,23 @@ pub fn last_boot_time() -> Id {
     Id::RegValue { key: KEY.into(), name: "LastBootTime".into() }
 }
 
-/// The cloud's metadata service, which a new vSwitch loses the way to.
-pub fn metadata_route() -> Id {
-    Id::Route(known("169.254.169.254/32"))
-}
-
 /// Brings Calico up on this node: network, mark, node startup. Done again, it finds everything
-/// done but node startup, which is meant to run each time.
+/// done but node startup, which is meant to run each time. Gives what must be kept of the network.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change; when
 /// node startup does not succeed in time.
-pub fn bring_up(
-    node: &mut dyn Node,
-    config: &AgentConfig,
-    booted: Timestamp,
-    run: Run<'_>,
-    events: Sink<'_>,
-) -> Result<()> {
-    if config.backend != Backend::None {
-        remove_stale(node, events)?;
-        let valid_ip = Duration::from_secs(config.valid_ip_timeout_s);
-        let routed = await_address(node, valid_ip, events)?;
-        let made = make_external(node, config, events)?;
-        let management_ip = await_management_ip(node, made, routed, events)?;
-        if config.metadata_route {
-            put_metadata_route(node, management_ip)?;
-        }
-        if made && config.backend == Backend::WindowsBgp {
-            restart_remote_access(node)?;
-        }
-    }
+pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Option<Upkeep>> {
+    let upkeep = match config.backend {
+        Backend::None => None,
+        _ => Some(network::bring_up(node, config, around)?),
+    };
     // Before node startup, as upstream: its kubelet-service.ps1 starts kubelet after this mark, and
     // node startup needs the Node object that kubelet makes.
-    mark_booted(node, booted)?;
-    start_node(node, &config.startup, run, events)?;
-    check_network(node, config)
-}
-
-/// After a reboot what HNS says of our networks cannot be trusted, so they go. Others' networks
-/// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
-/// had a mark of ours was not seen to reboot: pods may live on its networks.
-fn remove_stale(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
-    let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
-    if node.get(&boot_id())?.is_none_or(|known| known == boot) {
-        return Ok(());
-    }
-    let ours = |id: &Id, state: &State| match (id, state) {
-        (Id::Network(name), _) if name.eq_ignore_ascii_case("Calico") => true,
-        (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case("External") => {
-            network.subnet == Some(known(EXTERNAL_PREFIX))
-        }
-        _ => false,
-    };
-    let mut stale: Vec<Id> =
-        node.list(Listing::Networks)?.into_iter().filter(|(id, state)| ours(id, state)).map(|(id, _)| id).collect();
-    // `External` last: it holds the vSwitch.
-    stale.sort_by_key(Id::target);
-    for id in stale {
-        events(Event::Log { message: format!("first start since boot: removing {id}") });
-        node.put(&id, None).with_context(|| format!("remove {id}, which is from before the boot"))?;
-    }
-    Ok(())
-}
-
-/// Waits for an address that others can reach. Tells whether the machine has a default route.
-fn await_address(node: &mut dyn Node, limit: Duration, events: Sink<'_>) -> Result<bool> {
-    if limit.is_zero() {
-        return Ok(node.facts()?.adapters.iter().any(|adapter| adapter.gateway.is_some()));
-    }
-    wait(node, "a valid IPv4 address", limit, events, |node| {
-        let adapters = node.facts()?.adapters;
-        if adapters.iter().any(|adapter| valid_address(adapter).is_some()) {
-            return Ok(Ok(adapters.iter().any(|adapter| adapter.gateway.is_some())));
-        }
-        let has = |adapter: &Adapter| {
-            let addresses: Vec<String> = adapter.addresses.iter().map(ToString::to_string).collect();
-            let addresses = if addresses.is_empty() { "no address".into() } else { addresses.join(", ") };
-            format!("{} has {addresses}", adapter.name)
-        };
-        let all: Vec<String> = adapters.iter().map(has).collect();
-        let all = if all.is_empty() { "no adapter is up".into() } else { all.join("; ") };
-        Ok(Err(Missing(all)))
-    })
-}
-
-/// An address that is neither loopback, link-local nor the one of the host on a NAT network.
-fn valid_address(adapter: &Adapter) -> Option<Ipv4Addr> {
-    if adapter.name.eq_ignore_ascii_case("vEthernet (nat)") {
-        return None;
-    }
-    adapter.addresses.iter().map(|cidr| cidr.addr()).find(|ip| !ip.is_loopback() && !ip.is_link_local())
-}
-
-/// Makes `External`, which holds the vSwitch while networks of pods come and go. Tells whether it
-/// was made now.
-fn make_external(node: &mut dyn Node, config: &AgentConfig, events: Sink<'_>) -> Result<bool> {
-    let id = external();
-    let (kind, vsid, adapter) = match config.backend {
-        Backend::WindowsBgp => (NetworkKind::L2Bridge, None, None),
-        _ => (NetworkKind::Overlay, Some(EXTERNAL_VSID), config.adapter.clone()),
-    };
-    let wanted = State::Network(Network {
-        kind,
-        subnet: Some(known(EXTERNAL_PREFIX)),
-        gateway: Some(EXTERNAL_GATEWAY),
-        vsid,
-        adapter,
-        management_ip: None,
-    });
-    match node.get(&id)? {
-        Some(there) if there.satisfies(&wanted) => return Ok(false),
-        Some(State::Network(there)) if there.subnet != Some(known(EXTERNAL_PREFIX)) => {
-            // Somebody else's. It holds a vSwitch just as well.
-            let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
-            events(Event::Warning { id: "ForeignExternalNetwork", message });
-            return Ok(false);
-        }
-        // Ours, but of another backend, adapter or VSID.
-        Some(_) => node.put(&id, None).context("remove the HNS network External of another backend")?,
-        None => (),
-    }
-    events(Event::ConnectivityNotice {
-        message: "the vSwitch takes the network adapter: connections over it stall or drop for some seconds".into(),
-        resume_with: "calicoctl-win status --wait".into(),
-    });
-    node.put(&id, Some(&wanted)).context("create the HNS network External")?;
-    Ok(true)
-}
-
-/// Waits until the host has its address on the vSwitch: HNS knows it, an adapter has it and, where
-/// the machine had a default route, that is back too. After a fresh vSwitch it must stay so.
-fn await_management_ip(node: &mut dyn Node, made: bool, routed: bool, events: Sink<'_>) -> Result<Ipv4Addr> {
-    let enough = if made { SETTLED.as_secs() } else { 0 };
-    let mut seen = 0;
-    wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, events, |node| {
-        let missing = |text: String| Ok(Err(Missing(text)));
-        let ip = match node.get(&external())? {
-            Some(State::Network(Network { management_ip: Some(ip), .. })) => ip,
-            other => {
-                seen = 0;
-                let what = if other.is_some() { "HNS does not know it yet" } else { "the network is gone" };
-                return missing(what.into());
-            }
-        };
-        let adapters = node.facts()?.adapters;
-        let Some(adapter) = adapters.iter().find(|adapter| has(adapter, ip)) else {
-            seen = 0;
-            return missing(format!("no adapter has {ip}"));
-        };
-        if routed && adapter.gateway.is_none() {
-            seen = 0;
-            return missing(format!("{} has no default gateway", adapter.name));
-        }
-        if seen < enough {
-            seen += 1;
-            return missing(format!("{ip} is not settled yet"));
-        }
-        Ok(Ok(ip))
-    })
-}
-
-fn has(adapter: &Adapter, ip: Ipv4Addr) -> bool {
-    adapter.addresses.iter().any(|cidr| cidr.addr() == ip)
-}
-
-fn put_metadata_route(node: &mut dyn Node, management_ip: Ipv4Addr) -> Result<()> {
-    let adapters = node.facts()?.adapters;
-    let interface = adapters
-        .iter()
-        .find(|adapter| has(adapter, management_ip))
-        .map(|adapter| adapter.name.clone())
-        .with_context(|| format!("find the adapter with {management_ip} for the metadata route"))?;
-    let there = match node.get(&metadata_route())? {
-        Some(State::Route { interface, .. }) => adapters.iter().any(|adapter| adapter.name == interface),
-        _ => false,
-    };
-    if there {
-        return Ok(());
-    }
-    // Metric 256 is what New-NetRoute gives when it is told none.
-    let route = State::Route { interface, next_hop: Ipv4Addr::UNSPECIFIED, metric: 256 };
-    node.put(&metadata_route(), Some(&route)).context("put the metadata route back")
-}
-
-/// RemoteAccess speaks BGP on interfaces that have new numbers now. Left alone when it is stopped.
-fn restart_remote_access(node: &mut dyn Node) -> Result<()> {
-    let id = Id::Running("RemoteAccess".into());
-    if node.get(&id)?.is_none() {
-        return Ok(());
-    }
-    node.put(&id, None).context("stop RemoteAccess")?;
-    node.put(&id, Some(&State::Running)).context("start RemoteAccess")
+    mark_booted(node, around.booted)?;
+    start_node(node, &config.startup, around)?;
+    check_network(node, config)?;
+    Ok(upkeep)
 }
 
 fn mark_booted(node: &mut dyn Node, booted: Timestamp) -> Result<()> {
@@ -254,32 +77,46 @@ fn mark_booted(node: &mut dyn Node, booted: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Runs Calico's node startup until it succeeds. CalicoNode does so at its start and whenever
-/// kubelet started again.
+/// Runs Calico's node startup until it succeeds. Between two tries it waits longer and longer, but
+/// goes on at once when kubelet starts.
 ///
 /// # Errors
-/// Fault `NodeStartupFailed` with the last exit code when it did not succeed in time.
-pub fn start_node(node: &mut dyn Node, startup: &Command, run: Run<'_>, events: Sink<'_>) -> Result<()> {
+/// Fault `NodeStartupFailed` with the last exit code when there is a limit and it was reached.
+fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -> Result<()> {
     let (mut elapsed, mut backoff, mut tries) = (Duration::ZERO, FIRST_BACKOFF, 0);
     loop {
-        let code = run(node, startup).with_context(|| format!("run {}", startup.program))?;
+        around.stop.check()?;
+        let mut kubelet = Kubelet::look(node)?;
+        let code = (around.run)(node, startup).with_context(|| format!("run {}", startup.program))?;
         tries += 1;
         if code == 0 {
             return Ok(());
         }
-        if elapsed + backoff > STARTUP_LIMIT {
+        if let Some(limit) = around.startup_limit.filter(|limit| elapsed + backoff > *limit) {
             let what = format!(
                 "Calico's node startup did not succeed in {} s: {tries} tries, the last one exited with {code}",
-                STARTUP_LIMIT.as_secs()
+                limit.as_secs()
             );
             return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
                 .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
                 .into());
         }
-        events(Event::Log { message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()) });
-        events(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit: STARTUP_LIMIT });
-        node.pause(backoff);
-        elapsed += backoff;
+        (around.events)(Event::Log {
+            message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()),
+        });
+        let limit = around.startup_limit.unwrap_or(Duration::MAX);
+        (around.events)(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit });
+        let mut paused = Duration::ZERO;
+        while paused < backoff {
+            around.stop.check()?;
+            if kubelet.started(node)? {
+                backoff = FIRST_BACKOFF;
+                break;
+            }
+            (around.pause)(node, LOOK_AWAY);
+            paused += LOOK_AWAY;
+        }
+        elapsed += paused;
         backoff = (backoff * 2).min(LAST_BACKOFF);
     }
 }
@@ -308,10 +145,126 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         .into())
 }
 
-fn external() -> Id {
-    Id::Network("External".into())
+/// Looks out for a start of kubelet. To list all processes twenty times a second is much for a node
+/// that is at rest, so while the known one runs only that is looked at, and a kubelet that has been
+/// gone for a while is looked for less often.
+#[derive(Debug, Clone, Default)]
+struct Kubelet {
+    known: Vec<Process>,
+    /// How long it has been gone.
+    gone: Duration,
+    since_look: Duration,
 }
 
-fn known(cidr: &str) -> Cidr {
-    cidr.parse().expect("a literal CIDR is one")
+impl Kubelet {
+    /// A restart takes no longer than this.
+    const SOON: Duration = Duration::from_secs(60);
+    const LATER: Duration = Duration::from_secs(1);
+
+    fn look(node: &dyn Node) -> Result<Self> {
+        Ok(Self { known: node.processes(KUBELET)?, ..Self::default() })
+    }
+
+    /// Whether one was started since the last look, which was one [`LOOK_AWAY`] ago.
+    fn started(&mut self, node: &dyn Node) -> Result<bool> {
+        if !self.known.is_empty() {
+            for process in &self.known {
+                if !node.runs(process)? {
+                    let before = std::mem::replace(&mut self.known, node.processes(KUBELET)?);
+                    (self.gone, self.since_look) = Default::default();
+                    return Ok(self.known.iter().any(|process| !before.contains(process)));
+                }
+            }
+            return Ok(false);
+        }
+        (self.gone, self.since_look) = (self.gone + LOOK_AWAY, self.since_look + LOOK_AWAY);
+        if self.gone > Self::SOON && self.since_look < Self::LATER {
+            return Ok(false);
+        }
+        self.since_look = Duration::ZERO;
+        self.known = node.processes(KUBELET)?;
+        Ok(!self.known.is_empty())
+    }
+}
+
+/// Why the network, or only node startup, must be done again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// kubelet was started: it may have made the Node object anew.
+    NodeStartup,
+    /// HNS was: it may have lost networks, and what programs policies into it must do so again.
+    Everything,
+}
+
+/// What was there when node startup ran last.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    kubelet: Kubelet,
+    hns: Option<Process>,
+}
+
+impl Seen {
+    /// # Errors
+    /// When the processes cannot be looked at.
+    pub fn look(node: &dyn Node) -> Result<Self> {
+        Ok(Self { kubelet: Kubelet::look(node)?, hns: node.process(HNS)? })
+    }
+
+    /// The process of HNS.
+    pub const fn hns(&self) -> Option<&Process> {
+        self.hns.as_ref()
+    }
+
+    /// Whether HNS runs as another process than it did. While it does not run it is waited for.
+    ///
+    /// # Errors
+    /// When the process cannot be looked at.
+    pub fn hns_changed(&mut self, node: &dyn Node) -> Result<bool> {
+        let Some(now) = node.process(HNS)? else { return Ok(false) };
+        let before = self.hns.replace(now);
+        Ok(before.is_some() && before != self.hns)
+    }
+}
+
+/// Watches until something must be done again, and keeps the network as it is to be meanwhile.
+///
+/// # Errors
+/// [`super::Stopped`], or when the node cannot be looked at.
+pub fn watch(
+    node: &mut dyn Node,
+    seen: &mut Seen,
+    upkeep: &mut Option<Upkeep>,
+    around: &mut Around<'_>,
+) -> Result<Again> {
+    let mut since_upkeep = Duration::ZERO;
+    loop {
+        around.stop.check()?;
+        if seen.kubelet.started(node)? {
+            (around.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
+            return Ok(Again::NodeStartup);
+        }
+        if since_upkeep >= UPKEEP_EVERY {
+            since_upkeep = Duration::ZERO;
+            if seen.hns_changed(node)? {
+                let message = "the Host Networking Service was restarted: the network is checked, then node startup \
+                               runs and Felix and confd start anew";
+                (around.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
+                return Ok(Again::Everything);
+            }
+            if let Some(upkeep) = upkeep {
+                upkeep.look(node, around.events);
+            }
+        }
+        (around.pause)(node, LOOK_AWAY);
+        since_upkeep += LOOK_AWAY;
+    }
+}
+
+/// Runs node startup again, as after a start of kubelet.
+///
+/// # Errors
+/// As [`bring_up`].
+pub fn start_again(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<()> {
+    start_node(node, &config.startup, around)?;
+    check_network(node, config)
 }

@@ -52,15 +52,38 @@ pub struct Applied {
 pub struct Standing {
     pub receipts: Vec<Receipt>,
     pub journal: Option<Journal>,
+    /// Why former receipts that nothing depends on cannot be read.
+    pub unreadable: Vec<String>,
 }
 
 impl Standing {
     /// Reads it off the node's disk.
     ///
     /// # Errors
-    /// When a receipt or the journal cannot be read.
+    /// When the newest receipt, the one that an interrupted run started from, or the journal cannot
+    /// be read: without them we would not know what is ours.
     pub fn load(node: &dyn Node) -> Result<Self> {
-        Ok(Self { receipts: receipt::all(node)?, journal: Journal::load(node)? })
+        let journal = Journal::load(node)?;
+        let from = journal.as_ref().and_then(|journal| journal.header.from);
+        let all = receipt::all(node)?;
+        let newest = all.last().map(|(generation, _)| *generation);
+        let (mut receipts, mut unreadable) = (Vec::new(), Vec::new());
+        for (generation, receipt) in all {
+            match receipt {
+                Ok(receipt) => receipts.push(receipt),
+                Err(error) if Some(generation) == newest || Some(generation) == from => return Err(error),
+                Err(error) => unreadable.push(format!("{error:#}")),
+            }
+        }
+        Ok(Self { receipts, journal, unreadable })
+    }
+
+    /// Says what of the past cannot be read.
+    fn tell(&self, events: Sink) {
+        for why in &self.unreadable {
+            let message = format!("a former generation is lost, which changes nothing now: {why}");
+            events(Event::Warning { id: "ReceiptUnreadable", message });
+        }
     }
 
     /// The newest generation that is installed.
@@ -149,6 +172,7 @@ fn calicos(have: &Network, want: &Network) -> bool {
 /// [`undo`] or, later, [`resume`].
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
+    standing.tell(events);
     let steps = plan(node, &standing, change.target)?;
     if let Some(shown) = change.shown {
         same_ground(shown, &steps)?;
@@ -421,7 +445,7 @@ fn commit(
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
     owned.extend(journal.originals.clone());
-    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id));
+    owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
     let generation = standing.next_generation();
     let header = &journal.header;
     let receipt =
@@ -435,7 +459,7 @@ fn commit(
 /// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
 /// event when something cannot be dropped.
 pub fn tidy(node: &dyn Node, events: Sink) {
-    if let Ok(Standing { receipts, journal: None }) = Standing::load(node) {
+    if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
         collect(node, &receipts.iter().collect::<Vec<_>>(), events);
     }
 }

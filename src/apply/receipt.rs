@@ -109,11 +109,12 @@ fn path(generation: u32) -> WinPath {
     folder().join(&format!("{generation:04}.json"))
 }
 
-/// All receipts, oldest first.
+/// All receipts by their generations, oldest first, each as far as it can be read. Other files that
+/// somebody put beside them are nothing to us.
 ///
 /// # Errors
-/// When one cannot be read: without it we would not know what is ours.
-pub fn all(node: &dyn Node) -> Result<Vec<Receipt>> {
+/// When the folder cannot be read.
+pub fn all(node: &dyn Node) -> Result<Vec<(u32, Result<Receipt>)>> {
     let folder = node.disk(&folder());
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -123,13 +124,15 @@ pub fn all(node: &dyn Node) -> Result<Vec<Receipt>> {
     let mut receipts = Vec::new();
     for entry in entries {
         let file = entry.context("read the receipts' folder")?.path();
-        if file.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let text = fs::read_to_string(&file).with_context(|| format!("read the receipt {}", file.display()))?;
-        receipts.push(parse(&text, &file.display().to_string())?);
+        let named = file.extension().is_some_and(|extension| extension == "json");
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).filter(|_| named);
+        let Some(generation) = stem.and_then(|stem| stem.parse().ok()) else { continue };
+        let receipt = fs::read_to_string(&file)
+            .with_context(|| format!("read the receipt {}", file.display()))
+            .and_then(|text| parse(&text, &file.display().to_string()));
+        receipts.push((generation, receipt));
     }
-    receipts.sort_by_key(|receipt| receipt.generation);
+    receipts.sort_by_key(|(generation, _)| *generation);
     Ok(receipts)
 }
 

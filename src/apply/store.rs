@@ -69,7 +69,7 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
         fs::File::options().write(true).open(&beside).or_else(|_| fs::File::open(&beside))?.sync_all()?;
         let whole = is_whole(&beside, sha256);
         if whole {
-            fs::rename(&beside, &to)?;
+            files::rename(&beside, &to)?;
         } else {
             fs::remove_file(&beside)?;
         }
@@ -205,7 +205,7 @@ fn move_to(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    fs::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
+    files::rename(from, to).with_context(|| format!("move {} to {}", from.display(), to.display()))
 }
 
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {

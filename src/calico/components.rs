@@ -212,6 +212,31 @@ mod tests {
         ");
     }
 
+    /// Defect B23: kubelet-service.ps1 up to v3.28 forgets the node's address that it was given.
+    #[test]
+    fn b23_the_nodes_address_reaches_node_startup_in_every_version() {
+        for version in ["v3.20.0", "v3.28.2", "v3.30.3", "v3.33.0"] {
+            let mut settings = settings(version);
+            settings.network.node_address = NodeAddress::Fixed("10.20.0.21/24".into());
+            assert_eq!(agent(&settings).startup.env["IP"], "10.20.0.21/24", "{version}");
+        }
+    }
+
+    /// Defect B24: the scripts of v3.27 and v3.28 call an upgrade check that the binary no longer
+    /// has, and start the token refresher where its files do not exist.
+    #[test]
+    fn b24_only_node_startup_felix_and_confd_are_ever_run() {
+        for version in ["v3.21.0", "v3.27.0", "v3.27.4", "v3.28.0", "v3.32.1", "v3.33.0"] {
+            let mut settings = settings(version);
+            settings.network.backend = Backend::WindowsBgp;
+            let agent = agent(&settings);
+            for command in [Some(&agent.startup), Some(&agent.felix), agent.confd.as_ref()].into_iter().flatten() {
+                let line = command.args.join(" ");
+                assert!(!line.contains("upgrade") && !line.contains("token"), "{version}: {line}");
+            }
+        }
+    }
+
     #[test]
     fn extra_variables_win_last_whatever_their_case() {
         let mut settings = settings("v3.30.3");

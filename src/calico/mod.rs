@@ -4,11 +4,14 @@ pub mod agent_config;
 pub mod cni;
 pub mod components;
 pub mod config_ps1;
+pub mod etcd;
 pub mod kubeconfig;
 pub mod layout;
+pub mod nssm;
 pub mod paths;
 pub mod services;
 pub mod static_rules;
+pub mod upstream;
 pub mod version;
 
 #[cfg(test)]

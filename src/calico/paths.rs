@@ -22,6 +22,10 @@ pub fn static_rules(root: &WinPath) -> WinPath {
     root.join("static-rules.json")
 }
 
+/// Name of the folder for the etcd client's files. Every release of ours has it, since the tree that
+/// it lies in is only ever swapped whole.
+pub const ETCD_TLS: &str = "etcd-tls";
+
 /// confd's configuration and templates, and its working folder.
 pub fn confd(root: &WinPath) -> WinPath {
     root.join("confd")

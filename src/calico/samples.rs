@@ -1,9 +1,10 @@
-//! Settings for the tests of this room and of `plan::desired`.
+//! Settings and services for the tests of this room and of `plan`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::facts::{ApiGroup, RuntimeKind};
+use crate::plan::item::{RegValue, Service, StartType};
 use crate::settings::{
     Backend, Calico, Cni, Credentials, Datastore, EtcdTls, Ipam, Kubernetes, Network, NodeAddress, Platform, Provider,
     Services, Settings, Source,
@@ -71,5 +72,32 @@ pub fn etcd() -> Datastore {
             cert_file: file("server.crt"),
             ca_cert_file: file("ca.crt"),
         }),
+    }
+}
+
+/// One of upstream's services, as its scripts register it with NSSM: `node`, `felix`, …
+pub fn nssm(part: &str) -> Service {
+    let root = r"C:\CalicoWindows";
+    let text = |text: String| RegValue::ExpandString(text);
+    let log = |end: &str| text(format!(r"{root}\logs\calico-{part}{end}"));
+    let parameters = [
+        ("Application", text(r"C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe".into())),
+        ("AppParameters", text(format!(r"{root}\{part}\{part}-service.ps1"))),
+        ("AppDirectory", text(root.into())),
+        ("AppStdout", log(".log")),
+        ("AppStderr", log(".err.log")),
+        ("AppRotateFiles", RegValue::Dword(1)),
+        ("AppRotateBytes", RegValue::Dword(10_485_760)),
+        (r"AppExit\", RegValue::String("Restart".into())),
+    ];
+    Service {
+        display_name: format!("Calico Windows {part}"),
+        description: format!("Calico's {part}, by upstream's scripts."),
+        image_path: format!(r"{root}\nssm-2.24\win64\nssm.exe"),
+        account: "LocalSystem".into(),
+        start: StartType::Auto,
+        depends_on: if matches!(part, "felix" | "confd") { vec!["CalicoNode".into()] } else { Vec::new() },
+        restart_after: Vec::new(),
+        parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
     }
 }

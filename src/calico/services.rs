@@ -21,6 +21,9 @@ pub const FIREWALL_GROUP: &str = "calicoctl-win";
 /// Where the executable that the services run is installed.
 pub const EXECUTABLE: &str = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
 
+/// The folder that it lies in, with nothing else.
+pub const FOLDER: &str = r"C:\Program Files\calicoctl-win";
+
 /// Seconds before the first, second and every later restart after a crash. That Felix leaves with
 /// 129 to be started again at once is the supervisor's business, not this table's.
 const RESTART_AFTER: [u32; 3] = [5, 10, 60];

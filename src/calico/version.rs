@@ -22,6 +22,11 @@ impl CalicoVersion {
         (self.0.major, self.0.minor) == (major, minor)
     }
 
+    /// Major and minor.
+    pub const fn line(&self) -> (u64, u64) {
+        (self.0.major, self.0.minor)
+    }
+
     /// Whether it has what came with `major.minor.patch`. A pre-release has what its release has.
     pub fn reaches(&self, major: u64, minor: u64, patch: u64) -> bool {
         (self.0.major, self.0.minor, self.0.patch) >= (major, minor, patch)

@@ -15,6 +15,7 @@ use super::{Ending, class, layers};
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
+use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::{self, Document, Layered, Origin};
@@ -24,11 +25,12 @@ use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Service;
+use crate::platform::{self, metadata::Metadata};
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::settings::Connection;
+use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
 pub(crate) struct App {
@@ -87,7 +89,7 @@ impl App {
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let host_name = node.facts().context("measure the node")?.host_name;
-        let lab = Rc::new(Lab::new(dir, host_name, &faults)?);
+        let lab = Rc::new(Lab::new(dir, host_name, node.model()?.cloud, &faults)?);
         self.lab = Some(Rc::clone(&lab));
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
@@ -111,6 +113,7 @@ impl App {
         }
         let holder =
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
+        let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = Lock::take(&mut *node, &holder)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
@@ -125,7 +128,15 @@ impl App {
         self.generation = generation;
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
+        self.made_safe(opened);
         Ok((node, lock))
+    }
+
+    /// Says which folders others could write to until now.
+    pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
+        for (folder, reason) in folders {
+            self.warn("FolderMadeSafe", format!("{folder} is for administrators only from now on: before, {reason}"));
+        }
     }
 
     /// From here on the log goes elsewhere: the state folder is about to be removed.
@@ -173,6 +184,22 @@ impl App {
         config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
     }
 
+    /// Measures the machine, and finds the platform that it is on.
+    pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let mut facts = node.facts().context("measure the node")?;
+        let metadata = match &self.lab {
+            Some(lab) => lab.metadata()?,
+            None => Metadata::link_local(),
+        };
+        facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
+        Ok(facts)
+    }
+
+    /// How the cluster is reached from this machine, for verbs that ask no more of the machine.
+    pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
+        settings::connection(layered, self.measure(node, layered)?.cloud.as_ref())
+    }
+
     /// Talks to the cluster as the one who installs.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
         // A path of the node's, when the node is a folder.
@@ -185,8 +212,13 @@ impl App {
             let text = lab.cluster()?.admin_kubeconfig();
             return self.connect(&text, &lab.dir, context, connection.timeout);
         }
+        self.cluster_from(&file, connection)
+    }
+
+    /// Talks to the cluster that a kubeconfig file on this machine names.
+    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
-        Cluster::open(Some(&file), context, &options)
+        Cluster::open(Some(file), connection.context.as_deref(), &options)
     }
 
     /// Talks to the cluster with a kubeconfig's text.
@@ -325,6 +357,23 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// Makes those of our folders safe that others could write to, and gives what was wrong with them.
+///
+/// # Errors
+/// As [`Node::secure`].
+pub(crate) fn secure(
+    node: &mut dyn Node,
+    folders: impl IntoIterator<Item = WinPath>,
+) -> Result<Vec<(WinPath, String)>> {
+    let mut opened = Vec::new();
+    for folder in folders {
+        if let Some(reason) = node.secure(&folder).with_context(|| format!("make {folder} safe"))? {
+            opened.push((folder, reason));
+        }
+    }
+    Ok(opened)
 }
 
 /// The machine in one line, as the first of every run.

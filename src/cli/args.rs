@@ -142,6 +142,8 @@ pub enum Verb {
     Uninstall(Uninstall),
     /// Services, HNS networks, CNI files, credentials, drift on one screen
     Status(Status),
+    /// Show the logs of the components, and follow them
+    Logs(Logs),
     /// Start, stop or look at Calico's services
     #[command(subcommand)]
     Service(Service),
@@ -154,6 +156,9 @@ pub enum Verb {
     /// Fetch, verify and extract Calico releases
     #[command(subcommand)]
     Release(Release),
+    /// Check the cluster and prepare it for Windows nodes; needs no node
+    #[command(subcommand)]
+    Cluster(ClusterVerb),
     /// Explain a check, exit code, event or config field, offline
     Explain(Explain),
     /// Print a completion script
@@ -287,7 +292,45 @@ pub enum Service {
     Status,
     /// What the Service Control Manager starts
     #[command(hide = true)]
-    Run { component: String },
+    Run {
+        #[arg(value_enum)]
+        component: Component,
+        /// Run it here, without the Service Control Manager
+        #[arg(long)]
+        foreground: bool,
+    },
+}
+
+/// What `service run` runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Component {
+    Node,
+    Felix,
+    Confd,
+}
+
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Go on with what is written from now on
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only of this one
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub component: Option<LogOf>,
+    /// Only what was written since: 10m, 2h, or a time as 2026-01-02T15:04:05Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+}
+
+/// Whose logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogOf {
+    /// CalicoNode: the network and Calico's node startup
+    Node,
+    Felix,
+    Confd,
+    /// The runs of this tool
+    Tool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -353,6 +396,18 @@ pub enum Config {
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
+    /// Make a config from the config.ps1 of Calico's own scripts, which is read and never run
+    Import {
+        /// The config.ps1
+        #[arg(value_name = "FILE", required_unless_present = "live", conflicts_with = "live")]
+        file: Option<PathBuf>,
+        /// From what runs on this node: its services, config.ps1, CNI configuration and HNS networks
+        #[arg(long)]
+        live: bool,
+        /// Write it here instead of printing it; an existing file is left alone
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Print the config as it takes effect
     Show {
         /// Say for each field where its value comes from
@@ -403,6 +458,12 @@ pub enum Release {
     },
     /// Show what is in the cache
     List,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterVerb {
+    /// The checks of `preflight` that concern the cluster, from any machine; changes nothing
+    Check,
 }
 
 #[derive(Debug, Args)]

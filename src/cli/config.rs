@@ -1,4 +1,4 @@
-//! `config init|show|validate|schema`.
+//! `config init|show|validate|schema`; `config import` is in [`super::import`].
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use crate::settings;
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
     match verb {
         Config::Init { file } => init(file.as_deref(), app),
+        Config::Import { file, live: _, out } => super::import::run(file.as_deref(), out.as_deref(), app),
         Config::Show { origins } => show(*origins, app),
         Config::Validate { files } => validate(files, app),
         Config::Schema => {
@@ -34,24 +35,28 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         return app.would(format!("write {}", file.display()));
     }
+    write_new(file, config::template())?;
+    let msg = format!("wrote {}", file.display());
+    app.reporter.tell(&msg);
+    Ending::result(crate::report::document::RunResult::new(Exit::Ok, true, msg))
+}
+
+/// Writes a file that is not there yet.
+pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
     let mut new = std::fs::File::create_new(file).map_err(|error| {
         let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))
             .hint("an existing file is never overwritten: choose another name or move it away");
         anyhow::Error::new(error).context(fault)
     })?;
-    std::io::Write::write_all(&mut new, config::template().as_bytes())
-        .with_context(|| format!("write {}", file.display()))?;
-    let msg = format!("wrote {}", file.display());
-    app.reporter.tell(&msg);
-    Ending::result(crate::report::document::RunResult::new(Exit::Ok, true, msg))
+    std::io::Write::write_all(&mut new, text.as_bytes()).with_context(|| format!("write {}", file.display()))
 }
 
 /// The effective config needs the node, and the cluster as far as it answers.
 fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = node.facts()?;
+    let node_facts = app.measure(&*node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
     let cluster = app
         .cluster(&*node, &connection)
         .and_then(|cluster| cluster_facts(&cluster, &layered, &connection, &node_facts));

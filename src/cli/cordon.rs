@@ -13,7 +13,6 @@ use crate::cluster::Cluster;
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::settings;
 use crate::values::WinPath;
 
 /// Cordons the Node, unless it is; what is ours to undo is written down before.
@@ -95,7 +94,7 @@ pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Err
 /// The cluster as the run that cordoned the Node reached it, unless the command line says otherwise.
 fn reach(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<Cluster> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let mut connection = settings::connection(&layered)?;
+    let mut connection = app.connection(node, &layered)?;
     if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &cordon.kubeconfig) {
         connection.kubeconfig.clone_from(file);
         connection.kubeconfig_from = Origin::Set;

@@ -70,6 +70,19 @@ pub(crate) fn engine(
     })
 }
 
+/// How a run ends that went well: Windows may have to restart before the last of what was to go is
+/// gone. Says so, and puts the restart first of what to do next.
+pub(crate) fn succeeded(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
+    let left = node.left_until_reboot();
+    if left.is_empty() {
+        return Exit::Ok;
+    }
+    let names: Vec<String> = left.iter().map(ToString::to_string).collect();
+    app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
+    next.insert(0, "Restart-Computer".into());
+    Exit::RebootRequired
+}
+
 /// From the first service stopped to the last one started, over the change and its undoing.
 #[derive(Default)]
 struct Outage {

@@ -21,7 +21,7 @@ use crate::plan::Step;
 use crate::plan::item::{State, Tree};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, millis};
-use crate::settings::{self, Connection};
+use crate::settings::Connection;
 
 /// Which world, and what may happen on the way.
 struct Way<'a> {
@@ -197,7 +197,7 @@ fn drain_options(app: &App, node: &dyn Node, flags: &DrainFlags) -> Result<Drain
 
 fn connect(app: &App, node: &dyn Node) -> Result<(Connection, Cluster)> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let connection = settings::connection(&layered)?;
+    let connection = app.connection(node, &layered)?;
     let cluster = app.cluster(node, &connection)?;
     Ok((connection, cluster))
 }

@@ -3,10 +3,10 @@
 use anyhow::Result;
 
 use super::Ending;
-use super::app::App;
+use super::app::{App, secure};
 use super::args::Install;
 use super::cordon;
-use super::engine::engine;
+use super::engine::{engine, succeeded};
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
@@ -14,6 +14,7 @@ use super::stage::Purpose;
 use crate::apply::converge::{self, Applied, Change};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::item::Id;
 use crate::report::document::{RunResult, millis};
 
 pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
@@ -85,6 +86,12 @@ pub(super) fn carry_out(
     command: &str,
     before: impl FnOnce(&mut App, &mut dyn Node, &Prepared) -> Result<()>,
 ) -> Result<Applied> {
+    // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
+    // we did not make is moved away whole.
+    let root = &prepared.resolved.settings.calico.root;
+    let ours = prepared.standing.owned().contains_key(&Id::Tree(root.clone()));
+    let opened = secure(node, ours.then(|| root.clone()))?;
+    app.made_safe(opened);
     if let Err(error) = prepared.complete(app, node).and_then(|()| before(app, node, prepared)) {
         converge::tidy(node, &mut |event| app.event(&event));
         return Err(error);
@@ -120,7 +127,8 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
         next.insert(0, app.command("service start"));
     }
     app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {}", next[0], app.command("uninstall")));
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    let exit = succeeded(app, node, &mut next);
+    let mut result = RunResult::new(exit, applied.changed > 0, msg);
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
     result.next = next;

@@ -13,10 +13,13 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::model::CloudMetadata;
 use crate::plan::item::Service;
+use crate::platform::metadata::Metadata;
 use crate::report::event::Event;
 use crate::sandbox::calico::{StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::release::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
 
@@ -28,6 +31,9 @@ pub(super) struct Lab {
     release: Vec<ReleaseFault>,
     cluster: OnceCell<EmbeddedCluster>,
     releases: OnceCell<ReleaseServer>,
+    /// The metadata service of the cloud that `node.yaml` names.
+    metadata: OnceCell<MetadataServer>,
+    cloud: Option<CloudMetadata>,
     /// What the agent said when a service was started.
     agent: Rc<RefCell<Vec<Event>>>,
 }
@@ -36,7 +42,7 @@ pub(super) struct Lab {
 const RELEASES: &str = "http://releases.sandbox";
 
 impl Lab {
-    pub fn new(dir: PathBuf, node_name: String, faults: &SandboxFaults) -> Result<Self> {
+    pub fn new(dir: PathBuf, node_name: String, cloud: Option<CloudMetadata>, faults: &SandboxFaults) -> Result<Self> {
         Ok(Self {
             dir,
             node_name,
@@ -44,6 +50,8 @@ impl Lab {
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
+            metadata: OnceCell::new(),
+            cloud,
             agent: Rc::new(RefCell::new(Vec::new())),
         })
     }
@@ -60,6 +68,21 @@ impl Lab {
         let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
             .context("start the sandbox's cluster")?;
         Ok(self.cluster.get_or_init(|| cluster))
+    }
+
+    /// Where the metadata service is, if the node is in a cloud.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let Some(cloud) = &self.cloud else {
+            return Ok(Metadata::nowhere());
+        };
+        let server = match self.metadata.get() {
+            Some(server) => server,
+            None => {
+                let server = MetadataServer::start(cloud)?;
+                self.metadata.get_or_init(|| server)
+            }
+        };
+        Ok(Metadata::at(server.url()))
     }
 
     /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads

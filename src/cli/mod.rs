@@ -2,14 +2,17 @@
 
 mod app;
 mod args;
+mod cluster;
 mod config;
 mod cordon;
 mod drain;
 mod engine;
 mod generations;
+mod import;
 mod install;
 mod lab;
 mod layers;
+mod logs;
 mod node;
 mod offline;
 mod plan;
@@ -21,6 +24,7 @@ mod resume;
 mod service;
 mod stage;
 mod status;
+mod tenants;
 mod uninstall;
 
 use std::ffi::OsString;
@@ -84,10 +88,12 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
+        Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Node(verb) => node::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
+        Verb::Cluster(verb) => cluster::run(&verb, app),
         Verb::Explain(args) => offline::explain(&args, app),
         Verb::Completion(args) => offline::completion(&args, app),
         Verb::Version => offline::version(app),

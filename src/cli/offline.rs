@@ -26,7 +26,10 @@ pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
 }
 
 pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
-    let page = explain::explain(&args.id).map(str::to_owned).or_else(|| field(&args.id));
+    let mut page = explain::explain(&args.id).map(str::to_owned).or_else(|| field(&args.id));
+    if let (Some(page), true) = (&mut page, args.id.eq_ignore_ascii_case("ClusterRights")) {
+        page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
+    }
     let Some(page) = page else {
         let near =
             explain::did_you_mean(&args.id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));

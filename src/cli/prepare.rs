@@ -1,6 +1,7 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::calico::paths;
@@ -19,15 +21,15 @@ use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
-use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
-use crate::plan::item::{Manifest, ManifestFile, State, World};
+use crate::plan::item::{Id, Manifest, ManifestFile, State, World};
+use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
-use crate::report::document::{CheckStatus, PreflightReport};
+use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
 use crate::settings::{self, Datastore, Resolved, Settings};
 use crate::values::Sha256;
@@ -44,6 +46,8 @@ pub(crate) struct Prepared {
     node_facts: NodeFacts,
     pub cluster_facts: ClusterFacts,
     release: Release,
+    /// From the secret that the config names.
+    etcd_files: Option<EtcdFiles>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
     /// This run made the token secret in the cluster.
@@ -62,8 +66,9 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
-    let connection = settings::connection(&layered)?;
-    let node_facts = measure(app, node)?;
+    await_addresses(app, node)?;
+    let node_facts = app.measure(node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
         let cluster = app.cluster(node, &connection)?;
@@ -81,24 +86,20 @@ pub(crate) fn prepare(
         Ok(((cluster, facts), message))
     })?;
 
-    let mut resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts))?;
-    if let Some(start) = start {
-        resolved.settings.services.start = start;
-    }
+    let resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts)).map(|mut resolved| {
+        resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
+        resolved
+    });
+    check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
+    let resolved = resolved?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
     }
-    check(app, &resolved, &node_facts, &cluster_facts)?;
 
-    if let Some(secret) = &resolved.run.etcd_tls_secret {
-        let what = format!(
-            "this version does not fetch etcd's certificates from the secret {}/{}",
-            secret.namespace, secret.name
-        );
-        return Err(Fault::new(Exit::Unsupported, "EtcdTlsSecret", what)
-            .hint("copy the three files to the node and name them in spec.datastore.etcd.keyFile, certFile and caCertFile")
-            .into());
-    }
+    let etcd_files = match &resolved.run.etcd_tls_secret {
+        Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
+        None => None,
+    };
     let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
@@ -112,9 +113,11 @@ pub(crate) fn prepare(
         (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
     };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig)?;
+    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     let steps = converge::plan(node, &standing, &target)?;
-    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
+    let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
     let config = layered.document().to_string();
     let about = about(&config, &resolved.settings, &release.manifest, &standing);
@@ -129,6 +132,7 @@ pub(crate) fn prepare(
         node_facts,
         cluster_facts,
         release,
+        etcd_files,
         new_token,
         made_secret: false,
         blobs,
@@ -136,12 +140,30 @@ pub(crate) fn prepare(
     })
 }
 
+/// Whether CalicoNode, which is not to be started and runs all the same, is started again with
+/// settings that its pods' network does not fit: it would then make the network anew under them.
+fn restarts_on_another_network(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    steps: &[Step],
+) -> Result<bool> {
+    let restarts = steps
+        .iter()
+        .any(|step| matches!(step, Step::Put { id: Id::Running(name), after: Some(_), .. } if name == NODE_SERVICE));
+    let Some((id, wanted)) = desired::pod_network(settings) else { return Ok(false) };
+    if settings.services.start || !restarts || standing.receipt().is_none() {
+        return Ok(false);
+    }
+    Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
+}
+
 /// How long Windows may take to give a virtual switch its addresses.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
-/// Measures the node. A run that ended while the virtual switch was being made may have left it
-/// without addresses for the moment; they come by themselves.
-fn measure(app: &mut App, node: &mut dyn Node) -> Result<NodeFacts> {
+/// A run that ended while the virtual switch was being made may have left the node without
+/// addresses for the moment; they come by themselves.
+fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
     let interrupted = Standing::load(node)?.journal.is_some();
     let pause = Duration::from_millis(500);
     let mut waited = Duration::ZERO;
@@ -150,7 +172,7 @@ fn measure(app: &mut App, node: &mut dyn Node) -> Result<NodeFacts> {
         let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
         let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
         if settled || !interrupted || waited >= SETTLES_WITHIN {
-            return Ok(facts);
+            return Ok(());
         }
         let what = "an address on the virtual switch that an interrupted run began".to_owned();
         app.event(&Event::Waiting { what, elapsed: waited, limit: SETTLES_WITHIN });
@@ -167,22 +189,43 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// Runs every check, and tells each as an event.
-pub(crate) fn examine(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> PreflightReport {
-    let ignored: Vec<String> =
-        resolved.run.preflight_ignore.iter().chain(&app.global.ignore_preflight_errors).cloned().collect();
-    let input = preflight::Input { settings: Some(&resolved.settings), node, cluster: Some(cluster) };
-    let report = preflight::run(&input, &ignored);
+/// Runs the checks, and tells each as an event.
+pub(crate) fn examine(
+    app: &mut App,
+    layered: &Layered,
+    scope: preflight::Scope,
+    input: &preflight::Input,
+) -> PreflightReport {
+    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
+    let ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
+    let report = preflight::run(scope, input, &ignored);
     for check in &report.checks {
         app.event(&Event::Checked(check.clone()));
     }
     report
 }
 
-/// All checks, shown at once; the run stops if one failed that may not.
-fn check(app: &mut App, resolved: &Resolved, node: &NodeFacts, cluster: &ClusterFacts) -> Result<()> {
-    let report = examine(app, resolved, node, cluster);
-    for check in report.checks.iter().filter(|check| check.status == CheckStatus::Warn || check.ignored) {
+/// All checks, shown at once; the run stops if one failed that may not. They are run too where the
+/// cluster's answers allow no settings: the report says more than the first thing in the way.
+fn check(
+    app: &mut App,
+    layered: &Layered,
+    resolved: Option<&Resolved>,
+    node: &NodeFacts,
+    cluster: &ClusterFacts,
+) -> Result<()> {
+    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
+    let input = preflight::Input {
+        settings: resolved.map(|resolved| &resolved.settings),
+        side: Some(&side),
+        node: Some(node),
+        cluster: Some(cluster),
+        cluster_failure: None,
+    };
+    let report = examine(app, layered, preflight::Scope::Everything, &input);
+    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
+    let worth_telling = |check: &&Check| check.status == CheckStatus::Warn || check.ignored;
+    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
     preflight::verdict(&report)
@@ -216,10 +259,11 @@ fn target(
     settings: &Settings,
     manifest: &Manifest,
     kubeconfig: KubeconfigFile,
+    etcd_files: Option<EtcdFiles>,
 ) -> Result<(Target, Vec<desired::Blob>)> {
     let executable = node.executable()?;
     let sha256 = store::digest(&executable)?;
-    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files: None };
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
 }
@@ -259,8 +303,22 @@ pub(crate) fn cluster_facts(
     connection: &settings::Connection,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let name = node_name(layered, facts);
-    cluster.facts(&FactsOptions { node_name: &name, namespace_override: connection.calico_namespace.as_deref() })
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    let mut name = node_name(layered, facts);
+    // On clouds the Node often bears the instance's name.
+    if let (Some(instance), None) = (instance, given)
+        && cluster.node(&name)?.is_none()
+    {
+        instance.clone_into(&mut name);
+    }
+    let addresses: Vec<Ipv4Addr> =
+        facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
+    cluster.facts(&FactsOptions {
+        node_name: Some(&name),
+        addresses: &addresses,
+        namespace_override: connection.calico_namespace.as_deref(),
+    })
 }
 
 /// The name to look for in the cluster, before the settings are made: the config's or the host's.
@@ -275,7 +333,8 @@ impl Prepared {
         if self.new_token {
             let bytes = self.fetch_credentials(app)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
-            (self.target, self.blobs) = target(node, &self.resolved.settings, &self.release.manifest, kubeconfig)?;
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

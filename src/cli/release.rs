@@ -39,7 +39,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, source, &[])?;
     let wanted = settings::release(&layered)?;
-    let connection = settings::connection(&layered)?;
+    let connection = settings::connection(&layered, None)?;
     let mut from = wanted.source.clone();
     if let settings::Source::Url(url) = &from {
         from = settings::Source::Url(app.release_url(url, &wanted.version)?);

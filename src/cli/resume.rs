@@ -6,7 +6,7 @@ use super::Ending;
 use super::app::App;
 use super::args::Resume;
 use super::cordon;
-use super::engine::engine;
+use super::engine::{engine, succeeded};
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
@@ -49,10 +49,12 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         (true, None) => format!("{} is undone; the node is as it was before.", journal.header.command),
     };
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    let mut next = vec![app.command("status")];
+    let exit = succeeded(app, &*node, &mut next);
+    let mut result = RunResult::new(exit, applied.changed > 0, msg);
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
-    result.next = vec![app.command("status")];
+    result.next = next;
     Ending::result(result)
 }
 

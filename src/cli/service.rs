@@ -1,45 +1,110 @@
 //! `service start|stop|restart|status`, and the hidden `service run`.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::Ending;
 use super::app::App;
-use super::args::Service;
+use super::args::{Component, Service};
 use super::status;
+use crate::agent::host::Host;
+use crate::agent::logs::Limits;
+use crate::agent::os::Scm;
+use crate::agent::stop::Stop;
+use crate::agent::supervise::Pace;
+use crate::agent::{self, Role};
 use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
+use crate::node::{Node, machine};
 use crate::plan::item::{Id, State};
 use crate::plan::order::SERVICES;
-use crate::report::document::RunResult;
+use crate::report::document::{RunResult, ServiceStatus, exit_of};
 use crate::report::event::Event;
 
 pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
     match verb {
         Service::Status => show(app),
-        Service::Run { component } => Err(Fault::new(
-            Exit::Unsupported,
-            "NotAService",
-            format!("`service run {component}` is for the Service Control Manager"),
-        )
-        .hint("start the services with: calicoctl-win service start")
-        .into()),
+        Service::Run { component, foreground } => serve(*component, *foreground, app),
         Service::Start => change(app, "service start", false, true),
         Service::Stop => change(app, "service stop", true, false),
         Service::Restart => change(app, "service restart", true, true),
     }
 }
 
+/// What the Service Control Manager starts; with `foreground` the same without it.
+fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending> {
+    let role = match component {
+        Component::Node => Role::Node,
+        Component::Felix => Role::Felix,
+        Component::Confd => Role::Confd,
+    };
+    let sandbox = app.global.sandbox.clone();
+    if foreground {
+        let stop = Stop::default();
+        let asked = stop.clone();
+        ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
+        let mut node = app.node()?;
+        host(sandbox.is_some(), &stop, &Foreground, |host| agent::host::serve(role, &mut *node, host))?;
+        return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
+    }
+    let body = move |stop: &Stop, scm: &dyn Scm| {
+        // The node is made here, on the thread that uses it.
+        let served =
+            machine().and_then(|mut node| host(false, stop, scm, |host| agent::host::serve(role, &mut *node, host)));
+        served.map_or_else(|error| exit_of(&error).code(), |()| 0)
+    };
+    if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
+        return Ok(Ending::Quiet);
+    }
+    Err(Fault::new(
+        Exit::Unsupported,
+        "NotAService",
+        format!("`service run {}` is for the Service Control Manager", role.word()),
+    )
+    .hint("start the services with: calicoctl-win service start")
+    .into())
+}
+
+fn host<T>(sandbox: bool, stop: &Stop, scm: &dyn Scm, work: impl FnOnce(&Host<'_>) -> T) -> T {
+    let (booted, pace, limits) = (agent::os::boot_time(), Pace::default(), Limits::default());
+    let pause = |node: &mut dyn Node, time: Duration| {
+        stop.wait(time, || false);
+        if sandbox {
+            // Its clock is its own, and is to keep up with ours.
+            node.pause(time);
+        }
+    };
+    work(&Host { stop, scm, booted, pace, limits, pause: &pause })
+}
+
+/// Nobody asks how it goes.
+struct Foreground;
+
+impl Scm for Foreground {
+    fn running(&self) {}
+    fn trouble(&self, _code: Option<i32>) {}
+}
+
 fn show(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let services: Result<Vec<_>> = SERVICES.iter().map(|name| status::service(&*node, name)).collect();
     let services = services?;
-    let text: Vec<String> = services.iter().map(|service| format!("{:<12} {}", service.name, service.state)).collect();
-    let down = services.iter().any(|service| service.state == "Stopped");
+    let line = |service: &ServiceStatus| {
+        let why = service.failure.as_ref().map_or_else(String::new, |why| format!("\n  {why}"));
+        let line = format!("{:<12} {:<8} {}", service.name, service.state, status::detail(service));
+        format!("{}{why}", line.trim_end())
+    };
+    let text: Vec<String> = services.iter().map(line).collect();
+    let down = services.iter().any(|service| service.state == "Stopped" || service.crash_loop);
     app.reporter.document("ServiceStatus", &json!({ "services": services }), &text.join("\n"));
-    if down { Ending::shown(Exit::Unhealthy, "a service is stopped") } else { Ending::shown(Exit::Ok, "done") }
+    if down {
+        Ending::shown(Exit::Unhealthy, "a service is stopped, or its component crashes")
+    } else {
+        Ending::shown(Exit::Ok, "done")
+    }
 }
 
 fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Result<Ending> {

@@ -10,7 +10,7 @@ use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::version::CalicoVersion;
 use crate::fault::Fault;
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, files};
 use crate::plan::item::{Id, Manifest, State, Tree};
 use crate::release::{self, stage::StageOptions};
 use crate::report::event::Event;
@@ -80,7 +80,7 @@ pub(super) fn find_release(
             Purpose::Install => {
                 store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
                 let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                std::fs::rename(&dest, &staged).context("put the staged release into the store")?;
+                files::rename(&dest, &staged).context("put the staged release into the store")?;
                 staged
             }
         };

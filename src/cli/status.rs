@@ -10,6 +10,7 @@ use super::Ending;
 use super::app::App;
 use super::args::Status;
 use super::resume::describe;
+use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
 use crate::apply::cordon::Cordon;
 use crate::apply::lock;
@@ -90,7 +91,28 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         fill(app, node, &standing, receipt, &mut status)?;
     }
     judge(&mut status);
+    if let Some(receipt) = receipt {
+        allow_what_is_meant(receipt, &mut status);
+    }
     Ok(status)
+}
+
+const NOT_STARTED: &str = "is not started, as the config says (services.start is false)";
+
+/// A service that the config does not start, and that did not fail either, is stopped on purpose.
+fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
+    let left = |name: &str| receipt.target.leave.contains(&Id::Running(name.into()));
+    let mut others_down = false;
+    for service in status.services.iter().filter(|service| service.state != "Running") {
+        let stopped = format!("service {} is stopped", service.name);
+        match status.reasons.iter_mut().find(|reason| **reason == stopped).filter(|_| left(&service.name)) {
+            Some(reason) => *reason = format!("service {} {NOT_STARTED}", service.name),
+            None => others_down = true,
+        }
+    }
+    if status.overall == Overall::Failed && status.run.is_none() && !others_down {
+        status.overall = Overall::Degraded;
+    }
 }
 
 fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
@@ -192,14 +214,40 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         (true, None) => "Stopped",
         (false, None) => "Absent",
     };
+    // What an agent said of itself counts while its process is the service's. A service that is
+    // stopped is told why by the agent that was its last.
+    let role = Role::ALL.into_iter().find(|role| role.service() == name);
+    let said = role.and_then(|role| agent::state::read(node, role)).filter(|_| there);
+    let live = said.as_ref().filter(|said| process.as_ref().is_some_and(|process| process.pid == said.pid));
     Ok(ServiceStatus {
         name: name.into(),
         state: state.into(),
         pid: process.as_ref().map(|process| process.pid),
-        since: process.and_then(|process| process.since),
-        restarts: None,
-        waiting_for: None,
+        since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
+        restarts: live.map(|said| said.restarts),
+        waiting_for: live.and_then(|said| said.wait(node.now())),
+        last_exit: live.and_then(|said| said.last_exit?.code),
+        crash_loop: live.is_some_and(|said| said.crash_loop),
+        failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
     })
+}
+
+/// What there is to say of a service besides its state: `pid 4321, 3 restarts, …`.
+pub(crate) fn detail(service: &ServiceStatus) -> String {
+    let mut parts: Vec<String> = service.pid.iter().map(|pid| format!("pid {pid}")).collect();
+    match service.restarts {
+        Some(1) => parts.push("1 restart".into()),
+        Some(n) if n > 1 => parts.push(format!("{n} restarts")),
+        _ => {}
+    }
+    if service.crash_loop {
+        let code = service.last_exit.map_or_else(String::new, |code| format!(" (exit code {code})"));
+        parts.push(format!("crash loop{code}"));
+    }
+    if let Some(what) = &service.waiting_for {
+        parts.push(format!("waits for {what}"));
+    }
+    parts.join(", ")
 }
 
 fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
@@ -222,7 +270,13 @@ fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
 fn judge(status: &mut NodeStatus) {
     for service in &status.services {
         if service.state == "Stopped" {
-            status.reasons.push(format!("service {} is stopped", service.name));
+            let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            status.reasons.push(format!("service {} is stopped{why}", service.name));
+        }
+        if service.crash_loop {
+            status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
+        } else if let Some(what) = &service.waiting_for {
+            status.reasons.push(format!("{} waits for {what}", service.name));
         }
     }
     if !status.drift.is_empty() {
@@ -262,8 +316,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
     for service in status.services.iter().filter(|service| service.state != "Absent") {
-        let pid = service.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
-        table.add_row([service.name.clone(), service.state.clone(), pid]);
+        table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
     }
     for network in &status.networks {
         let vsid = network.vsid.map_or_else(String::new, |vsid| format!(", VSID {vsid}"));
@@ -303,9 +356,105 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
         }
+        (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
+            format!("Start it: {}", app.command("service start"))
+        }
         (_, Overall::Degraded | Overall::Failed) => format!("Put it right: {}", app.command("install")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),
     };
     text + &next
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::node::STATE_DIR;
+    use crate::node::sandbox::SandboxNode;
+    use crate::node::sandbox::model::{Name, NodeService};
+    use crate::plan::item::{Service, StartType};
+
+    /// A node on which CalicoFelix runs as process 4000, and what an agent said of itself.
+    fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {
+        let dir = TempDir::new().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let definition = Service {
+            display_name: "Calico Windows Agent".into(),
+            description: String::new(),
+            image_path: "calicoctl-win.exe service run felix".into(),
+            account: "LocalSystem".into(),
+            start: StartType::Auto,
+            depends_on: Vec::new(),
+            restart_after: Vec::new(),
+            parameters: [].into(),
+        };
+        node.edit(|model| {
+            model.services.insert(Name::new("CalicoFelix"), NodeService { definition, pid, stop_seconds: 1 });
+            Ok(())
+        })
+        .unwrap();
+        let folder = node.disk(&WinPath::known(STATE_DIR)).join("agent");
+        fs::create_dir_all(&folder).unwrap();
+        let since = (node.now() - jiff::SignedDuration::from_millis(12_100)).to_string();
+        let mut text = serde_json::json!({
+            "role": "felix", "pid": 4000, "since": "2026-01-02T15:04:05Z", "phase": "restarting", "restarts": 5,
+            "lastExit": {"code": 7, "at": "2026-01-02T15:04:05Z"}, "crashLoop": false
+        });
+        let more: serde_json::Value = serde_json::from_str(&format!("{{{}}}", said.replace("SINCE", &since))).unwrap();
+        text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fs::write(folder.join("felix.json"), text.to_string()).unwrap();
+        let service = service(&node, "CalicoFelix").unwrap();
+        let mut status = NodeStatus {
+            overall: Overall::NotInstalled,
+            reasons: Vec::new(),
+            generation: None,
+            calico_version: Some("v3.32.1".into()),
+            backend: None,
+            services: vec![service.clone()],
+            networks: Vec::new(),
+            cni: None,
+            credentials: Vec::new(),
+            node: None,
+            drift: Vec::new(),
+            run: None,
+        };
+        judge(&mut status);
+        (service, status.reasons)
+    }
+
+    const WAITS: &str =
+        r#""waitingFor": {"what": "CalicoNode to bring up the network", "since": "SINCE", "limitS": 900}"#;
+
+    #[test]
+    fn what_a_service_waits_for_is_shown_with_how_long() {
+        let (service, reasons) = felix(Some(4000), WAITS);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, waits for CalicoNode to bring up the network (12 s of 900 s)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix waits for CalicoNode to bring up the network (12 s of 900 s)");
+        assert_eq!(service.since.unwrap().to_string(), "2026-01-02T15:04:05Z");
+    }
+
+    /// Defect B2: nobody sees that Felix crashes again and again.
+    #[test]
+    fn b2_a_crash_loop_is_called_one() {
+        let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+    }
+
+    #[test]
+    fn what_another_process_said_counts_no_more() {
+        let (service, reasons) = felix(Some(4004), WAITS);
+        assert_eq!((detail(&service).as_str(), service.restarts, reasons.len()), ("pid 4004", None, 0));
+    }
+
+    #[test]
+    fn a_service_that_ended_by_itself_says_why() {
+        let (service, reasons) = felix(None, r#""failure": "services.json is not what install wrote""#);
+        assert_eq!(service.state, "Stopped");
+        insta::assert_snapshot!(reasons.join("\n"), @"service CalicoFelix is stopped: services.json is not what install wrote");
+    }
 }

@@ -9,7 +9,7 @@ use super::Ending;
 use super::app::App;
 use super::args::{Source, Uninstall};
 use super::cordon;
-use super::engine::engine;
+use super::engine::{engine, succeeded};
 use super::prepare::announce;
 use super::reconfigure::ACHIEVED;
 use crate::apply::converge::{self, Change, Standing};
@@ -47,7 +47,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         app.reporter.tell(&plan.text());
         app.confirm("Remove Calico from this node?")?;
     }
-    let about = standing.receipt().and_then(|receipt| receipt.about.clone());
+    // Also what an earlier uninstall left there, as long as a receipt tells of it.
+    let made_secret = |about: &&About| about.token_secret.is_some();
+    let about = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).find(made_secret).cloned();
     let run = app.run.clone();
     let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
@@ -93,7 +95,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         "Nothing of Calico was left to remove."
     };
     app.reporter.tell(msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
+    let exit = succeeded(app, &*node, &mut left);
+    let mut result = RunResult::new(exit, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)
@@ -112,7 +115,7 @@ const NOTE_LIMIT: Duration = Duration::from_secs(10);
 
 fn remove_annotation(app: &App, node: &dyn Node, name: &str) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let mut connection = crate::settings::connection(&layered)?;
+    let mut connection = app.connection(node, &layered)?;
     connection.timeout = connection.timeout.min(NOTE_LIMIT);
     let none = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
     app.cluster(node, &connection)?.annotate_node(name, &none).map(drop)
@@ -120,7 +123,7 @@ fn remove_annotation(app: &App, node: &dyn Node, name: &str) -> Result<()> {
 
 fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let cluster = app.cluster(node, &crate::settings::connection(&layered)?)?;
+    let cluster = app.cluster(node, &app.connection(node, &layered)?)?;
     cluster.delete_token_secret(&about.calico_namespace)?;
     Ok(())
 }

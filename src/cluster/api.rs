@@ -55,13 +55,14 @@ pub(super) struct Call {
     pub method: Method,
     /// With its query, and without the server.
     pub path: String,
+    accept: &'static str,
     content_type: &'static str,
     body: Option<Vec<u8>>,
 }
 
 impl Call {
     pub fn bare(method: Method, path: &str) -> Self {
-        Self { method, path: path.to_owned(), content_type: "", body: None }
+        Self { method, path: path.to_owned(), accept: "application/json", content_type: "", body: None }
     }
 
     pub fn write(
@@ -169,23 +170,40 @@ impl Api {
 
     /// A list with the resource version that a watch goes on from.
     pub async fn list_from<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
-        match self.pages(path).await {
+        self.list_as(path, "application/json").await
+    }
+
+    /// As [`Self::list`], of each object only its `metadata`: a tenth of the bytes where Nodes or
+    /// Pods are counted.
+    pub async fn list_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
+        let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+        Ok(self.list_as(path, metadata).await?.0)
+    }
+
+    async fn list_as<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        accept: &'static str,
+    ) -> Result<(Vec<T>, String), Failure> {
+        match self.pages(path, accept).await {
             // The list's snapshot was compacted between two pages. Going on with the token that
             // comes along would mix two states of the cluster, so start over, once.
-            Err(failure) if failure.status == Some(410) => self.pages(path).await,
+            Err(failure) if failure.status == Some(410) => self.pages(path, accept).await,
             other => other,
         }
     }
 
-    async fn pages<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
+    async fn pages<T: DeserializeOwned>(&self, path: &str, accept: &'static str) -> Result<(Vec<T>, String), Failure> {
         let first = query(path, &[("limit", PAGE)]);
-        let mut call = Call::bare(Method::GET, &first);
+        let mut call = Call { accept, ..Call::bare(Method::GET, &first) };
         let mut all = Vec::new();
         loop {
             let page: Page<T> = read(&call, &self.answer(&call).await?)?;
             all.extend(page.items.unwrap_or_default());
             match page.metadata.rest.filter(|rest| !rest.is_empty()) {
-                Some(rest) => call = Call::bare(Method::GET, &query(&first, &[("continue", &rest)])),
+                Some(rest) => {
+                    call = Call { accept, ..Call::bare(Method::GET, &query(&first, &[("continue", &rest)])) };
+                }
                 None => return Ok((all, page.metadata.resource_version)),
             }
         }
@@ -272,7 +290,7 @@ impl Api {
             .method(&call.method)
             .uri(&call.path)
             .header(header::USER_AGENT, concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
-            .header(header::ACCEPT, "application/json");
+            .header(header::ACCEPT, call.accept);
         if call.body.is_some() {
             request = request.header(header::CONTENT_TYPE, call.content_type);
         }

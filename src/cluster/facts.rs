@@ -1,5 +1,10 @@
 //! What the cluster tells about itself, in as few round trips as it takes.
 
+mod around;
+mod calico;
+mod policies;
+
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -9,28 +14,58 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
+use self::around::Around;
+use self::calico::{Object, Resources};
 use super::api::{Api, path};
 use super::errors::Failure;
-use super::{Cluster, SERVICE_ACCOUNT, missing_account, node};
-use crate::facts::{ApiGroup, ClusterFacts, FelixFacts, PoolFacts};
+use super::{Cluster, SERVICE_ACCOUNT, access, missing_account, node};
+use crate::facts::{ApiGroup, ClusterFacts};
 use crate::report::event::Event;
 use crate::values::Cidr;
 
 /// What the cluster cannot know by itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct FactsOptions<'a> {
-    /// Name of the Kubernetes Node that this machine is, or will be.
-    pub node_name: &'a str,
+    /// Name of the Kubernetes Node that this machine is, or will be; none where nobody asks about a
+    /// machine.
+    pub node_name: Option<&'a str>,
+    /// This machine's addresses: they tell its Node where no Node has its name.
+    pub addresses: &'a [Ipv4Addr],
     /// The namespace of calico-node, where the config names it: then it is not looked for.
     pub namespace_override: Option<&'a str>,
 }
 
 impl Cluster {
-    /// Measures the cluster. Each question that fails is an error of its own name; only what is
-    /// nice to know (kubeadm's ConfigMap, the service kube-dns) may be forbidden or absent, and
-    /// then an event says so.
+    /// Measures the cluster. A question whose answer decides something is an error of its own name
+    /// when it fails. What only checks look at may be forbidden: it stands under
+    /// [`ClusterFacts::unanswered`] then.
+    ///
+    /// # Errors
+    /// Faults of the questions; `ClusterRights` when several needed rights are missing.
     pub fn facts(&self, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
-        self.runtime.block_on(gather(&self.api, options))
+        self.runtime.block_on(async {
+            match gather(&self.api, options).await {
+                Ok(facts) => Ok(facts),
+                Err(error) => Err(with_all_that_is_missing(&self.api, options, error).await),
+            }
+        })
+    }
+}
+
+/// Where a right is missing, the next run would stop at the next one: so all are named at once.
+async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, error: anyhow::Error) -> anyhow::Error {
+    let forbidden = error.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "ClusterForbidden");
+    if !forbidden {
+        return error;
+    }
+    // Which group serves Calico may not be known yet; those who may read the one may mostly read the other.
+    let rights = access::rights(ApiGroup::V1, options.namespace_override.unwrap_or(NAMESPACES[0]));
+    match access::missing(api, rights).await {
+        Ok(missing) => match access::fault(&missing) {
+            Some(fault) => error.context(fault),
+            None => error,
+        },
+        Err(_) => error,
     }
 }
 
@@ -44,7 +79,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         Some(_) => Vec::new(),
         None => NAMESPACES.map(|n| (n, ask::<ServiceAccount>(api, account(n)))).into(),
     };
-    let node = ask::<Node>(api, path(["api", "v1", "nodes", options.node_name]));
+    let node = options.node_name.map(|name| ask::<Node>(api, path(["api", "v1", "nodes", name])));
+    let service_cidrs = ask_all::<Object<ServiceCidr>>(api, path(["apis", "networking.k8s.io", "v1", "servicecidrs"]));
     let kubeadm =
         ask::<ConfigMap>(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "kubeadm-config"]));
     let dns = ask::<Service>(api, path(["api", "v1", "namespaces", "kube-system", "services", "kube-dns"]));
@@ -65,28 +101,67 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         Some(namespace) => namespace.to_owned(),
         None => find_namespace(candidates).await?,
     };
-    let node = node.answer().await?.map(node::read);
-    let service_cidrs =
-        tolerated(api, kubeadm.answer().await, "the service CIDR")?.and_then(|m| service_cidrs(api, &m));
-    let dns_service = tolerated(api, dns.answer().await, "the cluster's DNS address")?;
+    let around = Around::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
+    let node = match node {
+        Some(node) => node.answer().await?.map(node::read),
+        None => None,
+    };
+    let with_our_address = match (&node, options.node_name) {
+        (None, Some(_)) => around::ask_node_with(api, options.addresses),
+        _ => None,
+    };
 
+    let mut untold = Untold::default();
+    let service_cidrs = untold.may_be("servicecidrs", service_cidrs.answer().await)?.unwrap_or_default();
+    let service_cidrs = ipv4_of(service_cidrs);
+    let kubeadm = tolerated(api, kubeadm.answer().await, "the service CIDR")?;
+    let dns_service = tolerated(api, dns.answer().await, "the cluster's DNS address")?;
     let mut facts = ClusterFacts {
         server: api.server.clone(),
         kubernetes_version: version.git_version,
-        calico_namespace,
         api_group,
-        calico_version: None,
-        felix: FelixFacts::default(),
-        pools: Vec::new(),
-        strict_affinity: None,
+        calico_unserved: calico.is_none(),
         node,
-        service_cidrs: service_cidrs.unwrap_or_default(),
+        service_cidrs: match service_cidrs.is_empty() {
+            true => kubeadm.and_then(|map| kubeadm_cidrs(api, &map)).unwrap_or_default(),
+            false => service_cidrs,
+        },
         dns_service_ip: dns_service.as_ref().and_then(cluster_ip),
+        ..ClusterFacts::default()
     };
     if let Some(calico) = calico {
-        calico.fill(&mut facts).await?;
+        calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut untold).await?;
     }
+    around.fill(&mut facts, &mut untold).await?;
+    if let Some(nodes) = with_our_address {
+        let nodes = untold.may_be("nodes", nodes.answer().await)?;
+        facts.node_with_our_address = nodes.and_then(|nodes| around::with_address(nodes, options.addresses));
+    }
+    let reviewed = access::missing(api, access::rights(api_group, &calico_namespace)).await;
+    facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;
+    facts.calico_namespace = calico_namespace;
+    facts.unanswered = untold.0;
     Ok(facts)
+}
+
+/// Questions that may stay without an answer, with the reason.
+#[derive(Default)]
+struct Untold(BTreeMap<String, String>);
+
+impl Untold {
+    /// The answer, if there is one. "Not for you" is written down; what the cluster does not serve
+    /// has no objects; all else is an error as for any question.
+    fn may_be<T>(&mut self, question: &str, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if failure.status == Some(403) => {
+                self.0.insert(question.to_owned(), failure.fault.what);
+                Ok(None)
+            }
+            Err(failure) if failure.status == Some(404) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
 }
 
 /// Where calico-node may live: as the operator installs it, and as the manifest does.
@@ -108,45 +183,6 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
         }
     }
     Err(missing_account(&NAMESPACES.join(" or ")).into())
-}
-
-/// Calico's own resources, asked for.
-struct Resources {
-    felix: Question<Option<Object<Felix>>>,
-    pools: Question<Vec<Object<Pool>>>,
-    ipam: Question<Option<Object<IpamConfig>>>,
-    information: Question<Option<Object<Information>>>,
-}
-
-impl Resources {
-    fn ask(api: &Arc<Api>, group: ApiGroup) -> Self {
-        let (name, version, ipam) = match group {
-            ApiGroup::V1 => ("crd.projectcalico.org", "v1", "ipamconfigs"),
-            ApiGroup::V3 => ("projectcalico.org", "v3", "ipamconfigurations"),
-        };
-        let default = |plural| path(["apis", name, version, plural, "default"]);
-        Self {
-            felix: ask(api, default("felixconfigurations")),
-            pools: ask_all(api, path(["apis", name, version, "ippools"])),
-            ipam: ask(api, default(ipam)),
-            information: ask(api, default("clusterinformations")),
-        }
-    }
-
-    async fn fill(self, facts: &mut ClusterFacts) -> Result<()> {
-        if let Some(Object { spec, .. }) = self.felix.answer().await? {
-            facts.felix = FelixFacts {
-                vxlan_enabled: spec.vxlan_enabled,
-                vxlan_vni: spec.vxlan_vni,
-                ipip_enabled: spec.ipip_enabled,
-            };
-        }
-        facts.pools = self.pools.answer().await?.into_iter().map(pool).collect();
-        facts.strict_affinity = self.ipam.answer().await?.map(|c| c.spec.strict_affinity);
-        facts.calico_version =
-            self.information.answer().await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
-        Ok(())
-    }
 }
 
 /// A question on its way. Nobody waits for it any more when it is dropped.
@@ -172,6 +208,11 @@ fn ask<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Qu
 fn ask_all<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
     let api = Arc::clone(api);
     Question(tokio::spawn(async move { api.list(&path).await }))
+}
+
+fn ask_metadata<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: String) -> Question<Vec<T>> {
+    let api = Arc::clone(api);
+    Question(tokio::spawn(async move { api.list_metadata(&path).await }))
 }
 
 /// Whether a version of a group is served. Only the server's own "404 page not found" is a no.
@@ -215,78 +256,18 @@ struct GroupVersion {
 }
 
 #[derive(Deserialize)]
-struct Object<S> {
-    metadata: Named,
-    spec: S,
+struct ServiceCidr {
+    cidrs: Vec<String>,
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Felix {
-    vxlan_enabled: Option<bool>,
-    #[serde(rename = "vxlanVNI")]
-    vxlan_vni: Option<u32>,
-    ipip_enabled: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Pool {
-    cidr: String,
-    #[serde(default)]
-    vxlan_mode: String,
-    #[serde(default)]
-    ipip_mode: String,
-    #[serde(default)]
-    disabled: bool,
-    #[serde(default)]
-    node_selector: String,
-    #[serde(default)]
-    block_size: u8,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct IpamConfig {
-    #[serde(default)]
-    strict_affinity: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Information {
-    #[serde(default)]
-    calico_version: String,
-}
-
-/// A pool with Calico's defaults where it leaves something open.
-fn pool(object: Object<Pool>) -> PoolFacts {
-    let spec = object.spec;
-    let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
-    let block_size = match spec.block_size {
-        0 if spec.cidr.contains(':') => 122,
-        0 => 26,
-        size => size,
-    };
-    PoolFacts {
-        name: object.metadata.name,
-        cidr: spec.cidr,
-        vxlan_mode: or(spec.vxlan_mode, "Never"),
-        ipip_mode: or(spec.ipip_mode, "Never"),
-        disabled: spec.disabled,
-        node_selector: or(spec.node_selector, "all()"),
-        block_size,
-    }
+/// Windows nodes have no use for IPv6.
+fn ipv4_of(objects: Vec<Object<ServiceCidr>>) -> Vec<Cidr> {
+    objects.into_iter().flat_map(|object| object.spec.cidrs).filter_map(|cidr| cidr.parse().ok()).collect()
 }
 
 /// kubeadm keeps its configuration as YAML in a ConfigMap. Dual-stack clusters list two subnets;
 /// Windows nodes have no use for the IPv6 one.
-fn service_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
+fn kubeadm_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
     let text = map.data.as_ref()?.get("ClusterConfiguration")?;
     let parsed = serde_yaml::from_str::<serde_json::Value>(text).map_err(|e| e.to_string()).and_then(|c| {
         let subnets = c.pointer("/networking/serviceSubnet").and_then(serde_json::Value::as_str).unwrap_or_default();

@@ -4,10 +4,12 @@
 //! is there or its time is up. A failed question is never an answer, so `None` and an empty list
 //! mean that the API server said so itself.
 
+mod access;
 mod api;
 mod credentials;
 mod drain;
 mod errors;
+pub mod etcd;
 mod facts;
 mod felix;
 mod kubeconfig;
@@ -29,6 +31,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
+pub use self::access::manifest as rights_manifest;
 pub use self::api::{path, query};
 pub use self::credentials::{Issued, TOKEN_SECRET};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};

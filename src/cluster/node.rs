@@ -86,6 +86,9 @@ pub(super) fn read(node: Node) -> ClusterNode {
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         schedulable: !node.spec.is_some_and(|s| s.unschedulable.unwrap_or_default()),
         internal_ips: addresses.into_iter().filter(|a| a.type_ == "InternalIP").map(|a| a.address).collect(),
+        max_pods: status.allocatable.and_then(|all| all.get("pods")?.0.parse().ok()),
+        os: status.node_info.as_ref().map(|i| i.operating_system.clone()).unwrap_or_default(),
         kubelet_version: status.node_info.map(|i| i.kubelet_version).unwrap_or_default(),
+        labels: node.metadata.labels.unwrap_or_default(),
     }
 }

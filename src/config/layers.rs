@@ -131,6 +131,18 @@ impl Layers {
         Config::deserialize(whole).expect("checked fields make a config")
     }
 
+    /// The fields that are set, in the schema's order, each with its path, value and origin.
+    pub fn fields(&self, shape: &Shape) -> Vec<(&[String], &Json, &Origin)> {
+        let below = |leaf: &[String], path: &str| {
+            let mut parts = leaf.iter();
+            path.split('.').all(|part| parts.next().is_some_and(|own| own == part))
+        };
+        let paths = shape.fields();
+        let leaves = |path: &str| self.leaves.iter().filter(|(leaf, _)| below(leaf, path)).collect::<Vec<_>>();
+        let found = paths.iter().flat_map(|(path, _)| leaves(path));
+        found.map(|(path, (value, from))| (path.as_slice(), value, from)).collect()
+    }
+
     /// Where to point for a field that may be absent: at what was set nearest to it.
     pub fn nearest_origin(&self, path: &str) -> Option<&Origin> {
         let above = || path.rsplit_once('.').map(|(above, _)| above).filter(|above| above.contains('.'));

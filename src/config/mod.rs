@@ -3,6 +3,7 @@
 //! [`load`] reads and checks; what an absent field becomes is decided in [`crate::settings`].
 
 mod errors;
+pub mod import;
 mod layers;
 mod rules;
 mod shape;

@@ -75,7 +75,8 @@ pub struct Metadata {
 pub struct Spec {
     pub calico: Calico,
     /// Whose Kubernetes this is: AKS, EKS, EC2, GCE, OpenShift, RKE2 or none. Decides the defaults of
-    /// backend, kubeNetwork, kubeconfig and platform. Default: `none`.
+    /// backend, kubeNetwork, kubeconfig and platform. Default: `auto`, which looks at the machine's HNS
+    /// networks and services and asks the cloud's metadata service.
     #[schemars(with = "Option<Auto<Provider>>")]
     pub kubernetes_provider: Option<Auto<Provider>>,
     pub kubernetes: Kubernetes,

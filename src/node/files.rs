@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use backon::{BlockingRetryable, ConstantBuilder};
 
+use super::win32;
 use crate::plan::item::{Manifest, Tree};
 use crate::values::Sha256;
 
@@ -37,14 +38,52 @@ pub fn beside(path: &Path) -> PathBuf {
 }
 
 /// Renames, over a file that is there. Windows refuses that while someone reads one of the two: a
-/// virus scanner, a back-up, or another run of ours that looks. They are done in a moment, so it is
-/// tried for up to 2 s there.
+/// virus scanner, a back-up, or another run of ours that looks; and it does not move a folder in
+/// which a file is open. See [`until_free`].
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    let rename = || fs::rename(from, to);
-    rename
-        .retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
-        .when(|error| cfg!(windows) && error.kind() == io::ErrorKind::PermissionDenied)
+    until_free(|| fs::rename(from, to))
+}
+
+/// Does something to a file or folder that somebody may be looking at on Windows. They are done in a
+/// moment, so it is tried for up to 2 s there.
+pub fn until_free(work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    work.retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
+        .when(|error| cfg!(windows) && is_in_use(error))
         .call()
+}
+
+/// Whether Windows refused because somebody has the file, or one in the folder, open: "access is
+/// denied" (5) and "sharing violation" (32) both say so.
+pub fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+        || cfg!(windows) && error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())
+}
+
+/// Takes the attribute "read-only" away, which on Windows keeps a file from being replaced and
+/// deleted. Elsewhere a file's own mode keeps nobody from either.
+pub fn make_writable(file: &Path) -> io::Result<()> {
+    if cfg!(not(windows)) {
+        return Ok(());
+    }
+    let mut permissions = match fs::metadata(file) {
+        Ok(meta) => meta.permissions(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !permissions.readonly() {
+        return Ok(());
+    }
+    #[allow(clippy::permissions_set_readonly_false, reason = "on Windows it is an attribute and no right")]
+    permissions.set_readonly(false);
+    fs::set_permissions(file, permissions)
+}
+
+/// Gone already is as good as gone now.
+pub fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At
@@ -58,6 +97,42 @@ pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::R
         drop(fs::remove_file(&new));
     }
     placed
+}
+
+/// What the name of a program ends in that ran when it was to go, with a number behind it.
+const RENAMED: &str = ".old-";
+
+/// A free name for a program that is renamed away because it runs: `calicoctl-win.exe.old-1`.
+pub fn free_name(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let free = (1u32..).map(|n| file.with_file_name(format!("{name}{RENAMED}{n}"))).find(|old| !old.exists());
+    free.unwrap_or_else(|| beside(file))
+}
+
+/// Removes the programs that were renamed away earlier and have ended. Those that still run stay,
+/// and so does what cannot be listed.
+pub fn remove_renamed(file: &Path) {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        if renamed(&entry).is_some_and(|program| program == name) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// Whether everything in a folder is a program that was renamed away.
+pub fn holds_renamed_only(folder: &Path) -> bool {
+    fs::read_dir(folder)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| renamed(&entry).is_some())))
+}
+
+/// What a program that was renamed away was called, in lower case.
+fn renamed(entry: &fs::DirEntry) -> Option<String> {
+    let name = entry.file_name().to_string_lossy().to_lowercase();
+    let (program, number) = name.rsplit_once(RENAMED)?;
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| program.to_owned())
 }
 
 /// Adds a line to a file and flushes it to the disk.

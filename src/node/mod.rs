@@ -1,6 +1,11 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod arguments;
+pub mod containerd;
 pub mod files;
+pub mod firewall;
+pub mod hns;
+pub mod recovery;
 pub mod sandbox;
 pub mod win32;
 #[cfg(windows)]
@@ -11,12 +16,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
-#[cfg(not(windows))]
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+pub use crate::calico::nssm;
 
 /// A Windows node: the machine itself, or a folder that behaves like one.
 ///
@@ -43,6 +51,12 @@ pub trait Node {
     /// The process of a running service; none when it does not run.
     fn process(&self, service: &str) -> Result<Option<Process>>;
 
+    /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
+    fn processes(&self, image: &str) -> Result<Vec<Process>>;
+
+    /// Whether a process still runs. Cheaper than [`Self::processes`].
+    fn runs(&self, process: &Process) -> Result<bool>;
+
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
 
@@ -60,6 +74,17 @@ pub trait Node {
 
     /// Adds a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
+
+    /// Makes a folder of ours safe in which others than administrators may write, with all that is
+    /// in it. Gives what was wrong; none when nothing was, or when there is no such folder.
+    ///
+    /// Fault `UnsafeFolder`, with nothing changed, for a link and for a folder that holds what others
+    /// made or may change: nobody can know whether that is still ours.
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>>;
+
+    /// What this node was asked to remove and could only rename away, since it runs: it goes when
+    /// Windows starts next.
+    fn left_until_reboot(&self) -> &[WinPath];
 }
 
 /// What [`Node::list`] can enumerate.
@@ -74,8 +99,9 @@ pub enum Listing {
     Adapters,
 }
 
-/// What runs for a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A process. Its id is used again after its end; id and time of start together are not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Process {
     pub pid: u32,
     /// When it started, where that is known.
@@ -107,3 +133,9 @@ pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 
 /// Blobs by digest: `blobs\<sha256>` for files, `trees\<sha256>` and `trees\foreign` for trees.
 pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";
+
+/// A folder of ours that is not safe to use, and why.
+fn unsafe_folder(folder: &WinPath, why: &str) -> Fault {
+    Fault::new(Exit::Conflict, "UnsafeFolder", format!("{folder} cannot be trusted: {why}"))
+        .hint("look who made it and what is in it; then remove it, or what is named here, and run the command again")
+}

@@ -6,7 +6,10 @@ pub const FILE_NOT_FOUND: u32 = 2;
 pub const PATH_NOT_FOUND: u32 = 3;
 pub const ACCESS_DENIED: u32 = 5;
 pub const SHARING_VIOLATION: u32 = 32;
+pub const INVALID_PARAMETER: u32 = 87;
 pub const DISK_FULL: u32 = 112;
+pub const MODULE_NOT_FOUND: u32 = 126;
+pub const PROCEDURE_NOT_FOUND: u32 = 127;
 pub const ALREADY_EXISTS: u32 = 183;
 pub const DEPENDENT_SERVICES_RUNNING: u32 = 1051;
 pub const SERVICE_REQUEST_TIMEOUT: u32 = 1053;
@@ -15,10 +18,20 @@ pub const SERVICE_DOES_NOT_EXIST: u32 = 1060;
 pub const PROCESS_ABORTED: u32 = 1067;
 pub const SERVICE_DEPENDENCY_FAIL: u32 = 1068;
 pub const SERVICE_MARKED_FOR_DELETE: u32 = 1072;
+pub const SERVICE_EXISTS: u32 = 1073;
+pub const DUPLICATE_SERVICE_NAME: u32 = 1078;
 pub const NOT_FOUND: u32 = 1168;
 pub const TIMEOUT: u32 = 1460;
+pub const RPC_UNAVAILABLE: u32 = 1722;
+pub const RPC_NOT_REGISTERED: u32 = 1753;
+pub const OBJECT_ALREADY_EXISTS: u32 = 5010;
+/// `E_FAIL`: something went wrong, and that is all there is to know.
+pub const UNSPECIFIED: u32 = 0x8000_4005;
+pub const HNS_NETWORK_NOT_FOUND: u32 = 0x803B_0001;
+pub const HNS_ENDPOINT_NOT_FOUND: u32 = 0x803B_0002;
 pub const HNS_ADAPTER_NOT_FOUND: u32 = 0x803B_0006;
 pub const HNS_NETWORK_EXISTS: u32 = 0x803B_0010;
+pub const HNS_MANAGER_STOPPED: u32 = 0x803B_0020;
 pub const HNS_HAS_REFERENCES: u32 = 0x803B_002C;
 
 /// Windows refused something: what was tried and why not, with its number and text.
@@ -27,6 +40,26 @@ pub fn refused(code: u32, what: impl Into<String>) -> Fault {
     let number = if code > 0xFFFF { format!("{code:#010X}") } else { code.to_string() };
     let fault = Fault::new(Exit::Failed, id, format!("{} (Windows error {number}: {text})", what.into()));
     if hint.is_empty() { fault } else { fault.hint(hint) }
+}
+
+/// Windows denied access, and it is a matter of rights: to a registry key, say. Of a file that would
+/// as often be one in use, which [`refused`] says.
+pub fn denied(what: impl Into<String>) -> Fault {
+    Fault::new(Exit::Failed, "AccessDenied", format!("{} (Windows error 5: access is denied)", what.into()))
+        .hint("run it in an elevated session; if it was, an administrator must give back the rights that Windows sets")
+}
+
+/// Whether there is more to say on an error number than its number.
+pub fn is_known(code: u32) -> bool {
+    meaning(code).0 != "WindowsError"
+}
+
+/// Windows refuses what needs an administrator. For calls on other things than files, where
+/// [`ACCESS_DENIED`] may also mean that somebody holds the file.
+pub fn not_elevated(what: impl Into<String>) -> Fault {
+    let what = format!("{} (Windows error {ACCESS_DENIED}: access is denied)", what.into());
+    Fault::new(Exit::NotElevated, "NotElevated", what)
+        .hint("run it in an elevated session (Run as administrator) or as SYSTEM")
 }
 
 /// Id, Windows's own text and what to do, of an error number.
@@ -40,6 +73,7 @@ const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
             "the process cannot access the file because it is being used by another process",
             "stop what holds the file, then run again",
         ),
+        INVALID_PARAMETER => ("WindowsError", "the parameter is incorrect", ""),
         DISK_FULL => ("DiskFull", "there is not enough space on the disk", "make room on the disk, then run again"),
         ALREADY_EXISTS => ("AlreadyExists", "cannot create a file when that file already exists", ""),
         DEPENDENT_SERVICES_RUNNING => (
@@ -69,8 +103,23 @@ const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
             "the specified service has been marked for deletion",
             "stop the service and close services.msc, then run again",
         ),
+        SERVICE_EXISTS => ("AlreadyExists", "the specified service already exists", ""),
+        DUPLICATE_SERVICE_NAME => (
+            "ServiceNameTaken",
+            "the name is already in use as either a service name or a service display name",
+            "another service has this display name: rename or remove it, then run again",
+        ),
         NOT_FOUND => ("NotFound", "element not found", ""),
         TIMEOUT => ("NoAnswer", "this operation returned because the timeout period expired", ""),
+        RPC_UNAVAILABLE | RPC_NOT_REGISTERED | HNS_MANAGER_STOPPED => (
+            "HnsStopped",
+            "the service that is to answer is stopped",
+            "start the service hns: Start-Service hns; then run again",
+        ),
+        UNSPECIFIED => ("WindowsError", "unspecified error", ""),
+        OBJECT_ALREADY_EXISTS => ("AlreadyExists", "the object already exists", ""),
+        HNS_NETWORK_NOT_FOUND => ("NotFound", "HNS has no such network", ""),
+        HNS_ENDPOINT_NOT_FOUND => ("NotFound", "HNS has no such endpoint", ""),
         HNS_ADAPTER_NOT_FOUND => (
             "HnsAdapterNotFound",
             "HNS does not find the adapter",

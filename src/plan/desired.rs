@@ -8,11 +8,13 @@ use anyhow::{Context, Result, bail};
 
 use super::Target;
 use super::item::{Access, Id, Manifest, Network, NetworkKind, RegValue, State, Tree, World};
+use super::order::all_services;
 use crate::calico::agent_config::AgentConfig;
+use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::{cni, components, config_ps1, paths, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
-use crate::values::{Cidr, Secret, Sha256, WinPath};
+use crate::values::{Cidr, Sha256, WinPath};
 
 /// The network that CalicoNode makes first, so that the vSwitch stands before Calico needs it.
 pub const BOOTSTRAP_NETWORK: &str = "External";
@@ -60,14 +62,6 @@ impl fmt::Debug for KubeconfigFile {
             Self::Absent => "Absent",
         })
     }
-}
-
-/// What the etcd client's files hold, PEM each.
-#[derive(Debug)]
-pub struct EtcdFiles {
-    pub key: Secret,
-    pub cert: String,
-    pub ca_cert: String,
 }
 
 /// What is wanted, and the bytes that no release has. The store must also get the executable, and
@@ -162,7 +156,14 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
     let mut started = networks(settings);
-    for (name, service) in services::services(settings) {
+    let services = services::services(settings);
+    // Upstream's upgrade service swaps the release by itself, and its CalicoConfd stays behind when
+    // the backend changes (defect B15).
+    let absent: BTreeSet<Id> = all_services()
+        .filter(|name| !services.iter().any(|(wanted, _)| wanted == name))
+        .flat_map(|name| [Id::Service(name.into()), Id::Running(name.into())])
+        .collect();
+    for (name, service) in services {
         wanted.add(Id::Service(name.into()), State::Service(Box::new(service)));
         started.push((Id::Running(name.into()), State::Running));
     }
@@ -176,7 +177,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     } else {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
-    Ok(Desired { target: Target { world, leave }, blobs })
+    Ok(Desired { target: Target { world, leave, absent }, blobs })
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.
@@ -198,6 +199,11 @@ fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&W
     let conf = cni::render(settings, kubeconfig)?;
     wanted.bytes(Id::CniConf(settings.cni.conf_dir.join(&settings.cni.conf_file)), conf, Access::Inherited);
     Ok(())
+}
+
+/// The network that the pods' is to be; none with the backend none.
+pub fn pod_network(settings: &Settings) -> Option<(Id, State)> {
+    networks(settings).into_iter().find(|(id, _)| *id == Id::Network(POD_NETWORK.into()))
 }
 
 /// What CalicoNode makes once it runs. The subnet of the pods' network is the IPAM block that the
@@ -286,6 +292,7 @@ mod tests {
     use super::*;
     use crate::calico::samples::{etcd, settings};
     use crate::fault::{Exit, Fault};
+    use crate::values::Secret;
 
     fn release(settings: &Settings) -> Manifest {
         let file = |path: &str| ManifestFile { size: 1, sha256: Sha256::of(path.as_bytes()) };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::item::{Id, State, Tree, World};
-use super::order::{NODE_SERVICE, SERVICES, reads};
+use super::order::{NODE_SERVICE, all_services, reads};
 use super::{Owned, Step, Target};
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
@@ -13,8 +13,9 @@ const NETWORK_WITHIN: Duration = Duration::from_secs(180);
 
 /// Everything whose state a plan needs to know: what is wanted, what is ours, and what runs.
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
-    let mut ids: BTreeSet<Id> = target.world.keys().chain(owned.keys()).chain(&target.leave).cloned().collect();
-    ids.extend(SERVICES.map(|name| Id::Running(name.into())));
+    let named = target.world.keys().chain(&target.leave).chain(&target.absent);
+    let mut ids: BTreeSet<Id> = named.chain(owned.keys()).cloned().collect();
+    ids.extend(all_services().map(|name| Id::Running(name.into())));
     ids
 }
 
@@ -23,7 +24,12 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
 /// and touches HNS last when everything goes.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let ids = ids(target, owned);
-    let want = |id: &Id| target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref));
+    let want = |id: &Id| {
+        if target.absent.contains(id) {
+            return None;
+        }
+        target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref))
+    };
     let serves = |id: &Id| match (observed.get(id), want(id)) {
         (Some(have), Some(wanted)) => have.satisfies(wanted),
         (have, wanted) => have.is_none() && wanted.is_none(),
@@ -65,10 +71,11 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 
     // Stop what must not run any more, and what reads something that changes.
     let mut stopped = BTreeSet::new();
-    for service in SERVICES.iter().rev() {
-        let run = Id::Running((*service).into());
+    for service in all_services().rev() {
+        let run = Id::Running(service.into());
         let keep = want(&run).is_some() || target.leave.contains(&run);
-        let ours = owned.contains_key(&run) || target.world.contains_key(&run) || target.leave.contains(&run);
+        let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
+        let ours = owned.contains_key(&run) || named;
         let disturbed = changed.iter().any(|id| reads(service, id));
         if observed.contains_key(&run) && ours && (!keep || disturbed) {
             steps.push(put(&run, None));
@@ -91,7 +98,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(changed.iter().filter(|id| plain(id)).filter_map(|id| want(id).map(|state| put(id, Some(state)))));
 
     // Start, and wait for what the services make.
-    for service in SERVICES {
+    for service in all_services() {
         let run = Id::Running(service.into());
         let wanted = want(&run).is_some() || (target.leave.contains(&run) && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
@@ -161,7 +168,7 @@ mod tests {
             (Id::Running("CalicoFelix".into()), State::Running),
             (Id::Running("CalicoNode".into()), State::Running),
         ]);
-        Target { world, leave: BTreeSet::new() }
+        Target { world, ..Target::default() }
     }
 
     fn story(steps: &[Step]) -> String {

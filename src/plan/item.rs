@@ -273,7 +273,8 @@ impl State {
                     && open(have.subnet.as_ref(), want.subnet.as_ref())
                     && open(have.gateway.as_ref(), want.gateway.as_ref())
                     && open(have.vsid.as_ref(), want.vsid.as_ref())
-                    && open(have.adapter.as_ref(), want.adapter.as_ref())
+                    // Windows compares the names of adapters without case.
+                    && open(have.adapter.as_deref().map(str::to_lowercase).as_ref(), want.adapter.as_deref().map(str::to_lowercase).as_ref())
             }
             (Self::Dir { .. }, Self::Dir { .. }) => true,
             _ => self == wanted,

@@ -5,6 +5,7 @@ pub mod diff;
 pub mod item;
 pub mod order;
 pub mod show;
+pub mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,6 +23,10 @@ pub struct Target {
     /// Items that may be as they are: with `start: false` whether services run is the admin's call.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leave: BTreeSet<Id>,
+    /// What must not be there while this stands, whoever made it: upstream's upgrade service, and a
+    /// CalicoConfd that the backend has no use for. What was there comes back at uninstall.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub absent: BTreeSet<Id>,
 }
 
 /// The items that are ours, with what each was before our first touch (none: it was not there).

@@ -6,6 +6,15 @@ use super::item::Id;
 /// Our services in the order in which they start; they stop backwards.
 pub const SERVICES: [&str; 3] = ["CalicoNode", "CalicoFelix", "CalicoConfd"];
 
+/// Upstream's service that waited for an upgrade by the operator. We have none: it is here to be
+/// stopped before it is removed, and to run again when it was given back.
+pub const UPGRADE_SERVICE: &str = "CalicoUpgrade";
+
+/// Every service that a run may stop and start, in the order in which they start.
+pub fn all_services() -> impl DoubleEndedIterator<Item = &'static str> {
+    SERVICES.into_iter().chain([UPGRADE_SERVICE])
+}
+
 /// The service that the other two depend on, and that makes the HNS networks.
 pub const NODE_SERVICE: &str = "CalicoNode";
 

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
 use super::order::phase;
 use super::{Step, Target};
+use crate::calico::nssm;
+use crate::calico::services::is_ours;
 use crate::values::Sha256;
 
 /// What a plan disturbs, least first.
@@ -64,8 +66,8 @@ impl Plan {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
-                Step::Put { id, before, after } => (id, before.clone(), after.clone()),
-                Step::Await { id, state, .. } => (id, None, Some(state.clone())),
+                Step::Put { id, before, after } => (id, before.as_ref().map(shown), after.as_ref().map(shown)),
+                Step::Await { id, state, .. } => (id, None, Some(shown(state))),
             };
             // Taken away in order to come back: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -159,11 +161,50 @@ fn word(change: &Change) -> &str {
 }
 
 fn detail(change: &Change) -> String {
+    if let Some(words) = handover(change) {
+        return words;
+    }
     match (&change.before, &change.after) {
         (Some(before), Some(after)) if before != after => format!("{} -> {}", state(before), state(after)),
         (_, Some(after)) | (Some(after), None) => state(after),
         _ => String::new(),
     }
+}
+
+/// What becomes of a service that upstream's scripts, or anybody, registered with NSSM.
+fn handover(change: &Change) -> Option<String> {
+    let service = |state: &Option<State>| match state {
+        Some(State::Service(service)) => Some((**service).clone()),
+        _ => None,
+    };
+    let runs = |service: &Service| {
+        let wrapped = nssm::wrapped(service)?;
+        Some(nssm::script(service).map_or(wrapped.application, |script| script.path))
+    };
+    let (before, after) = (service(&change.before), service(&change.after));
+    let name = &change.target;
+    match (before.as_ref().and_then(runs), after.as_ref().and_then(runs)) {
+        (Some(ran), None) if after.as_ref().is_some_and(is_ours) => {
+            Some(format!("adopts the NSSM service {name}, which runs {ran}"))
+        }
+        (Some(ran), None) if after.is_none() => Some(format!("removes the NSSM service {name}, which runs {ran}")),
+        (None, Some(runs)) => Some(format!("gives back the NSSM service {name}, which runs {runs}")),
+        _ => None,
+    }
+}
+
+/// A state as a plan may show it: what others set as the environment of their service may hold a
+/// password.
+fn shown(state: &State) -> State {
+    let mut state = state.clone();
+    if let State::Service(service) = &mut state {
+        for (name, value) in &mut service.parameters {
+            if name.to_ascii_lowercase().starts_with("appenvironment") {
+                *value = RegValue::String("***".into());
+            }
+        }
+    }
+    state
 }
 
 /// What one item's change disturbs.

@@ -1,44 +1,201 @@
-//! Checks of the cluster.
+//! Checks of the cluster: whether it can be asked, and whether it knows this node.
 
-use super::{Finding, Row, Severity};
-use crate::settings::{Backend, Ipam};
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::{Finding, Input, Judge, Row, Severity};
+use crate::facts::ClusterFacts;
+use crate::fault::Exit;
+use crate::values::Cidr;
+
+pub(super) const REACHABLE: &str = "ClusterReachable";
+
+const GROUP: &str = "cluster";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
+        id: REACHABLE,
+        group: GROUP,
+        severity: Severity::Hard(Exit::ClusterUnreachable),
+        why: "the cluster decides most of how a node is installed, and a question that failed is no answer",
+        fix: "kubectl --kubeconfig FILE get --raw /readyz, with the same kubeconfig from the same machine",
+        judge: Judge::Cluster(|cluster, _| {
+            Pass(format!("{}, Kubernetes {}", cluster.server, cluster.kubernetes_version))
+        }),
+    },
+    Row {
+        id: "ClusterRights",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "a right that is missing is found out before the node is touched, and all of them at once",
+        fix: "calicoctl-win explain ClusterRights, which prints a manifest for a cluster administrator",
+        judge: Judge::Cluster(rights),
+    },
+    Row {
         id: "NodeRegistered",
-        group: "cluster",
+        group: GROUP,
         severity: Severity::Error,
         why: "calico-node writes its addresses to the Kubernetes Node and fails while there is none",
         fix: "start kubelet so that it registers, or give the registered name with --node-name",
-        check: |input| {
-            let Some((settings, cluster)) = input.settings.zip(input.cluster) else {
-                return Finding::Skip("the cluster was not asked".into());
-            };
-            match &cluster.node {
-                Some(node) => Finding::Ok(node.name.clone()),
-                None if !settings.services.start => Finding::Skip("the services are not started".into()),
-                None => Finding::Fail(format!("the cluster has no Node {}", settings.node_name)),
-            }
-        },
+        judge: Judge::Cluster(node_registered),
     },
     Row {
-        id: "StrictAffinity",
-        group: "cluster",
+        id: "NodeAddressMatches",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "a Node with this name but none of this machine's addresses is mostly another machine",
+        fix: "kubectl get node NAME -o wide, and give this machine's own Node with --node-name",
+        judge: Judge::Cluster(node_address),
+    },
+    Row {
+        id: "KubeletSkew",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "a kubelet must not be newer than its API server, nor more than three minor versions older",
+        fix: "install the kubelet of the cluster's own version on this node",
+        judge: Judge::Cluster(kubelet_skew),
+    },
+    Row {
+        id: "ServiceCidr",
+        group: GROUP,
         severity: Severity::Error,
-        why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
-        fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
-        check: |input| {
-            let Some((settings, cluster)) = input.settings.zip(input.cluster) else {
-                return Finding::Skip("the cluster was not asked".into());
-            };
-            if settings.network.backend == Backend::None || settings.network.ipam != Ipam::CalicoIpam {
-                return Finding::Skip("Calico IPAM is not used".into());
-            }
-            match cluster.strict_affinity {
-                Some(true) => Finding::Ok("on".into()),
-                Some(false) => Finding::Fail("IPAM strict affinity is off".into()),
-                None => Finding::Fail("IPAM strict affinity is not set: there is no IPAM config object".into()),
-            }
-        },
+        why: "pods' traffic to services leaves the node untranslated only for the service CIDR of the config",
+        fix: "set spec.kubernetes.serviceCIDRs to the cluster's own, or leave it out",
+        judge: Judge::Cluster(service_cidr),
+    },
+    Row {
+        id: "DnsServer",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "pods ask the DNS servers of the config, and no others",
+        fix: "set spec.kubernetes.dns.servers to the ClusterIP of the service kube-dns, or leave it out",
+        judge: Judge::Cluster(dns_server),
+    },
+    Row {
+        id: "LinuxWorker",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Calico's controllers, Typha and the cluster's DNS run on Linux nodes only",
+        fix: "kubectl get nodes -L kubernetes.io/os, and add a Linux node",
+        judge: Judge::Cluster(|cluster, _| match cluster.nodes {
+            None => untold(cluster, "nodes", "the cluster's nodes were not counted"),
+            Some(nodes) if nodes.linux == 0 => Fail(format!("none of the cluster's {} nodes is Linux", nodes.all)),
+            Some(nodes) if nodes.linux_workers == 0 => Warn(
+                "the only Linux nodes are control-plane ones; they need room for Calico's and the cluster's pods"
+                    .into(),
+            ),
+            Some(nodes) => Pass(format!("{} Linux workers, {} Windows nodes", nodes.linux_workers, nodes.windows)),
+        }),
     },
 ];
+
+/// Why a question has no answer: in the cluster's words, else in these.
+pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) -> Finding {
+    Unknown(cluster.untold(question).unwrap_or(otherwise).to_owned())
+}
+
+fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let Some(missing) = &cluster.missing_rights else {
+        return untold(cluster, "selfsubjectaccessreviews", "the cluster was not asked which rights we have");
+    };
+    let list = |needed: bool| {
+        let those = missing.iter().filter(|right| right.needed == needed);
+        those.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    match (list(true), list(false)) {
+        (needed, _) if !needed.is_empty() => Fail(format!("the kubeconfig's user may not {}", needed.join(", "))),
+        (_, others) if !others.is_empty() => {
+            Warn(format!("some checks are left out, as the kubeconfig's user may not {}", others.join(", ")))
+        }
+        _ => Pass("all that are needed".into()),
+    }
+}
+
+fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(settings) = input.settings else { return Skip("no node was looked at".into()) };
+    match &cluster.node {
+        Some(node) if !node.os.is_empty() && node.os != "windows" => {
+            Fail(format!("the Node {} is a {} machine", node.name, node.os))
+        }
+        Some(node) => Pass(node.name.clone()),
+        None if !settings.services.start => Skip("the services are not started".into()),
+        None => Fail(match &cluster.node_with_our_address {
+            Some(other) => format!(
+                "the cluster has no Node {}, but the Node {other} has this machine's address: give --node-name {other}",
+                settings.node_name
+            ),
+            None => format!("the cluster has no Node {}", settings.node_name),
+        }),
+    }
+}
+
+fn node_address(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let (Some(node), Some(machine)) = (&cluster.node, input.node) else {
+        return Skip("no Node and machine to compare".into());
+    };
+    if node.internal_ips.is_empty() {
+        return Unknown(format!("the Node {} has no InternalIP yet", node.name));
+    }
+    let ours: Vec<String> =
+        machine.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr().to_string()).collect();
+    match node.internal_ips.iter().find(|ip| ours.contains(ip)) {
+        Some(ip) => Pass(ip.clone()),
+        None => Fail(format!(
+            "the Node {} has {}, and this machine {}",
+            node.name,
+            node.internal_ips.join(", "),
+            if ours.is_empty() { "no address".into() } else { ours.join(", ") }
+        )),
+    }
+}
+
+/// Major and minor of `v1.33.2` or `v1.33.2-eks-1234`.
+pub(super) fn minor(version: &str) -> Option<(u64, u64)> {
+    let mut parts = version.strip_prefix('v').unwrap_or(version).split('.');
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit());
+    Some((major, minor.parse().ok()?))
+}
+
+fn kubelet_skew(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let Some(node) = &cluster.node else { return Skip("the Node is not registered".into()) };
+    let kubelet = &node.kubelet_version;
+    let (Some((_, own)), Some((_, server))) = (minor(kubelet), minor(&cluster.kubernetes_version)) else {
+        return Unknown(format!("`{kubelet}` and `{}` cannot be compared", cluster.kubernetes_version));
+    };
+    if own > server {
+        Fail(format!("kubelet {kubelet} is newer than the API server {}", cluster.kubernetes_version))
+    } else if own + 3 < server {
+        Fail(format!("kubelet {kubelet} is {} minor versions older than the API server", server - own))
+    } else {
+        Pass(kubelet.clone())
+    }
+}
+
+fn service_cidr(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(kubernetes) = input.kubernetes() else { return Skip("there is no config to compare with".into()) };
+    let own = &kubernetes.service_cidrs;
+    let shown = |cidrs: &[Cidr]| cidrs.iter().map(Cidr::to_string).collect::<Vec<_>>().join(", ");
+    let inside = |ip: &std::net::Ipv4Addr| own.iter().any(|cidr| cidr.contains(ip));
+    let service = cluster.kubernetes_service_ips.iter().find_map(|ip| ip.parse().ok());
+    if let Some(ip) = service.filter(|ip| !inside(ip)) {
+        return Fail(format!("the service kubernetes has {ip}, which is outside {}", shown(own)));
+    }
+    let theirs = &cluster.service_cidrs;
+    if let Some(cidr) = theirs.iter().find(|cidr| !own.iter().any(|own| own.contains(&***cidr))) {
+        return Fail(format!("the cluster's services have {cidr}, the config has {}", shown(own)));
+    }
+    if service.is_none() && theirs.is_empty() {
+        return untold(cluster, "services", "the cluster does not tell its service CIDR");
+    }
+    Pass(shown(own))
+}
+
+fn dns_server(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(kubernetes) = input.kubernetes() else { return Skip("there is no config to compare with".into()) };
+    let own = &kubernetes.dns_servers;
+    let shown = own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match cluster.dns_service_ip {
+        Some(ip) if own.contains(&ip) => Pass(shown),
+        Some(ip) => Fail(format!("the service kube-dns has {ip}, the config has {shown}")),
+        None => untold(cluster, "services", "the cluster has no service kube-system/kube-dns"),
+    }
+}

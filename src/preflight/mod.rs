@@ -2,18 +2,52 @@
 //! a pure function of what was measured. All run, all failures are shown at once.
 
 mod cluster;
+mod network;
 mod node;
+mod support;
+#[cfg(test)]
+mod tests;
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
-use crate::settings::Settings;
+use crate::settings::{ClusterSide, Kubernetes, Network, Settings};
 
 /// What checks look at. None: it was not measured, and checks that need it are skipped.
+#[derive(Default)]
 pub struct Input<'a> {
     pub settings: Option<&'a Settings>,
-    pub node: &'a NodeFacts,
+    /// What of the config concerns the cluster, where the settings cannot be made.
+    pub side: Option<&'a ClusterSide>,
+    pub node: Option<&'a NodeFacts>,
     pub cluster: Option<&'a ClusterFacts>,
+    /// Why the cluster could not be asked, where that was tried.
+    pub cluster_failure: Option<&'a str>,
+}
+
+impl<'a> Input<'a> {
+    /// The pods' network, where it is decided.
+    fn network(&self) -> Option<&'a Network> {
+        match self.settings {
+            Some(settings) => Some(&settings.network),
+            None => self.side?.network.as_ref(),
+        }
+    }
+
+    fn kubernetes(&self) -> Option<&'a Kubernetes> {
+        match self.settings {
+            Some(settings) => Some(&settings.kubernetes),
+            None => Some(&self.side?.kubernetes),
+        }
+    }
+
+    /// Whether Calico keeps its data in etcd.
+    fn etcd(&self) -> bool {
+        match self.settings {
+            Some(settings) => settings.datastore != crate::settings::Datastore::Kubernetes,
+            None => self.side.is_some_and(|side| side.etcd),
+        }
+    }
 }
 
 /// How bad a failure is.
@@ -26,12 +60,35 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// As the table of checks has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hard(_) => "error, not to be ignored",
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 /// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    Ok(String),
+    Pass(String),
+    /// Worth knowing, whatever the severity of a failure.
+    Warn(String),
     Fail(String),
     /// The check does not apply here.
     Skip(String),
+    /// It cannot be told: the question was refused, or nobody measured it.
+    Unknown(String),
+}
+
+/// What a check needs, and how it judges that.
+#[derive(Clone, Copy)]
+pub enum Judge {
+    Node(fn(&NodeFacts, &Input) -> Finding),
+    Cluster(fn(&ClusterFacts, &Input) -> Finding),
 }
 
 /// One row.
@@ -40,22 +97,33 @@ pub struct Row {
     pub group: &'static str,
     pub severity: Severity,
     pub why: &'static str,
+    /// A command to paste, or what to do.
     pub fix: &'static str,
-    pub check: fn(&Input) -> Finding,
+    pub judge: Judge,
 }
 
-fn rows() -> impl Iterator<Item = &'static Row> {
-    node::ROWS.iter().chain(cluster::ROWS)
+/// Every check, in the order in which they are shown.
+pub fn catalogue() -> impl Iterator<Item = &'static Row> {
+    node::ROWS.iter().chain(cluster::ROWS).chain(network::ROWS).chain(support::ROWS)
 }
 
 /// The id of a check as text that lives as long as the program, for events.
 pub fn known_id(id: &str) -> &'static str {
-    rows().find(|row| row.id == id).map_or("Preflight", |row| row.id)
+    catalogue().find(|row| row.id == id).map_or("Preflight", |row| row.id)
 }
 
-/// Runs every check.
-pub fn run(input: &Input, ignored: &[String]) -> PreflightReport {
-    let checks: Vec<Check> = rows().map(|row| examine(row, input, ignored)).collect();
+/// Which checks are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Everything,
+    /// What needs no node.
+    Cluster,
+}
+
+/// Runs every check, and those of the node only where there is one to look at.
+pub fn run(scope: Scope, input: &Input, ignored: &[String]) -> PreflightReport {
+    let within = |row: &&Row| scope == Scope::Everything || matches!(row.judge, Judge::Cluster(_));
+    let checks: Vec<Check> = catalogue().filter(within).map(|row| examine(row, input, ignored)).collect();
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let summary = Summary {
         ok: count(CheckStatus::Ok),
@@ -67,10 +135,27 @@ pub fn run(input: &Input, ignored: &[String]) -> PreflightReport {
     PreflightReport { checks, summary }
 }
 
+fn judge(row: &Row, input: &Input) -> Finding {
+    match row.judge {
+        Judge::Node(judge) => match input.node {
+            Some(node) => judge(node, input),
+            None => Finding::Skip("no node was looked at".into()),
+        },
+        Judge::Cluster(judge) => match (input.cluster, input.cluster_failure) {
+            (Some(cluster), _) => judge(cluster, input),
+            (None, Some(failure)) if row.id == cluster::REACHABLE => Finding::Fail(failure.to_owned()),
+            (None, Some(_)) => Finding::Unknown("the cluster did not answer".into()),
+            (None, None) => Finding::Skip("the cluster was not asked".into()),
+        },
+    }
+}
+
 fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
-    let (status, detail) = match (row.check)(input) {
-        Finding::Ok(detail) => (CheckStatus::Ok, detail),
+    let (status, detail) = match judge(row, input) {
+        Finding::Pass(detail) => (CheckStatus::Ok, detail),
         Finding::Skip(detail) => (CheckStatus::Skip, detail),
+        Finding::Unknown(detail) => (CheckStatus::Unknown, detail),
+        Finding::Warn(detail) => (CheckStatus::Warn, detail),
         Finding::Fail(detail) if row.severity == Severity::Warning => (CheckStatus::Warn, detail),
         Finding::Fail(detail) => (CheckStatus::Fail, detail),
     };
@@ -95,7 +180,7 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     let failed: Vec<&Check> =
         report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored).collect();
     let Some(first) = failed.first() else { return Ok(()) };
-    let row = |check: &Check| rows().find(|row| row.id == check.id);
+    let row = |check: &Check| catalogue().find(|row| row.id == check.id);
     let exit = failed.iter().find_map(|check| match row(check)?.severity {
         Severity::Hard(exit) => Some(exit),
         _ => None,
@@ -109,4 +194,40 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     };
     let fix: Vec<&str> = failed.iter().filter_map(|check| check.fix.as_deref()).collect();
     Err(Fault::new(exit.unwrap_or(Exit::PreflightFailed), known_id(&first.id), what).hint(fix.join("; ")).into())
+}
+
+/// The ids of this list that no check has.
+pub fn unknown_ids(ids: &[String]) -> Vec<&str> {
+    ids.iter().map(String::as_str).filter(|id| !catalogue().any(|row| row.id.eq_ignore_ascii_case(id))).collect()
+}
+
+/// The catalogue as a Markdown document, which is `docs/checks.md`: one table, then a section for
+/// each, which `explain` shows.
+pub fn document() -> String {
+    let mut text = String::from(
+        "# Checks\n\nWhat `calicoctl-win preflight` looks at, and `calicoctl-win cluster check` as far as it concerns the \
+         cluster. `install` runs them too, before it touches anything. All of them run, and all failures are shown at \
+         once. An error stops the run unless `--ignore-preflight-errors ID` names it; a warning does not.\n\n\
+         This page is made from the program's own catalogue (`src/preflight`), and a test holds them together.\n\n\
+         | check | group | severity | what it is for |\n|---|---|---|---|\n",
+    );
+    for row in catalogue() {
+        text.push_str(&format!("| `{}` | {} | {} | {} |\n", row.id, row.group, row.severity.name(), row.why));
+    }
+    for row in catalogue() {
+        text.push_str(&format!(
+            "\n## {}\nA check, group {} ({}). {}.\n\nWhat to do: {}\n",
+            row.id,
+            row.group,
+            row.severity.name(),
+            capital(row.why),
+            row.fix
+        ));
+    }
+    text
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -1,7 +1,7 @@
 //! Checks of the Windows machine.
 
-use super::{Finding, Input, Row, Severity};
-use crate::facts::Product;
+use super::{Finding, Input, Judge, Row, Severity};
+use crate::facts::{NodeFacts, Product};
 use crate::fault::Exit;
 use crate::settings::Backend;
 
@@ -12,10 +12,11 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Hard(Exit::Unsupported),
         why: "Calico for Windows is built for amd64 only",
         fix: "use a 64-bit x86 machine",
-        check: |input| match input.node.os.arch.as_str() {
-            "amd64" => Finding::Ok("amd64".into()),
+        judge: Judge::Node(|node, _| match node.os.arch.as_str() {
+            "amd64" => Finding::Pass("amd64".into()),
+            "" => Finding::Unknown("Windows does not tell its architecture".into()),
             other => Finding::Fail(format!("this machine is {other}")),
-        },
+        }),
     },
     Row {
         id: "WindowsBuild",
@@ -23,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Hard(Exit::Unsupported),
         why: "Calico needs Windows Server 2019 with update 17763.1432, or later; client editions route pods differently and fail",
         fix: "install current updates, or use Windows Server 2022 or 2025",
-        check: build,
+        judge: Judge::Node(build),
     },
     Row {
         id: "HnsNotAvailable",
@@ -31,12 +32,12 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
         fix: "Install-WindowsFeature -Name Containers -Restart",
-        check: |input| match input.node.hns {
-            Some(hns) => Finding::Ok(format!("HNS {}.{}", hns.major, hns.minor)),
+        judge: Judge::Node(|node, _| match node.hns {
+            Some(hns) => Finding::Pass(format!("HNS {}.{}", hns.major, hns.minor)),
             None => {
                 Finding::Fail("there is no Host Networking Service: the Windows feature Containers is missing".into())
             }
-        },
+        }),
     },
     Row {
         id: "ContainerRuntime",
@@ -44,13 +45,13 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "CNI binaries and configuration go where the container runtime looks for them",
         fix: "install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
-        check: |input| match &input.node.runtime {
-            Some(runtime) => Finding::Ok(format!("{:?} {}", runtime.kind, runtime.version)),
+        judge: Judge::Node(|node, input| match &node.runtime {
+            Some(runtime) => Finding::Pass(format!("{:?} {}", runtime.kind, runtime.version)),
             None if input.settings.is_some_and(|settings| settings.network.backend == Backend::None) => {
                 Finding::Skip("no CNI files are installed for the backend none".into())
             }
             None => Finding::Fail("no service containerd or docker was found".into()),
-        },
+        }),
     },
     Row {
         id: "AdapterHasValidIP",
@@ -58,14 +59,14 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "HNS builds the virtual switch on an adapter with a real address; 169.254.x.x means that DHCP failed",
         fix: "give the adapter a static address or mend DHCP",
-        check: |input| {
-            let valid = input.node.adapters.iter().find_map(|adapter| {
+        judge: Judge::Node(|node, _| {
+            let valid = node.adapters.iter().find_map(|adapter| {
                 let address =
                     adapter.addresses.iter().find(|net| !net.addr().is_loopback() && !net.addr().is_link_local());
                 address.map(|address| format!("{} on {}", address.addr(), adapter.name))
             });
-            valid.map_or_else(|| Finding::Fail("no adapter has a valid IPv4 address".into()), Finding::Ok)
-        },
+            valid.map_or_else(|| Finding::Fail("no adapter has a valid IPv4 address".into()), Finding::Pass)
+        }),
     },
     Row {
         id: "VxlanAdapter",
@@ -73,28 +74,29 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "HNS refuses to build a network on an adapter that does not exist",
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
-        check: |input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
+        judge: Judge::Node(|node, input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
             None => Finding::Skip("no adapter is named; HNS chooses".into()),
             Some(name) => {
-                let names: Vec<&str> = input.node.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+                let names: Vec<&str> = node.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
                 let switched = format!("vEthernet ({name})");
                 if names.iter().any(|have| have.eq_ignore_ascii_case(name) || have.eq_ignore_ascii_case(&switched)) {
-                    Finding::Ok(name.clone())
+                    Finding::Pass(name.clone())
                 } else {
                     Finding::Fail(format!("there is no adapter `{name}`; there are: {}", names.join(", ")))
                 }
             }
-        },
+        }),
     },
 ];
 
-fn build(input: &Input) -> Finding {
-    let os = &input.node.os;
+fn build(node: &NodeFacts, _: &Input) -> Finding {
+    let os = &node.os;
     let name = format!("build {}.{}", os.build, os.ubr);
     match os.build {
+        0 => Finding::Unknown("Windows does not tell its build".into()),
         _ if os.product == Product::Client => Finding::Fail(format!("this is a client edition of Windows ({name})")),
-        ..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
+        1..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
         17763 if os.ubr < 1432 => Finding::Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
-        _ => Finding::Ok(name),
+        _ => Finding::Pass(name),
     }
 }

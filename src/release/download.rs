@@ -23,6 +23,7 @@ use super::inflate::BUFFER;
 use super::transport::{Failure, Http, answered, shown, unavailable};
 use super::{invalid, phase};
 use crate::fault::{Exit, Fault};
+use crate::node::files::rename;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 
@@ -284,7 +285,7 @@ impl Part {
     fn keep(self, archive: &Path) -> Result<()> {
         self.file.sync_all().doing("write", &self.path)?;
         drop(self.file);
-        std::fs::rename(&self.path, archive).doing("make", archive)?;
+        rename(&self.path, archive).doing("make", archive)?;
         // The next download of the URL writes it anew.
         drop(std::fs::remove_file(state_path(&self.path)));
         Ok(())

@@ -16,6 +16,7 @@ use super::archive::{Archive, Entry};
 use super::files::{PathContext, Staging};
 use super::inflate::{Inflater, Pace};
 use super::phase;
+use super::relay::Relay;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 
@@ -96,25 +97,29 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, how: &Unpack<'_>, events:
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.min(MAX_WORKERS).min(tasks.len());
     let (pace, next) = (Pace::default(), AtomicUsize::new(0));
+    let relay = Relay::new(archive, &pace, workers);
     let (sender, results) = mpsc::channel();
     let mut digests = BTreeMap::new();
     let mut failure = None;
 
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            let (sender, tasks, pace, next) = (sender.clone(), &tasks, &pace, &next);
+            let (sender, tasks, relay, next) = (sender.clone(), &tasks, &relay, &next);
             scope.spawn(move || {
                 let mut inflater = Inflater::new();
+                let inflating = relay.inflating();
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let paths: Vec<PathBuf> = task.paths.iter().map(|path| folder.join(path)).collect();
-                    let done = inflater.run(archive, task.entry, &paths, (how.digests, how.durable), pace);
+                    let done = inflater.run(task.entry, &paths, (how.digests, how.durable), relay);
                     let stopped = matches!(done, Ok(None) | Err(_));
                     // The receiver outlives the workers; without it there is nobody to tell.
                     if sender.send((task, done)).is_err() || stopped {
-                        pace.stop.store(true, Ordering::Relaxed);
+                        relay.pace.stop.store(true, Ordering::Relaxed);
                         return;
                     }
                 }
+                drop(inflating);
+                relay.help();
             });
         }
         drop(sender);

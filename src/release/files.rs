@@ -4,12 +4,11 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Error, Result};
-use backon::{BlockingRetryable, ExponentialBuilder};
 
 use crate::fault::{Exit, Fault};
+use crate::node::files::rename;
 
 /// Opens an archive for reading. Windows is told to let nobody write to it meanwhile, so that what
 /// was hashed is what is extracted.
@@ -130,12 +129,7 @@ impl Staging {
             }
             _ => {}
         }
-        // On Windows a folder cannot be renamed while a virus scanner looks into a file of it.
-        let rename = || std::fs::rename(&self.path, &self.dest);
-        rename
-            .retry(ExponentialBuilder::default().with_min_delay(Duration::from_millis(50)).with_max_times(7))
-            .when(|error| cfg!(windows) && error.kind() == io::ErrorKind::PermissionDenied)
-            .call()
+        rename(&self.path, &self.dest)
             .map_err(|error| explain(error, &format!("move the finished folder to {}", self.dest.display())))?;
         self.published = true;
         Ok(())

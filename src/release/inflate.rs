@@ -12,6 +12,7 @@ use sha2::Digest;
 
 use super::archive::{Archive, Entry};
 use super::files::{PathContext, read_exact_at};
+use super::relay::{Outlet, Relay};
 use crate::values::Sha256;
 
 /// Bytes per read and per write. Larger ones measure no faster (docs/performance.md).
@@ -32,7 +33,7 @@ pub struct Pace {
 }
 
 /// The files that one entry's data go to.
-struct Sinks {
+pub(super) struct Sinks {
     files: Vec<(File, PathBuf)>,
     crc: crc32fast::Hasher,
     sha256: Option<sha2::Sha256>,
@@ -47,23 +48,21 @@ impl Inflater {
     /// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC.
     /// With `digest` it also hashes what it writes; with `durable` the data are on the disk when it
     /// returns. None when another worker's failure stopped it.
-    pub fn run(
+    pub fn run<'a>(
         &mut self,
-        archive: &Archive,
-        entry: &Entry,
+        entry: &'a Entry,
         paths: &[PathBuf],
         (digest, durable): (bool, bool),
-        pace: &Pace,
+        relay: &Relay<'a>,
     ) -> Result<Option<Option<Sha256>>> {
-        let mut sinks = Sinks::create(paths, entry.size, digest)?;
-        let finished = if entry.deflated {
-            self.inflate(archive, entry, &mut sinks, pace)?
-        } else {
-            self.copy(archive, entry, &mut sinks, pace)?
-        };
-        if !finished {
+        let archive = relay.archive;
+        let outlet = Outlet::new(relay, entry, Sinks::create(paths, entry.size, digest)?);
+        let outlet =
+            if entry.deflated { self.inflate(relay, entry, outlet)? } else { self.copy(relay, entry, outlet)? };
+        let Some(outlet) = outlet else {
             return Ok(None);
-        }
+        };
+        let sinks = outlet.finish()?;
         if sinks.written != entry.size {
             return Err(archive.entry_damaged(entry, "it is shorter than it says").into());
         }
@@ -80,13 +79,19 @@ impl Inflater {
         Ok(Some(sinks.sha256.map(|hasher| Sha256::from_digest(&hasher.finalize()))))
     }
 
-    fn inflate(&mut self, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+    fn inflate<'a, 'r>(
+        &mut self,
+        relay: &Relay<'a>,
+        entry: &Entry,
+        mut outlet: Outlet<'a, 'r>,
+    ) -> Result<Option<Outlet<'a, 'r>>> {
+        let (archive, pace) = (relay.archive, relay.pace);
         self.stream.reset(false);
         let (mut at, end) = (entry.start, entry.start + entry.packed);
         let mut unread = 0..0;
         loop {
             if pace.stop.load(Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(None);
             }
             if unread.is_empty() && at < end {
                 unread = 0..step(end - at);
@@ -102,9 +107,9 @@ impl Inflater {
             let taken = (self.stream.total_in() - taken) as usize;
             let made = (self.stream.total_out() - made) as usize;
             unread.start += taken;
-            sinks.write(archive, entry, &self.output[..made], pace)?;
+            outlet = outlet.put(&mut self.output, made)?;
             match status {
-                Status::StreamEnd if unread.is_empty() && at == end => return Ok(true),
+                Status::StreamEnd if unread.is_empty() && at == end => return Ok(Some(outlet)),
                 Status::StreamEnd => return Err(archive.entry_damaged(entry, "something follows its data").into()),
                 Status::Ok | Status::BufError if taken == 0 && made == 0 => {
                     return Err(archive.entry_damaged(entry, "its data end too early").into());
@@ -114,18 +119,24 @@ impl Inflater {
         }
     }
 
-    fn copy(&mut self, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+    fn copy<'a, 'r>(
+        &mut self,
+        relay: &Relay<'a>,
+        entry: &Entry,
+        mut outlet: Outlet<'a, 'r>,
+    ) -> Result<Option<Outlet<'a, 'r>>> {
+        let (archive, pace) = (relay.archive, relay.pace);
         let (mut at, end) = (entry.start, entry.start + entry.packed);
         while at < end {
             if pace.stop.load(Ordering::Relaxed) {
-                return Ok(false);
+                return Ok(None);
             }
-            let block = &mut self.input[..step(end - at)];
-            read_exact_at(&archive.file, block, at).doing("read", &archive.path)?;
-            at += block.len() as u64;
-            sinks.write(archive, entry, block, pace)?;
+            let length = step(end - at);
+            read_exact_at(&archive.file, &mut self.input[..length], at).doing("read", &archive.path)?;
+            at += length as u64;
+            outlet = outlet.put(&mut self.input, length)?;
         }
-        Ok(true)
+        Ok(Some(outlet))
     }
 
     /// Whether two entries' packed data are the same bytes. Then so is what they inflate to, which
@@ -168,7 +179,7 @@ impl Sinks {
         Ok(Self { files, crc: crc32fast::Hasher::new(), sha256: digest.then(sha2::Sha256::new), written: 0 })
     }
 
-    fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
+    pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
         self.written += block.len() as u64;
         if self.written > entry.size {
             return Err(archive.entry_damaged(entry, "it is longer than it says").into());

@@ -18,6 +18,7 @@ mod files;
 mod fixtures;
 mod inflate;
 pub mod locate;
+mod relay;
 pub mod stage;
 pub mod transport;
 

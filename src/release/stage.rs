@@ -16,6 +16,7 @@ use super::extract::{Unpack, unpack};
 use super::files::{PathContext, Staging};
 use super::inflate::BUFFER;
 use super::{invalid, phase};
+use crate::calico::paths::ETCD_TLS;
 use crate::calico::version::CalicoVersion;
 use crate::fault::Fault;
 use crate::plan::item::{Manifest, ManifestFile};
@@ -76,6 +77,8 @@ fn seal(
     archive: Option<Sha256>,
     files: BTreeMap<String, ManifestFile>,
 ) -> Result<Manifest> {
+    let etcd = staging.path().join(ETCD_TLS);
+    std::fs::create_dir_all(&etcd).doing("make the folder", &etcd)?;
     let mut latest = SystemTime::UNIX_EPOCH;
     for path in files.keys() {
         let path = staging.path().join(path);

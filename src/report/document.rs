@@ -202,9 +202,16 @@ pub struct ServiceStatus {
     pub state: String,
     pub pid: Option<u32>,
     pub since: Option<Timestamp>,
+    /// How often its component was started again.
     pub restarts: Option<u32>,
-    /// What the service waits for before it is of use.
+    /// What the service waits for before it is of use, and for how long.
     pub waiting_for: Option<String>,
+    /// What its component exited with the last time.
+    pub last_exit: Option<i32>,
+    /// Its component ends again and again.
+    pub crash_loop: bool,
+    /// Why it ended, when it did so by itself.
+    pub failure: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

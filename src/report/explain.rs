@@ -1,11 +1,12 @@
 //! `explain ID`: what a name that this program prints means, and what to do about it. Offline.
 //!
-//! The texts are one document for people, `docs/explain.md`: a section `## Id` for every exit
-//! code, event type, fault, warning and check. `tests/it/docs.rs` holds that none is missing.
+//! The texts are two documents for people: `docs/explain.md` with a section `## Id` for every exit
+//! code, event type, fault and warning, and `docs/checks.md` with one for every check.
+//! `tests/it/docs.rs` holds that none is missing.
 
 use crate::fault::Exit;
 
-const DOCUMENT: &str = include_str!("../../docs/explain.md");
+const DOCUMENTS: [&str; 2] = [include_str!("../../docs/explain.md"), include_str!("../../docs/checks.md")];
 
 /// What stands under an id, as Markdown without its heading. Case does not matter, and an exit
 /// code may be given by its number.
@@ -31,7 +32,7 @@ pub fn did_you_mean(id: &str) -> Vec<&'static str> {
 }
 
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    DOCUMENT.split("\n## ").skip(1).map(|section| {
+    DOCUMENTS.into_iter().flat_map(|document| document.split("\n## ").skip(1)).map(|section| {
         let (name, text) = section.split_once('\n').unwrap_or((section, ""));
         // A heading of the next group of ids ends the last section of this one.
         let text = text.find("\n# ").map_or(text, |group| &text[..group]);

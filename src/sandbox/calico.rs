@@ -17,7 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ipnet::Ipv4Net;
 
-use crate::agent::{self, Role};
+use crate::agent::stop::Stop;
+use crate::agent::{self, Around, Role};
 use crate::calico::agent_config::Command;
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
@@ -34,6 +35,10 @@ const NETWORK: &str = "Calico";
 
 /// kube-proxy takes its source address from this endpoint.
 const ENDPOINT: &str = "Calico_ep";
+
+/// How long node startup is tried: a service on a sandbox comes up while its start is awaited, so
+/// that cannot go on for as long as the service runs.
+const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// How Calico's programs are played on a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,7 +72,15 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
             files::append(&folder.join("calico-node.log"), lines.as_bytes()).context("write calico-node.log")?;
             Ok(output.code)
         };
-        let program = agent::prepare(role, node, &config, booted, &mut run, &mut *events)?;
+        let mut around = Around {
+            stop: &Stop::default(),
+            booted,
+            startup_limit: Some(STARTUP_LIMIT),
+            pause: &mut |node, time| node.pause(time),
+            run: &mut run,
+            events: &mut *events,
+        };
+        let program = agent::prepare(role, node, &config, &mut around)?;
         program.map_or(Ok(()), |command| node.spawn(service, &command.program))
     })
 }

@@ -3,4 +3,5 @@
 
 pub mod calico;
 pub mod cluster;
+pub mod metadata;
 pub mod release;

@@ -31,6 +31,12 @@ pub struct SyntheticRelease;
 impl SyntheticRelease {
     /// The zip of a version, the same bytes each time.
     pub fn build(version: &CalicoVersion) -> Vec<u8> {
+        Self::build_with(version, &BTreeMap::new())
+    }
+
+    /// The same with real programs in place of some stand-ins, by path below the top folder. What the
+    /// version does not hold is left out.
+    pub fn build_with(version: &CalicoVersion, programs: &BTreeMap<&str, Vec<u8>>) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
@@ -40,7 +46,7 @@ impl SyntheticRelease {
             zip.add_directory("CalicoWindows/", options.unix_permissions(0o755))?;
             for (path, contents) in Self::files(version) {
                 zip.start_file(format!("CalicoWindows/{path}"), options)?;
-                zip.write_all(contents.as_bytes())?;
+                zip.write_all(programs.get(path.as_str()).map_or(contents.as_bytes(), Vec::as_slice))?;
             }
             Ok(())
         };

@@ -1,16 +1,20 @@
 //! Which network backend the cluster runs, by Calico's own logic. A failed or missing answer is
 //! never taken for one.
 
+use super::selector::{Labels, selects};
 use super::{Backend, Provider};
 use crate::config::Origin;
-use crate::facts::{ClusterFacts, PoolFacts};
+use crate::facts::{ClusterFacts, OperatorFacts, PoolFacts};
 
 /// Why no backend can be named.
-pub(super) enum Undecided {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undecided {
     /// Neither config, provider nor cluster said anything.
     NoFacts,
     /// The cluster encapsulates in IP-in-IP, which Windows cannot.
     IpIp(String),
+    /// The cluster was asked and does not tell.
+    NotTold(String),
 }
 
 /// The backend for a config that names none.
@@ -19,79 +23,164 @@ pub(super) fn detect(provider: Provider, cluster: Option<&ClusterFacts>) -> Resu
         let name = if provider == Provider::Aks { "AKS" } else { "EKS" };
         return Ok((Backend::None, Origin::Detected(format!("provider {name}"))));
     }
-    let cluster = cluster.ok_or(Undecided::NoFacts)?;
+    let (backend, by) = detect_in(cluster.ok_or(Undecided::NoFacts)?)?;
+    Ok((backend, Origin::Detected(by)))
+}
+
+/// What the cluster alone says: the backend for Windows nodes, and what told it.
+///
+/// # Errors
+/// [`Undecided`]; nothing is guessed.
+pub fn detect_in(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided> {
+    if cluster.calico_unserved {
+        return by_config_map(cluster);
+    }
     let felix = &cluster.felix;
     if felix.ipip_enabled == Some(true) {
         return Err(Undecided::IpIp("FelixConfiguration `default` has ipipEnabled: true".into()));
     }
-    // Windows has no IPv6 and a disabled pool gives no addresses.
-    let pools = || cluster.pools.iter().filter(|pool| !pool.disabled && !pool.cidr.contains(':'));
-    if let Some(pool) = pools().find(|pool| encapsulates(&pool.ipip_mode) && may_select_windows(pool)) {
+    // Before Felix' word on VXLAN: that one may be off just because IPIP is on.
+    if let Some(pool) = pools_for_windows(cluster).find(|pool| encapsulates(&pool.ipip_mode)) {
         return Err(Undecided::IpIp(format!("the IP pool `{}` has ipipMode: {}", pool.name, pool.ipip_mode)));
     }
     // Felix lets its own configuration win over the pools, also when that says no.
-    let (vxlan, by) = match felix.vxlan_enabled {
-        Some(enabled) => (enabled, "FelixConfiguration".to_owned()),
-        None => match pools().find(|pool| encapsulates(&pool.vxlan_mode)) {
-            Some(pool) => (true, format!("IP pool {}", pool.name)),
-            None => (false, "no IP pool has VXLAN".to_owned()),
-        },
-    };
-    Ok((if vxlan { Backend::Vxlan } else { Backend::WindowsBgp }, Origin::Detected(by)))
-}
-
-fn encapsulates(mode: &str) -> bool {
-    matches!(mode, "Always" | "CrossSubnet")
-}
-
-/// Whether a pool's node selector leaves Windows nodes in. Only a selector that clearly shuts them
-/// out does so; any other may match.
-fn may_select_windows(pool: &PoolFacts) -> bool {
-    let selector: String =
-        pool.node_selector.chars().filter(|c| !c.is_whitespace()).map(|c| if c == '"' { '\'' } else { c }).collect();
-    if selector.contains("||") {
-        return true;
+    match felix.vxlan_enabled {
+        Some(true) => return Ok((Backend::Vxlan, "FelixConfiguration".into())),
+        Some(false) => return Ok((Backend::WindowsBgp, "FelixConfiguration".into())),
+        None => {}
     }
-    let shuts_out = |term: &str| {
-        let term = term.trim_matches(['(', ')']);
-        let on_os = |rest: &str| {
-            ["kubernetes.io/os", "beta.kubernetes.io/os"].iter().any(|label| term == format!("{label}{rest}"))
-        };
-        term == "!all" || on_os("=='linux'") || on_os("!='windows'") || on_os("in{'linux'}")
-    };
-    !selector.split("&&").any(shuts_out)
+    let mut pools = pools_for_windows(cluster).peekable();
+    let any = pools.peek().is_some();
+    match pools.find(|pool| encapsulates(&pool.vxlan_mode)) {
+        Some(pool) => Ok((Backend::Vxlan, format!("IP pool {}", pool.name))),
+        None if any => Ok((Backend::WindowsBgp, "no IP pool has VXLAN".into())),
+        None => by_operator(cluster.operator.as_ref()),
+    }
+}
+
+/// The pools that pods on a Windows node may get addresses from: enabled, IPv4, and with a node
+/// selector that picks the node, or may pick it.
+pub fn pools_for_windows(cluster: &ClusterFacts) -> impl Iterator<Item = &PoolFacts> {
+    let node = cluster.node.as_ref();
+    let selected = move |pool: &&PoolFacts| selects(&pool.node_selector, &Labels::of(node)) != Some(false);
+    cluster.pools.iter().filter(|pool| pool.gives_to_pods() && !pool.is_ipv6()).filter(selected)
+}
+
+/// Calico in etcd, whose resources the Kubernetes API does not serve: the Linux side's ConfigMap.
+fn by_config_map(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided> {
+    let by = "the ConfigMap calico-config".to_owned();
+    match cluster.linux_backend.as_deref() {
+        Some("vxlan") => Ok((Backend::Vxlan, by)),
+        Some("bird") => Ok((Backend::WindowsBgp, by)),
+        Some("none") => Ok((Backend::None, by)),
+        Some(other) => {
+            Err(Undecided::NotTold(format!("{by} has calico_backend: {other}, which says nothing of Windows")))
+        }
+        None => Err(Undecided::NotTold(match cluster.untold("calico-config") {
+            Some(why) => why.to_owned(),
+            None => "the cluster serves no Calico resources, and has no ConfigMap calico-config".into(),
+        })),
+    }
+}
+
+/// No pool yet: what the operator is about to make.
+fn by_operator(operator: Option<&OperatorFacts>) -> Result<(Backend, String), Undecided> {
+    let by = "the operator's Installation".to_owned();
+    let none = || Undecided::NotTold("the cluster has no enabled IPv4 pool that selects this node".into());
+    let operator = operator.ok_or_else(none)?;
+    if let Some(cni) = operator.cni.as_deref().filter(|cni| *cni != "Calico") {
+        return Ok((Backend::None, format!("{by}, where {cni} owns the pods' network")));
+    }
+    let pools = || operator.pools.iter().filter(|pool| !pool.cidr.contains(':'));
+    if let Some(pool) = pools().find(|pool| pool.encapsulation.starts_with("IPIP")) {
+        let reason = format!("{by} has encapsulation: {} for {}", pool.encapsulation, pool.cidr);
+        return Err(Undecided::IpIp(reason));
+    }
+    if pools().any(|pool| pool.encapsulation.starts_with("VXLAN")) {
+        return Ok((Backend::Vxlan, by));
+    }
+    match operator.bgp.as_deref() {
+        Some("Enabled") if pools().next().is_some() => Ok((Backend::WindowsBgp, by)),
+        _ => Err(none()),
+    }
+}
+
+pub(super) fn encapsulates(mode: &str) -> bool {
+    matches!(mode, "Always" | "CrossSubnet")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{FelixFacts, OperatorPool};
+
+    fn pool(name: &str, vxlan: &str, ipip: &str) -> PoolFacts {
+        PoolFacts {
+            name: name.into(),
+            cidr: "10.1.0.0/16".into(),
+            vxlan_mode: vxlan.into(),
+            ipip_mode: ipip.into(),
+            node_selector: "all()".into(),
+            block_size: 26,
+            ..PoolFacts::default()
+        }
+    }
+
+    fn cluster(pools: Vec<PoolFacts>) -> ClusterFacts {
+        ClusterFacts { pools, ..ClusterFacts::default() }
+    }
+
+    fn not_told(cluster: &ClusterFacts) -> String {
+        match detect_in(cluster) {
+            Err(Undecided::NotTold(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
-    fn a_selector_shuts_windows_out_only_where_it_clearly_does() {
-        let selects = |selector: &str| {
-            may_select_windows(&PoolFacts {
-                name: "p".into(),
-                cidr: "10.1.0.0/16".into(),
-                vxlan_mode: "Never".into(),
-                ipip_mode: "Always".into(),
-                disabled: false,
-                node_selector: selector.into(),
-                block_size: 26,
-            })
+    fn b9_ipip_in_a_pool_counts_also_where_felix_says_no_vxlan() {
+        let felix = FelixFacts { vxlan_enabled: Some(false), ..FelixFacts::default() };
+        let cluster = ClusterFacts { felix, ..cluster(vec![pool("old", "Never", "CrossSubnet")]) };
+        assert_eq!(detect_in(&cluster), Err(Undecided::IpIp("the IP pool `old` has ipipMode: CrossSubnet".into())));
+    }
+
+    #[test]
+    fn b8_what_the_cluster_does_not_tell_is_never_bgp() {
+        assert_eq!(not_told(&cluster(Vec::new())), "the cluster has no enabled IPv4 pool that selects this node");
+        let etcd = ClusterFacts { calico_unserved: true, ..cluster(Vec::new()) };
+        assert!(not_told(&etcd).contains("serves no Calico resources"));
+        let word = ClusterFacts { linux_backend: Some("brid".into()), ..etcd.clone() };
+        assert!(not_told(&word).contains("calico_backend: brid"));
+        let unanswered = [("calico-config".to_owned(), "user joe may not get configmaps".to_owned())].into();
+        assert_eq!(not_told(&ClusterFacts { unanswered, ..etcd.clone() }), "user joe may not get configmaps");
+        for (word, backend) in [("vxlan", Backend::Vxlan), ("bird", Backend::WindowsBgp), ("none", Backend::None)] {
+            let told = ClusterFacts { linux_backend: Some(word.into()), ..etcd.clone() };
+            assert_eq!(detect_in(&told), Ok((backend, "the ConfigMap calico-config".into())));
+        }
+    }
+
+    #[test]
+    fn only_pools_that_this_node_gets_addresses_from_count() {
+        let linux =
+            PoolFacts { node_selector: "kubernetes.io/os == 'linux'".into(), ..pool("linux", "Never", "Always") };
+        let balancer = PoolFacts { allowed_uses: vec!["LoadBalancer".into()], ..pool("services", "Never", "Always") };
+        let ours = pool("ours", "Always", "Never");
+        let cluster = cluster(vec![linux, balancer, ours]);
+        assert_eq!(detect_in(&cluster), Ok((Backend::Vxlan, "IP pool ours".into())));
+    }
+
+    #[test]
+    fn the_operators_installation_speaks_where_there_is_no_pool_yet() {
+        let with = |encapsulation: &str, bgp: &str, cni: &str| {
+            let pools = vec![OperatorPool { cidr: "10.1.0.0/16".into(), encapsulation: encapsulation.into() }];
+            let operator =
+                OperatorFacts { bgp: Some(bgp.into()), cni: Some(cni.into()), pools, ..OperatorFacts::default() };
+            detect_in(&ClusterFacts { operator: Some(operator), ..cluster(Vec::new()) })
         };
-        for yes in
-            ["", "all()", "zone == 'a'", "kubernetes.io/os == 'windows'", "kubernetes.io/os == 'linux' || has(x)"]
-        {
-            assert!(selects(yes), "{yes}");
-        }
-        for no in [
-            "kubernetes.io/os == 'linux'",
-            "kubernetes.io/os == \"linux\" && zone == 'a'",
-            "(zone == 'a') && (kubernetes.io/os != 'windows')",
-            "kubernetes.io/os in {'linux'}",
-            "!all()",
-        ] {
-            assert!(!selects(no), "{no}");
-        }
+        assert_eq!(with("VXLANCrossSubnet", "Disabled", "Calico").unwrap().0, Backend::Vxlan);
+        assert_eq!(with("None", "Enabled", "Calico").unwrap().0, Backend::WindowsBgp);
+        assert_eq!(with("None", "Enabled", "AmazonVPC").unwrap().0, Backend::None);
+        assert!(matches!(with("IPIP", "Enabled", "Calico"), Err(Undecided::IpIp(_))));
+        assert!(matches!(with("None", "Disabled", "Calico"), Err(Undecided::NotTold(_))));
     }
 }

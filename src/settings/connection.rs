@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Provider;
 use super::resolver::{Resolver, filled};
 use crate::config::types::{Auto, Wait, WebUrl};
 use crate::config::{Layered, Origin, fault};
+use crate::facts::{Cloud, Provider};
 
 /// How the cluster and the download site are reached. Paths are of the machine this program runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,25 +32,27 @@ pub struct Connection {
     pub offline: bool,
 }
 
-/// Decides how to connect, from the config alone.
+/// Decides how to connect, before the cluster is asked: from the config, and the platform where it
+/// was looked for.
 ///
 /// # Errors
 /// A [`crate::fault::Fault`] `ConfigInvalid` with all findings.
-pub fn connection(layered: &Layered) -> Result<Connection> {
+pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Result<Connection> {
     let mut resolver = Resolver::new(layered);
-    let connection = decide(layered, &mut resolver);
+    let connection = decide(layered, cloud, &mut resolver);
     if resolver.findings.is_empty() { Ok(connection) } else { Err(fault(&resolver.findings)) }
 }
 
-pub(super) fn provider(layered: &Layered) -> Option<Provider> {
+/// The platform that the config names; none where it is to be found.
+pub fn provider(layered: &Layered) -> Option<Provider> {
     layered.config.spec.kubernetes_provider.clone().and_then(Auto::given)
 }
 
-pub(super) fn decide(layered: &Layered, to: &mut Resolver<'_>) -> Connection {
+pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver<'_>) -> Connection {
     let spec = &layered.config.spec;
     let path = "spec.kubernetes.kubeconfig";
     let kubeconfig = to.decide(path, filled(&spec.kubernetes.kubeconfig), || {
-        let usual = match provider(layered) {
+        let usual = match provider(layered).or(cloud.map(|cloud| cloud.provider)) {
             Some(Provider::Eks) => r"C:\ProgramData\kubernetes\kubeconfig",
             _ => r"C:\k\config",
         };

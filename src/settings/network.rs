@@ -70,6 +70,10 @@ pub(super) fn network(
         Err(reason) => {
             match reason {
                 Undecided::IpIp(reason) => ipip = Some(reason),
+                Undecided::NotTold(why) => to.wrong(
+                    path,
+                    format!("the backend is not given and the cluster does not tell it: {why}; set vxlan, windows-bgp or none"),
+                ),
                 Undecided::NoFacts => to.wrong(
                     path,
                     "the backend is not given and there is no cluster to ask; set vxlan, windows-bgp or none",

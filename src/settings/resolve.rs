@@ -8,6 +8,7 @@ use super::{
     Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, Platform, Provider, Reboot, Resolved,
     RunSettings, SecretRef, Services, Settings, Source, connection,
 };
+use crate::calico::paths::ETCD_TLS;
 use crate::calico::version::CalicoVersion;
 use crate::config::spec::{DatastoreType, LogLevel, Mode, OnBlocked, RebootPolicy, SourceType, Spec, StaticRules};
 use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
@@ -31,8 +32,11 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let name = to.optional("metadata.name", filled(&config.metadata.name));
     let version = version(&mut to, spec);
     let calico = calico(&mut to, spec, version);
-    let provider = to.or_default("spec.kubernetesProvider", connection::provider(layered), Provider::None);
-    let connection = connection::decide(layered, &mut to);
+    let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
+        Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),
+        None => (Provider::None, Origin::Default),
+    });
+    let connection = connection::decide(layered, node.cloud.as_ref(), &mut to);
     let node_name = node_name(&mut to, spec, node, cluster, provider);
     let kubernetes = kubernetes(&mut to, spec, cluster);
     let create_token_secret =
@@ -170,6 +174,15 @@ fn node_name(
     let path = "spec.kubernetes.nodeName";
     let given = spec.kubernetes.node_name.clone().and_then(Auto::given).map(|NodeNameText(name)| name);
     let host_name = node.host_name.to_lowercase();
+    let instance = node.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    let instance = instance.and_then(|name| name.parse::<NodeName>().ok());
+    let known = cluster.and_then(|cluster| cluster.node.as_ref()).map(|node| node.name.clone());
+    // A Node that the cluster has under the host name settles it: kubelet chose that.
+    if let (None, Some(instance)) = (&given, instance)
+        && known.as_deref() != Some(host_name.as_str())
+    {
+        return to.decide(path, None, || (instance, Origin::Detected("instance metadata".into())));
+    }
     let clouds_choice = matches!(provider, Provider::Eks | Provider::Ec2 | Provider::Gce);
     // On these clouds the Node often bears the instance's DNS name, which Windows does not know.
     if given.is_none() && clouds_choice && cluster.is_none_or(|cluster| cluster.node.is_none()) {
@@ -220,7 +233,7 @@ fn datastore(
         (Some(key_file), Some(cert_file), Some(ca_cert_file)) => Some(EtcdTls { key_file, cert_file, ca_cert_file }),
         _ => secret.as_ref().map(|_| {
             // The names that Calico's own scripts give the secret's contents.
-            let dir = root.join("etcd-tls");
+            let dir = root.join(ETCD_TLS);
             EtcdTls {
                 key_file: dir.join("server.key"),
                 cert_file: dir.join("server.crt"),

@@ -6,5 +6,11 @@
 //! elevation: `cargo test --test contract -- --ignored`.
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
+#![allow(clippy::print_stdout, reason = "a failed story says which node it was, and what was left out")]
 
+mod facts;
+mod files;
+mod network;
 mod nodes;
+mod registry;
+mod services;

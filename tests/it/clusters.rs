@@ -60,3 +60,131 @@ fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
     assert!(plan["warnings"].to_string().contains("VniDiffersFromFelix"), "{}", plan["warnings"]);
     assert_eq!(plan["needs_drain"], true);
 }
+
+#[test]
+fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let secrets = "/api/v1/namespaces/kube-system/secrets";
+    let (ca, key, certificate) = etcd_client();
+    let secret = |data: serde_json::Value| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "calico-etcd-secrets" }, "data": data });
+    let base64 = |text: &str| base64::Engine::encode(&base64::prelude::BASE64_STANDARD, text);
+    let install = "install -y -o json --kubeconfig admin.yaml --set datastore.type=etcdv3 \
+                   --set datastore.etcd.endpoints=https://127.0.0.1:2379 \
+                   --set datastore.etcd.tlsSecretRef.name=calico-etcd-secrets \
+                   --set datastore.etcd.tlsSecretRef.namespace=kube-system";
+    let before = lab.picture();
+
+    let absent = lab.run(install).exits(4).json();
+    assert_eq!(absent["error"]["id"], "EtcdSecretInvalid", "{absent:#}");
+    let half = secret(json!({ "etcd-key": base64(&key), "etcd-ca": base64(&ca) }));
+    cluster.as_admin(&http::Method::POST, secrets, Some(&half)).unwrap();
+    let lacks = lab.run(install).exits(4).json();
+    assert!(lacks["error"]["what"].as_str().unwrap().contains("lacks `etcd-cert`"), "{lacks:#}");
+    lab.picture_without_state().same_as(&before);
+
+    let whole = json!({ "data": { "etcd-cert": base64(&certificate) } });
+    cluster.as_admin(&http::Method::PATCH, &format!("{secrets}/calico-etcd-secrets"), Some(&whole)).unwrap();
+    let installed = lab.run(install).exits(0).json();
+    assert_eq!(installed["changed"], true);
+    assert!(!installed.to_string().contains("PRIVATE KEY"));
+    for (file, text) in [("server.key", &key), ("server.crt", &certificate), ("ca.crt", &ca)] {
+        assert_eq!(&lab.read(&format!("C/CalicoWindows/etcd-tls/{file}")), text);
+    }
+    let again = lab.run(install).exits(0).json();
+    assert_eq!(again["changed"], false);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}
+
+/// CA, key and certificate of an etcd client, PEM each.
+fn etcd_client() -> (String, String, String) {
+    let ca_key = rcgen::KeyPair::generate().unwrap();
+    let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut client = rcgen::CertificateParams::new(vec!["calico".into()]).unwrap();
+    client.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = client.signed_by(&key, &rcgen::Issuer::new(ca, ca_key)).unwrap().pem();
+    (ca_pem, key.serialize_pem(), certificate)
+}
+
+/// The checks of a report that are not ok or skipped, as `StrictAffinity: off`.
+fn findings(report: &serde_json::Value, status: &str) -> Vec<String> {
+    let checks = report["checks"].as_array().unwrap().iter().filter(|check| check["status"] == status);
+    checks.map(|check| format!("{}: {}", check["id"].as_str().unwrap(), check["detail"].as_str().unwrap())).collect()
+}
+
+fn patch(cluster: &EmbeddedCluster, path: &str, spec: serde_json::Value) {
+    cluster.as_admin(&http::Method::PATCH, path, Some(&json!({ "spec": spec }))).unwrap();
+}
+
+#[test]
+fn a_cluster_is_checked_from_anywhere_in_either_layout() {
+    for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
+        let (lab, cluster) = cluster(layout);
+        let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(0).json();
+        assert_eq!(checked["kind"], "PreflightReport");
+        assert_eq!(findings(&checked, "fail"), Vec::<String>::new());
+        assert!(findings(&checked, "ok").contains(&format!("CalicoResources: {group}")), "{checked:#}");
+        assert!(!checked.to_string().contains("WindowsBuild"), "no node was looked at");
+
+        let ipam = if layout == Layout::V1 { "ipamconfigs" } else { "ipamconfigurations" };
+        patch(&cluster, &format!("/apis/{group}/{ipam}/default"), json!({ "strictAffinity": false }));
+        let pool = format!("/apis/{group}/ippools/default-ipv4-ippool");
+        patch(&cluster, &pool, json!({ "vxlanMode": "Never", "ipipMode": "CrossSubnet" }));
+        patch(&cluster, &format!("/apis/{group}/felixconfigurations/default"), json!({ "vxlanEnabled": null }));
+        let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(3).json();
+        assert_eq!(
+            findings(&checked, "fail"),
+            [
+                "IpipEnabled: the IP pool `default-ipv4-ippool` has ipipMode: CrossSubnet: Windows nodes cannot do IP-in-IP",
+                "StrictAffinity: IPAM strict affinity is off",
+            ]
+        );
+        let ignored = "cluster check --kubeconfig admin.yaml --ignore-preflight-errors StrictAffinity,ipipenabled";
+        let _warned_only = lab.bare(ignored).exits(0);
+    }
+}
+
+#[test]
+fn the_operators_own_pods_on_windows_are_a_conflict() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let installation = "/apis/operator.tigera.io/v1/installations/default";
+    patch(&cluster, installation, json!({ "calicoNetwork": { "windowsDataplane": "HNS" } }));
+    let before = lab.picture_without_state();
+    let refused = lab.run("install -y -o json --kubeconfig admin.yaml").exits(13).json();
+    assert_eq!(refused["error"]["id"], "HostProcessCalico");
+    let ignored = "install -y --kubeconfig admin.yaml --ignore-preflight-errors HostProcessCalico";
+    let _still_refused = lab.run(ignored).exits(13);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn missing_rights_are_named_all_at_once() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let url = EmbeddedCluster::stable_url();
+    let direct = format!("https://127.0.0.1:{}", cluster.addr().port());
+    lab.write("joe.yaml", cluster.kubeconfig_of("joe", None).unwrap().replace(&url, &direct));
+    let refused = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(7).json();
+    assert_eq!(refused["error"]["id"], "ClusterRights");
+    insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 7 rights: get clusterinformations.crd.projectcalico.org in the whole cluster, get felixconfigurations.crd.projectcalico.org in the whole cluster, get ipamconfigs.crd.projectcalico.org in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts in calico-system, create serviceaccounts/token in calico-system");
+
+    // With the manifest that `explain` prints, the same user may.
+    let page = lab.bare("explain ClusterRights").exits(0).stdout;
+    let (_, manifest) = page.split_once("---\n").unwrap();
+    for document in manifest.split("---\n") {
+        let mut object: serde_json::Value = serde_yaml::from_str(document).unwrap();
+        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+        if let Some(subjects) = object.get_mut("subjects") {
+            *subjects = json!([{ "kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io" }]);
+        }
+        let namespace =
+            object["metadata"]["namespace"].as_str().map_or_else(String::new, |n| format!("namespaces/{n}/"));
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{namespace}{plural}");
+        cluster.as_admin(&http::Method::POST, &path, Some(&object)).unwrap();
+    }
+    let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
+    assert!(findings(&checked, "ok").contains(&"ClusterRights: all that are needed".to_owned()), "{checked:#}");
+    assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
+}

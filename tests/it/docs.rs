@@ -5,6 +5,7 @@ use std::process::Command;
 
 use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
+use calicoctl_win::preflight;
 use calicoctl_win::report::document::{NodeStatus, PlanDocument, PreflightReport, RunResult};
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
@@ -228,4 +229,28 @@ fn documents() -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// A document that is made from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` makes it.
+#[track_caller]
+fn made_from_the_code(file: &str, text: &str) {
+    if std::env::var_os("CALICO_WIN_WRITE_DOCS").is_some() {
+        std::fs::write(project().join(file), text).unwrap();
+    }
+    assert!(read(file) == text, "{file} is not what the code says: run with CALICO_WIN_WRITE_DOCS=1");
+}
+
+#[test]
+fn the_page_of_checks_is_the_catalogue() {
+    for row in preflight::catalogue() {
+        for (what, text) in [("why", row.why), ("fix", row.fix)] {
+            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is no phrase", row.id);
+        }
+    }
+    made_from_the_code("docs/checks.md", &preflight::document());
+}
+
+#[test]
+fn the_manifest_of_rights_is_the_one_that_is_asked_for() {
+    made_from_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
 }

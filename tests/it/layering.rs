@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("facts", &[]),
     // The words of the config (`vxlan`, `kubernetes`, …) are the types that settings are made of.
     ("config", &["settings", "calico::version"]),
-    ("settings", &["config", "facts", "calico::version"]),
+    ("settings", &["config", "facts", "calico::paths", "calico::version"]),
     ("calico", &["settings", "facts", "plan::item"]),
     // Its findings are a document that users see; those types are plain data.
     ("preflight", &["settings", "facts", "calico", "report::document"]),
@@ -38,8 +38,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Receipts name the version and backend that stand.
     ("apply", &["node", "plan", "facts", "calico::paths", "calico::version", "settings::Backend", "report::event"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
-    ("cluster", &["facts", "settings", "calico::kubeconfig", "report::event"]),
-    ("release", &["calico", "settings", "plan::item", "report::event"]),
+    ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
+    ("platform", &["facts", "node", "plan::item"]),
+    ("release", &["calico", "settings", "node::files", "plan::item", "report::event"]),
     ("agent", &["calico", "settings", "node", "plan::item", "facts", "report::event"]),
     ("report", &["plan", "preflight", "facts"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
@@ -54,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "facts",
             "node",
             "plan",
+            "platform",
             "preflight",
             "release",
             "report",

@@ -2,7 +2,8 @@ use super::super::FactsOptions;
 use super::*;
 use crate::facts::{ApiGroup, ClusterFacts};
 
-const OPTIONS: FactsOptions<'static> = FactsOptions { node_name: "win-a1", namespace_override: None };
+const OPTIONS: FactsOptions<'static> =
+    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None };
 const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
 const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
 const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";
@@ -63,7 +64,9 @@ fn a_cluster_in_the_old_group_tells_everything() {
       "felix": {
         "vxlanEnabled": true,
         "vxlanVni": 4096,
-        "ipipEnabled": null
+        "ipipEnabled": null,
+        "vxlanPort": 4789,
+        "bpfEnabled": false
       },
       "pools": [
         {
@@ -73,7 +76,11 @@ fn a_cluster_in_the_old_group_tells_everything() {
           "ipipMode": "Never",
           "disabled": false,
           "nodeSelector": "all()",
-          "blockSize": 26
+          "blockSize": 26,
+          "allowedUses": [
+            "Workload",
+            "Tunnel"
+          ]
         },
         {
           "name": "ipip-pool",
@@ -82,7 +89,11 @@ fn a_cluster_in_the_old_group_tells_everything() {
           "ipipMode": "Always",
           "disabled": true,
           "nodeSelector": "!all()",
-          "blockSize": 26
+          "blockSize": 26,
+          "allowedUses": [
+            "Workload",
+            "Tunnel"
+          ]
         }
       ],
       "strictAffinity": false,

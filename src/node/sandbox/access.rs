@@ -31,6 +31,11 @@ mod by_host {
         fs::set_permissions(place, fs::Permissions::from_mode(mode))
     }
 
+    /// Whether anybody may write to it.
+    pub fn open_to_all(place: &Path) -> bool {
+        fs::metadata(place).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0)
+    }
+
     /// The mode went with the file.
     pub fn forget(_root: &Path, _place: &Path) -> io::Result<()> {
         Ok(())
@@ -61,7 +66,12 @@ mod by_host {
     }
 
     pub fn forget(root: &Path, place: &Path) -> io::Result<()> {
-        super::super::disk::gone(fs::remove_file(note(root, place)))
+        files::gone(fs::remove_file(note(root, place)))
+    }
+
+    /// A note says that nobody else may read. That all may write it cannot say.
+    pub fn open_to_all(_place: &Path) -> bool {
+        false
     }
 
     /// The note of a path; what is written beside a path, to replace it, has that one's.
@@ -72,4 +82,4 @@ mod by_host {
     }
 }
 
-pub use by_host::{access, forget, restrict};
+pub use by_host::{access, forget, open_to_all, restrict};

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::node::files::{self, gone};
 use crate::node::win32::{self, refused};
-use crate::node::{STORE_DIR, files};
+use crate::node::{STORE_DIR, unsafe_folder};
 use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
-use super::access::{access, forget, restrict};
+use super::access::{access, forget, open_to_all, restrict};
 use super::model::Model;
 
 /// Where a path of the node lies in the folder `root`. Existing names are taken as they are
@@ -109,16 +110,23 @@ impl Disk<'_> {
         }
     }
 
-    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<()> {
+    /// Gives what a program that runs was renamed to when it was to go.
+    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Option<WinPath>> {
         let place = locate(self.root, path)?;
         self.not_held(path, if wanted.is_some() { "replace" } else { "delete" })?;
         if place.is_dir() {
             return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
         }
+        files::make_writable(&place).with_context(|| format!("write {path}"))?;
+        let runs = self.model.programs().any(|(program, _)| program == *path) && place.is_file();
+        let old = runs.then(|| files::free_name(&place));
         let Some((sha256, wanted)) = wanted else {
-            return gone(fs::remove_file(&place))
+            old.as_ref()
+                .map_or_else(|| gone(fs::remove_file(&place)), |old| fs::rename(&place, old))
                 .and_then(|()| forget(self.root, &place))
-                .with_context(|| format!("delete {path}"));
+                .with_context(|| format!("delete {path}"))?;
+            let name = old.and_then(|old| Some(old.file_name()?.to_string_lossy().into_owned()));
+            return Ok(name.and_then(|name| Some(path.parent()?.join(&name))));
         };
         let blob_path = WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str());
         let blob = locate(self.root, &blob_path)?;
@@ -135,9 +143,16 @@ impl Disk<'_> {
                 let what = format!("{blob_path} was damaged: its bytes are not those of its name");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            if access(self.root, new) == wanted { Ok(()) } else { restrict(self.root, new, wanted) }
+            if access(self.root, new) != wanted {
+                restrict(self.root, new, wanted)?;
+            }
+            old.as_ref().map_or(Ok(()), |old| fs::rename(&place, old))
         })
-        .with_context(|| format!("write {path}"))
+        .with_context(|| format!("write {path}"))?;
+        if !runs {
+            files::remove_renamed(&place);
+        }
+        Ok(None)
     }
 
     pub fn put_tree(&self, path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
@@ -174,6 +189,30 @@ impl Disk<'_> {
         files::append(&place, bytes).with_context(|| format!("append to {path}"))
     }
 
+    /// As a Windows node does, as far as the host knows who may write what.
+    pub fn secure(&self, path: &WinPath) -> Result<Option<String>> {
+        let place = locate(self.root, path)?;
+        if !place.is_dir() || !open_to_all(&place) {
+            return Ok(None);
+        }
+        let mut found = vec![place];
+        let mut next = 0;
+        while let Some(folder) = found.get(next).cloned() {
+            next += 1;
+            for entry in if folder.is_dir() { fs::read_dir(&folder)?.collect() } else { Vec::new() } {
+                let below = entry.with_context(|| format!("list {}", folder.display()))?.path();
+                if below.is_symlink() || below.is_file() && open_to_all(&below) {
+                    return Err(unsafe_folder(path, &format!("everybody may write to {}", below.display())).into());
+                }
+                found.push(below);
+            }
+        }
+        for item in found {
+            restrict(self.root, &item, Access::Administrators).with_context(|| format!("secure {path}"))?;
+        }
+        Ok(Some("everybody may write to it".into()))
+    }
+
     fn own(&self, path: &WinPath) -> Result<PathBuf> {
         let place = locate(self.root, path)?;
         let mut missing: Vec<&Path> = place.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
@@ -193,19 +232,12 @@ impl Disk<'_> {
     }
 
     fn not_held(&self, path: &WinPath, verb: &str) -> Result<()> {
-        match self.model.locks().find(|(file, _)| file == path) {
-            Some((_, by)) => {
-                Err(refused(win32::SHARING_VIOLATION, format!("{verb} {path}, which is in use by {by}")).into())
+        match self.model.open_files.iter().find(|file| file.path == *path) {
+            Some(file) => {
+                let what = format!("{verb} {path}, which is in use by {}", file.by);
+                Err(refused(win32::SHARING_VIOLATION, what).into())
             }
             None => Ok(()),
         }
-    }
-}
-
-/// Gone already is as good as gone now.
-pub fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }

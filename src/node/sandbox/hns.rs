@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
+use crate::node::hns::{foreign, is_calicos};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, NetworkKind};
 
@@ -53,9 +54,13 @@ pub fn delete(model: &mut Model, name: &str) -> Result<u32> {
         return Ok(0);
     };
     answers(model)?;
+    if !is_calicos(name) {
+        return Err(foreign(name).into());
+    }
     let used: Vec<String> = network
         .endpoints
         .iter()
+        .filter(|(_, endpoint)| !endpoint.remote)
         .filter_map(|(endpoint, e)| Some(format!("{} of container {}", endpoint.as_str(), e.container.as_ref()?)))
         .collect();
     if !used.is_empty() {

@@ -43,6 +43,7 @@ pub struct SandboxNode {
     /// How far the sandbox's clock is ahead of the real one.
     ahead: Duration,
     touches: Cell<usize>,
+    left_until_reboot: Vec<WinPath>,
     /// Some once a crash was asked for that must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
@@ -64,6 +65,7 @@ impl SandboxNode {
             on_start: None,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
+            left_until_reboot: Vec::new(),
             crashed: None,
         })
     }
@@ -176,7 +178,10 @@ impl SandboxNode {
             self.touches.set(self.touches.get() + 1);
         }
         let action = struck(&self.faults, call, names);
-        let what = || format!("{} {}", format!("{call:?}").to_lowercase(), names[0]);
+        let what = || {
+            let call = format!("{call:?}").to_lowercase();
+            if call == names[0] { call } else { format!("{call} {}", names[0]) }
+        };
         match action {
             Some(Action::Fail) => bail!("{}: failed, as a sandbox fault asked", what()),
             Some(Action::DiskFull) => Err(refused(win32::DISK_FULL, what()).into()),
@@ -210,7 +215,7 @@ impl SandboxNode {
                 .get(&Name::new(key.as_str()))
                 .and_then(|values| values.get(&Name::new(name.as_str())))
                 .map(|value| State::RegValue(value.clone())),
-            Id::Firewall(name) => model.firewall.get(&Name::new(name.as_str())).cloned().map(State::Firewall),
+            Id::Firewall(name) => model.firewall_rule(name).map(|(_, rule)| State::Firewall(rule.clone())),
             Id::Service(name) => model
                 .services
                 .get(&Name::new(name.as_str()))
@@ -234,9 +239,20 @@ impl SandboxNode {
             (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
             (Id::Tree(path), None) => disk.put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
-            (Id::File(path) | Id::CniConf(path), None) => disk.put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), None) => {
+                let left = disk.put_file(path, None)?;
+                if let Some(left) = &left {
+                    let waits = format!("files wait to be moved or deleted: {left}");
+                    self.edit(|model| {
+                        model.pending_reboot.push(waits);
+                        Ok(())
+                    })?;
+                }
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk.put_file(path, Some((sha256, *access)))
+                disk.put_file(path, Some((sha256, *access))).map(drop)
             }
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
                 let values = model.registry.entry(Name::new(key.as_str())).or_default();
@@ -253,14 +269,20 @@ impl SandboxNode {
                 }
                 Ok(())
             }),
-            (Id::Firewall(name), Some(State::Firewall(rule))) => self.edit(|model| {
-                model.firewall.insert(Name::new(name.as_str()), rule.clone());
-                Ok(())
-            }),
-            (Id::Firewall(name), None) => self.edit(|model| {
-                model.firewall.remove(&Name::new(name.as_str()));
-                Ok(())
-            }),
+            (Id::Firewall(name), rule) => {
+                let rule = match rule {
+                    None => None,
+                    Some(State::Firewall(rule)) => Some(rule.clone()),
+                    Some(other) => bail!("{id} cannot be put as {other:?}"),
+                };
+                self.edit(|model| {
+                    while let Some(old) = model.firewall_rule(name).map(|(old, _)| old.clone()) {
+                        model.firewall.remove(&old);
+                    }
+                    model.firewall.extend(rule.map(|rule| (Name::new(rule.display_name.as_str()), rule)));
+                    Ok(())
+                })
+            }
             (Id::Service(name), Some(State::Service(service))) => {
                 self.edit(|model| services::put_definition(model, name, Some(service)))
             }
@@ -323,7 +345,10 @@ impl SandboxNode {
         match ran {
             Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
                 self.end(name)?;
-                Err(e.context(died("its program failed".into())))
+                let mut died = died("its program failed".into());
+                // What went wrong within knows better what to do about it.
+                died.hint = e.downcast_ref::<crate::fault::Fault>().and_then(|inner| inner.hint.clone()).or(died.hint);
+                Err(e.context(died))
             }
             other => other,
         }
@@ -403,6 +428,22 @@ impl Node for SandboxNode {
         Ok(pid.map(|pid| crate::node::Process { pid, since: None }))
     }
 
+    fn processes(&self, image: &str) -> Result<Vec<crate::node::Process>> {
+        self.alive()?;
+        let model = self.model()?;
+        let services = model.services.values().filter_map(|service| Some((service.executable()?, service.pid?)));
+        let others = model.processes.iter().map(|process| (process.image.clone(), process.pid));
+        let named = services.chain(others).filter(|(program, _)| program.name().eq_ignore_ascii_case(image));
+        Ok(named.map(|(_, pid)| crate::node::Process { pid, since: None }).collect())
+    }
+
+    fn runs(&self, process: &crate::node::Process) -> Result<bool> {
+        self.alive()?;
+        let model = self.model()?;
+        let services = model.services.values().filter_map(|service| service.pid);
+        Ok(services.chain(model.processes.iter().map(|other| other.pid)).any(|pid| pid == process.pid))
+    }
+
     /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");
@@ -446,5 +487,14 @@ impl Node for SandboxNode {
         }
         disk.append(path, line.as_bytes())?;
         self.fault_after(action, &names)
+    }
+
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
+        self.alive()?;
+        Disk { root: &self.root, model: &self.model()? }.secure(folder)
+    }
+
+    fn left_until_reboot(&self) -> &[WinPath] {
+        &self.left_until_reboot
     }
 }

@@ -7,7 +7,8 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Adapter, HnsVersion, NodeFacts, Os, Runtime};
+use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Runtime, Tls};
+use crate::node::firewall::is_the_rule;
 use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
@@ -75,6 +76,15 @@ pub struct Model {
     /// Version of the Host Networking Service; none where it does not answer.
     #[serde(default)]
     pub hns: Option<HnsVersion>,
+    /// The metadata service of the cloud that the machine is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudMetadata>,
+    /// What waits for Windows to be restarted, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_reboot: Vec<String>,
+    /// What stands in the registry on TLS; nothing, when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     #[serde(default)]
     pub adapters: Vec<NodeAdapter>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -97,6 +107,27 @@ pub struct Model {
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+}
+
+/// What answers at the link-local address of metadata services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CloudMetadata {
+    pub flavour: Flavour,
+    /// What the instance is called there; empty where it has no name.
+    pub host_name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flavour {
+    #[serde(rename = "EC2")]
+    Ec2,
+    #[serde(rename = "GCE")]
+    Gce,
+    /// EC2's paths without its tokens.
+    OpenStack,
+    /// A web page, whatever is asked.
+    CaptivePortal,
 }
 
 /// When a node started that does not say.
@@ -171,13 +202,20 @@ impl NodeAdapter {
         }
     }
 
+    /// What is set is there at once. With DHCP, addresses and gateway are the lease's.
     pub fn configure(&mut self, config: &IpConfig) {
-        self.dhcp = config.dhcp;
-        self.addresses.clone_from(&config.addresses);
-        self.gateway = config.gateway;
         self.dns.clone_from(&config.dns);
         self.metric = config.metric;
-        // What was set is there at once; nothing of before is still on its way.
+        if config.dhcp {
+            return;
+        }
+        for address in &config.addresses {
+            if !self.addresses.contains(address) {
+                self.addresses.push(*address);
+            }
+        }
+        self.gateway = config.gateway.or(self.gateway);
+        // What was set by hand is no longer on its way.
         self.arriving = None;
     }
 }
@@ -265,6 +303,13 @@ impl Model {
             runtime: self.runtime.clone(),
             adapters: self.adapters.iter().map(NodeAdapter::fact).collect(),
             hns: self.hns,
+            cloud: None,
+            features: Some(Features {
+                containers: self.hns.is_some(),
+                remote_access: self.services.contains_key(&Name::new("RemoteAccess")),
+            }),
+            pending_reboot: self.pending_reboot.clone(),
+            tls: Some(self.tls.unwrap_or_default()),
         }
     }
 
@@ -279,6 +324,11 @@ impl Model {
             model
         }
         plain(self) == plain(other)
+    }
+
+    /// A firewall rule by its name, or by another name of the same rule.
+    pub fn firewall_rule(&self, name: &str) -> Option<(&Name, &FirewallRule)> {
+        self.firewall.iter().find(|(have, _)| is_the_rule(name, have.as_str()))
     }
 
     /// The smallest process id that nobody has. Windows gives multiples of four.
@@ -297,14 +347,18 @@ impl Model {
 
     /// What holds files open, and how to name it.
     pub fn locks(&self) -> impl Iterator<Item = (WinPath, String)> {
+        self.programs().chain(self.open_files.iter().map(|file| (file.path.clone(), file.by.clone())))
+    }
+
+    /// The programs that run. Windows lets them be renamed.
+    pub fn programs(&self) -> impl Iterator<Item = (WinPath, String)> {
         let services = self.services.iter().filter_map(|(name, service)| {
             let pid = service.pid?;
             Some((service.executable()?, format!("service {} (pid {pid})", name.as_str())))
         });
         let processes =
             self.processes.iter().map(|p| (p.image.clone(), format!("process {} (pid {})", p.image.name(), p.pid)));
-        let files = self.open_files.iter().map(|file| (file.path.clone(), file.by.clone()));
-        services.chain(processes).chain(files)
+        services.chain(processes)
     }
 }
 
@@ -316,6 +370,7 @@ impl NodeAdapter {
             addresses: self.addresses.clone(),
             gateway: self.gateway,
             dhcp: self.dhcp,
+            team: false,
         }
     }
 

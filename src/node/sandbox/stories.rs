@@ -207,12 +207,21 @@ fn only_an_empty_folder_is_removed() {
 #[test]
 fn what_is_in_use_is_not_replaced_and_its_folder_not_moved() {
     let (_dir, mut node) = node();
-    let exe = Id::File(path(r"C:\Program Files\containerd\containerd.exe"));
     let new = blob(&mut node, b"newer", Access::Inherited);
-    insta::assert_snapshot!(said(node.put(&exe, Some(&new))), @r"FileInUse: replace C:\Program Files\containerd\containerd.exe, which is in use by service containerd (pid 1484) (Windows error 32: the process cannot access the file because it is being used by another process)");
-    node.put(&running("kubelet"), None).unwrap();
-    node.put(&running("containerd"), None).unwrap();
-    node.put(&exe, Some(&new)).unwrap();
+    let config = Id::File(path(r"C:\k\config"));
+    node.put(&config, Some(&new)).unwrap();
+    node.edit(|model| {
+        model.open_files.push(model::OpenFile { path: path(r"C:\k\config"), by: "kubelet".into() });
+        Ok(())
+    })
+    .unwrap();
+    for wanted in [Some(&new), None] {
+        let said = said(node.put(&config, wanted));
+        assert!(
+            said.starts_with("FileInUse: ") && said.contains("which is in use by kubelet (Windows error 32: "),
+            "{said}"
+        );
+    }
 
     let root = path(r"C:\CalicoWindows");
     node.put(&Id::Dir(root.clone()), Some(&State::Dir { access: Access::Inherited })).unwrap();
@@ -222,6 +231,28 @@ fn what_is_in_use_is_not_replaced_and_its_folder_not_moved() {
     })
     .unwrap();
     insta::assert_snapshot!(said(node.put(&Id::Tree(root), None)), @r"FileInUse: move C:\CalicoWindows: C:\CalicoWindows\readme.txt is in use by notepad.exe (Windows error 5: access is denied)");
+}
+
+#[test]
+fn a_program_that_runs_makes_room_and_its_file_goes_later() {
+    let (_dir, mut node) = node();
+    let folder = path(r"C:\Program Files\containerd");
+    let (exe, old) = (Id::File(folder.join("containerd.exe")), Id::File(folder.join("containerd.exe.old-1")));
+    let (new, newer) = (blob(&mut node, b"new", Access::Inherited), blob(&mut node, b"newer", Access::Inherited));
+
+    node.put(&exe, Some(&new)).unwrap();
+    assert!(node.get(&exe).unwrap().as_ref() == Some(&new) && node.get(&old).unwrap().is_some());
+    assert_eq!(node.left_until_reboot(), []);
+    node.put(&running("kubelet"), None).unwrap();
+    node.put(&running("containerd"), None).unwrap();
+    node.put(&exe, Some(&newer)).unwrap();
+    assert_eq!(node.get(&old).unwrap(), None, "it ran no more");
+
+    node.put(&running("containerd"), Some(&State::Running)).unwrap();
+    node.put(&exe, None).unwrap();
+    assert_eq!(node.get(&exe).unwrap(), None);
+    assert_eq!(node.left_until_reboot(), [folder.join("containerd.exe.old-1")]);
+    insta::assert_snapshot!(node.facts().unwrap().pending_reboot.join("; "), @r"files wait to be moved or deleted: C:\Program Files\containerd\containerd.exe.old-1");
 }
 
 /// Stages a small release in the store, as the engine does.
@@ -369,6 +400,18 @@ fn a_service_runs_its_hook_and_dies_with_its_error() {
     assert_eq!(node.get(&running("Bad")).unwrap(), None);
     node.put(&running("Good"), None).unwrap();
     assert!(node.model().unwrap().processes.is_empty(), "children end with their service");
+}
+
+#[test]
+fn a_service_that_dies_passes_on_what_its_program_knows_to_do() {
+    let (_dir, node) = node();
+    let mut node = node.with_start_hook(Box::new(|_, _, _| {
+        Err(Failure::new(Exit::Failed, "NoAnswer", "no kubeconfig").hint("fetch it again").into())
+    }));
+    node.put(&Id::Service("Bad".into()), Some(&service(r"C:\k\kubelet.exe", &[]))).unwrap();
+    let error = node.put(&running("Bad"), Some(&State::Running)).unwrap_err();
+    let fault = error.downcast_ref::<Failure>().unwrap();
+    assert_eq!((fault.id, fault.hint.as_deref()), ("ServiceDied", Some("fetch it again")));
 }
 
 #[test]

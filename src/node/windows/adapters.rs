@@ -1,23 +1,232 @@
 //! The network adapters and their IPv4 configuration, through the IP helper.
 
-use anyhow::{Result, bail};
+use std::ffi::CStr;
+use std::net::Ipv4Addr;
 
+use anyhow::{Context, Result};
+use windows_registry::LOCAL_MACHINE;
+use windows_sys::Win32::Foundation::FARPROC;
+use windows_sys::Win32::NetworkManagement::IpHelper::{
+    DNS_INTERFACE_SETTINGS, DNS_INTERFACE_SETTINGS_VERSION1, DNS_SETTING_NAMESERVER, MIB_IPINTERFACE_ROW,
+    MIB_UNICASTIPADDRESS_ROW,
+};
+use windows_sys::Win32::Networking::WinSock::{
+    AF_INET, IpDadStatePreferred, IpPrefixOriginManual, IpSuffixOriginManual,
+};
+use windows_sys::core::GUID;
+
+use super::iphelper::{self, Interface, RouteRow};
+use super::routes;
+use super::{dll, wide};
 use crate::facts::Adapter;
+use crate::node::win32::{self, refused};
 use crate::plan::item::IpConfig;
+use crate::values::Cidr;
 
-/// Every adapter that is up, as [`crate::facts::NodeFacts`] has it.
+/// What the route of a gateway has when nobody says otherwise.
+const GATEWAY_METRIC: u32 = 256;
+
+/// Every adapter that is up, as [`crate::facts::NodeFacts`] has it: the preferred default route
+/// first.
 pub fn facts() -> Result<Vec<Adapter>> {
-    bail!("adapters: to be written")
+    let interfaces = iphelper::interfaces()?;
+    let rows = iphelper::routes()?;
+    let fact = |interface: &Interface| Adapter {
+        name: interface.name.clone(),
+        mac: interface.mac.clone(),
+        addresses: interface.addresses.clone(),
+        gateway: gateway(&rows, interface),
+        dhcp: interface.dhcp,
+        team: is_team(&interface.description),
+    };
+    let mut up: Vec<&Interface> = interfaces.iter().filter(|interface| interface.up).collect();
+    up.sort_by_key(|interface| default_route_metric(&rows, interface).unwrap_or(u32::MAX));
+    Ok(up.into_iter().map(fact).collect())
 }
 
+/// Windows' own teaming (LBFO) shows its team as one adapter of this driver. HNS builds no vSwitch
+/// on it from Server 2022 on.
+fn is_team(description: &str) -> bool {
+    description.to_lowercase().contains("network adapter multiplexor")
+}
+
+/// The IPv4 configuration of every adapter that is up.
 pub fn list() -> Result<Vec<(String, IpConfig)>> {
-    bail!("adapters: to be written")
+    let rows = iphelper::routes()?;
+    let up = iphelper::interfaces()?.into_iter().filter(|interface| interface.up);
+    Ok(up.map(|interface| (interface.name.clone(), config(&interface, &rows))).collect())
 }
 
-pub fn get(_name: &str) -> Result<Option<IpConfig>> {
-    bail!("adapters: to be written")
+pub fn get(name: &str) -> Result<Option<IpConfig>> {
+    let Some(interface) = iphelper::interface_named(name)?.filter(|interface| interface.up) else {
+        return Ok(None);
+    };
+    Ok(Some(config(&interface, &iphelper::routes()?)))
 }
 
-pub fn put(_name: &str, _config: &IpConfig) -> Result<()> {
-    bail!("adapters: to be written")
+/// Gives an adapter back what a vSwitch made it lose. With DHCP only the metric and the DNS servers
+/// that were set by hand: the rest is the lease's. Addresses and routes are of the active store, so
+/// after a reboot they are looked at again.
+///
+/// # Errors
+/// Windows error 1168 when there is no such adapter.
+pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
+    let Some(interface) = iphelper::interface_named(name)? else {
+        return Err(refused(win32::NOT_FOUND, format!("configure adapter {name}")).into());
+    };
+    let rows = iphelper::routes()?;
+    let now = config(&interface, &rows);
+    if !wanted.dhcp {
+        for address in wanted.addresses.iter().filter(|address| !now.addresses.contains(address)) {
+            add_address(&interface, *address)?;
+        }
+        if let Some(gateway) = wanted.gateway.filter(|_| now.gateway != wanted.gateway) {
+            let prefix = routes::everywhere();
+            let row = RouteRow { prefix, interface: interface.index, next_hop: gateway, metric: GATEWAY_METRIC };
+            routes::add(&row).with_context(|| format!("set the gateway of adapter {name}"))?;
+        }
+    }
+    if now.dns != wanted.dns {
+        set_dns(&interface, &wanted.dns)?;
+    }
+    if now.metric != wanted.metric {
+        set_metric(&interface, wanted.metric)?;
+    }
+    Ok(())
+}
+
+fn config(interface: &Interface, rows: &[RouteRow]) -> IpConfig {
+    IpConfig {
+        dhcp: interface.dhcp,
+        addresses: interface.addresses.clone(),
+        gateway: gateway(rows, interface),
+        dns: dns(interface),
+        metric: metric(interface),
+    }
+}
+
+/// Next hop of the interface's own default route.
+fn gateway(rows: &[RouteRow], interface: &Interface) -> Option<Ipv4Addr> {
+    let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
+    Some(best.next_hop).filter(|ip| !ip.is_unspecified())
+}
+
+/// What Windows compares: the route's own metric and the interface's.
+fn default_route_metric(rows: &[RouteRow], interface: &Interface) -> Option<u32> {
+    let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
+    Some(best.metric.saturating_add(interface.metric))
+}
+
+/// Where Windows keeps the servers that were set by hand.
+fn dns_key(interface: &Interface) -> String {
+    format!(r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{}", interface.guid)
+}
+
+fn dns(interface: &Interface) -> Vec<Ipv4Addr> {
+    let servers = LOCAL_MACHINE.open(dns_key(interface)).and_then(|key| key.get_string("NameServer"));
+    let servers = servers.unwrap_or_default();
+    servers.split([',', ' ']).filter_map(|server| server.parse().ok()).collect()
+}
+
+/// The interface metric where somebody set it. Windows that cannot be asked chooses it itself.
+fn metric(interface: &Interface) -> Option<u32> {
+    let row = interface_row(interface).ok()?;
+    (!row.UseAutomaticMetric).then_some(row.Metric)
+}
+
+fn interface_row(interface: &Interface) -> Result<MIB_IPINTERFACE_ROW> {
+    let mut row = MIB_IPINTERFACE_ROW { Family: AF_INET, InterfaceIndex: interface.index, ..Default::default() };
+    let to = format!("read the metric of adapter {}", interface.name);
+    change(c"GetIpInterfaceEntry", &mut row, to)?;
+    Ok(row)
+}
+
+fn set_metric(interface: &Interface, metric: Option<u32>) -> Result<()> {
+    let mut row = interface_row(interface)?;
+    row.UseAutomaticMetric = metric.is_none();
+    row.Metric = metric.unwrap_or(0);
+    // Windows gives 64 for IPv4 and takes only 0 (SetIpInterfaceEntry, remarks).
+    row.SitePrefixLength = 0;
+    change(c"SetIpInterfaceEntry", &mut row, format!("set the metric of adapter {}", interface.name))
+}
+
+fn add_address(interface: &Interface, address: Cidr) -> Result<()> {
+    let mut row = MIB_UNICASTIPADDRESS_ROW {
+        Address: iphelper::sockaddr(address.addr()),
+        InterfaceIndex: interface.index,
+        PrefixOrigin: IpPrefixOriginManual,
+        SuffixOrigin: IpSuffixOriginManual,
+        ValidLifetime: u32::MAX,
+        PreferredLifetime: u32::MAX,
+        OnLinkPrefixLength: address.prefix_len(),
+        // Known to be free: the adapter had it before.
+        DadState: IpDadStatePreferred,
+        ..Default::default()
+    };
+    let to = format!("give adapter {} the address {address}", interface.name);
+    match change(c"CreateUnicastIpAddressEntry", &mut row, to) {
+        // There, but still probed for duplicates.
+        Err(e) if e.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "AlreadyExists") => Ok(()),
+        other => other,
+    }
+}
+
+/// Calls a function of the IP helper that takes a row and answers with an error number.
+fn change<Row>(name: &CStr, row: &mut Row, to: String) -> Result<()> {
+    let found = iphelper::function(name, &to)?;
+    // SAFETY: this module's callers pass the row that the named function takes (netioapi.h); a
+    // found function is not null, and `Option` of it has the same form.
+    let call = unsafe { std::mem::transmute::<FARPROC, unsafe extern "system" fn(*mut Row) -> u32>(found) };
+    // SAFETY: the row is ours for the length of the call.
+    iphelper::check(unsafe { call(row) }, || to)
+}
+
+/// Sets the DNS servers, by the function that Windows has for it since 2004, or else where that
+/// function writes them; the DNS client reads them there when the adapter comes up again.
+fn set_dns(interface: &Interface, servers: &[Ipv4Addr]) -> Result<()> {
+    let what = || format!("set the DNS servers of adapter {}", interface.name);
+    let text: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    let text = text.join(",");
+    let (Ok(found), Some(guid)) = (dll::function("iphlpapi.dll", c"SetInterfaceDnsSettings"), guid(&interface.guid))
+    else {
+        let key = LOCAL_MACHINE.create(dns_key(interface)).with_context(what)?;
+        return key.set_string("NameServer", &text).with_context(what);
+    };
+    let mut servers = wide(&text);
+    let settings = DNS_INTERFACE_SETTINGS {
+        Version: DNS_INTERFACE_SETTINGS_VERSION1,
+        Flags: u64::from(DNS_SETTING_NAMESERVER),
+        NameServer: servers.as_mut_ptr(),
+        ..Default::default()
+    };
+    type Set = unsafe extern "system" fn(GUID, *const DNS_INTERFACE_SETTINGS) -> u32;
+    // SAFETY: SetInterfaceDnsSettings has this form (netioapi.h); a found function is not null.
+    let set = unsafe { std::mem::transmute::<FARPROC, Set>(found) };
+    // SAFETY: the settings and the text in them outlive the call.
+    iphelper::check(unsafe { set(guid, &raw const settings) }, what)
+}
+
+/// `{6B29FC40-CA47-1067-B31D-00DD010662DA}` as a number.
+fn guid(text: &str) -> Option<GUID> {
+    let digits: String = text.trim_matches(['{', '}']).split('-').collect();
+    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok().map(GUID::from_u128))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_team_is_noticed_by_its_driver() {
+        assert!(is_team("Microsoft Network Adapter Multiplexor Driver"));
+        assert!(is_team("Microsoft Network Adapter Multiplexor Driver #2"));
+        assert!(!is_team("vmxnet3 Ethernet Adapter"));
+    }
+
+    #[test]
+    fn an_interfaces_guid_is_read() {
+        let read = guid("{6B29FC40-CA47-1067-B31D-00DD010662DA}").unwrap();
+        assert_eq!((read.data1, read.data2, read.data4[7]), (0x6B29_FC40, 0xCA47, 0xDA));
+        assert!(guid("lo").is_none());
+    }
 }

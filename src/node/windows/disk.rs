@@ -1,38 +1,345 @@
 //! Files, folders and release trees, with the rights they are to have.
 
-use anyhow::{Result, bail};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::windows::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
+
+use super::{security, wide_path};
+use crate::node::files::{self, gone};
+use crate::node::win32::{self, refused};
+use crate::node::{STORE_DIR, unsafe_folder};
 use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
-pub fn get_dir(_path: &WinPath) -> Result<Option<State>> {
-    bail!("disk: to be written")
+/// Where a path lies for [`std::fs`].
+pub fn place(path: &WinPath) -> PathBuf {
+    PathBuf::from(path.as_str())
 }
 
-pub fn get_tree(_path: &WinPath) -> Result<Option<State>> {
-    bail!("disk: to be written")
+pub fn get_dir(path: &WinPath) -> Result<Option<State>> {
+    let folder = place(path);
+    if !look(path, &folder)?.is_some_and(|found| found.is_dir()) {
+        return Ok(None);
+    }
+    let access = security::access(&folder).map_err(failed(|| format!("read the access list of {path}")))?;
+    Ok(Some(State::Dir { access }))
 }
 
-pub fn get_file(_path: &WinPath) -> Result<Option<State>> {
-    bail!("disk: to be written")
+/// # Errors
+/// `UnsafeFolder` for a link: what it leads to is not what stands there.
+pub fn get_tree(path: &WinPath) -> Result<Option<State>> {
+    let folder = place(path);
+    not_a_link(path, &folder)?;
+    look(path, &folder)?;
+    Ok(files::read_tree(&folder)?.map(State::Tree))
 }
 
-pub fn put_dir(_path: &WinPath, _access: Option<Access>) -> Result<()> {
-    bail!("disk: to be written")
+pub fn get_file(path: &WinPath) -> Result<Option<State>> {
+    let file = place(path);
+    if !look(path, &file)?.is_some_and(|found| found.is_file()) {
+        return Ok(None);
+    }
+    let sha256 = files::digest(&file).map_err(failed(|| format!("read {path}")))?;
+    let access = security::access(&file).map_err(failed(|| format!("read the access list of {path}")))?;
+    Ok(Some(State::File { sha256, access }))
 }
 
-pub fn put_tree(_path: &WinPath, _tree: Option<&Tree>) -> Result<()> {
-    bail!("disk: to be written")
+/// Gives the folder when it only goes when Windows starts next.
+pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<Option<WinPath>> {
+    let folder = place(path);
+    let Some(wanted) = wanted else {
+        return match fs::remove_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                // Nothing in it but our programs that still run: it goes with them. What others put
+                // there is theirs, and then Windows leaves it too.
+                let waits = files::holds_renamed_only(&folder) && delete_at_boot(&folder).is_ok();
+                Ok(waits.then(|| path.clone()))
+            }
+            other => gone(other).map(|()| None).map_err(failed(|| format!("remove folder {path}"))),
+        };
+    };
+    parent_is_there(path, &folder)?;
+    if folder.is_file() {
+        return Err(refused(win32::ALREADY_EXISTS, format!("create folder {path}")).into());
+    }
+    if !folder.is_dir() {
+        security::create_folder(&folder, wanted).map_err(failed(|| format!("create folder {path}")))?;
+        return Ok(None);
+    }
+    let access = security::access(&folder).map_err(failed(|| format!("read the access list of {path}")))?;
+    match (access, wanted) {
+        (Access::Inherited, Access::Administrators) => security::restrict(&folder),
+        (Access::Administrators, Access::Inherited) => security::inherit(&folder),
+        _ => Ok(()),
+    }
+    .map_err(failed(|| format!("set the access list of {path}")))?;
+    Ok(None)
 }
 
-pub fn put_file(_path: &WinPath, _wanted: Option<(&Sha256, Access)>) -> Result<()> {
-    bail!("disk: to be written")
+pub fn put_tree(path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
+    let folder = place(path);
+    parent_is_there(path, &folder)?;
+    not_a_link(path, &folder)?;
+    let store = place(&WinPath::known(STORE_DIR).join("trees"));
+    files::swap_tree(&folder, &store, wanted).map_err(|error| in_use(path, &folder, error))?;
+    // What runs from a release runs as SYSTEM, so nobody else may change it. In the store it was so
+    // by inheritance, which the next change at the drive's root would undo.
+    if matches!(wanted, Some(Tree::Release(_) | Tree::Drifted { .. })) {
+        security::restrict(&folder).map_err(failed(|| format!("set the access list of {path}")))?;
+    }
+    Ok(())
 }
 
-pub fn save(_path: &WinPath, _bytes: &[u8], _access: Access) -> Result<()> {
-    bail!("disk: to be written")
+/// Gives the file that only goes when Windows starts next, where there is one.
+pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Option<WinPath>> {
+    let file = place(path);
+    if file.is_dir() {
+        return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
+    }
+    let Some((sha256, access)) = wanted else {
+        return delete(path, &file);
+    };
+    let blob_path = WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str());
+    let blob = place(&blob_path);
+    if !blob.is_file() {
+        return Err(refused(win32::FILE_NOT_FOUND, format!("read {blob_path}, which is to become {path}")).into());
+    }
+    parent_is_there(path, &file)?;
+    replace(&file, access, |new| {
+        // The bytes and nothing else: no mark of the web comes along with a download.
+        copy(&blob, new)?;
+        let whole = files::digest(&blob)? == *sha256;
+        let what = || format!("{blob_path} was damaged: its bytes are not those of its name");
+        if whole { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidData, what())) }
+    })
+    .map_err(failed(|| format!("write {path}")))?;
+    Ok(None)
 }
 
-pub fn append(_path: &WinPath, _line: &str) -> Result<()> {
-    bail!("disk: to be written")
+/// Folders that are missing are made for administrators alone.
+pub fn save(path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
+    let file = place(path);
+    make_folders(path, &file)?;
+    replace(&file, access, |new| new.write_all(bytes)).map_err(failed(|| format!("write {path}")))
+}
+
+/// Folders as in [`save`].
+pub fn append(path: &WinPath, line: &str) -> Result<()> {
+    let file = place(path);
+    make_folders(path, &file)?;
+    files::append(&file, format!("{line}\n").as_bytes()).map_err(failed(|| format!("append to {path}")))
+}
+
+/// Makes a folder of ours that stands already safe: one that users may change, or that a user made.
+/// Gives what was wrong with it; none when nothing was, and when it is not there.
+///
+/// # Errors
+/// `UnsafeFolder` for a link, and for a folder with something in it that a user made or may change,
+/// since that cannot be trusted any more. Nothing was changed then.
+pub fn secure(path: &WinPath) -> Result<Option<String>> {
+    let root = place(path);
+    not_a_link(path, &root)?;
+    if !root.is_dir() {
+        return Ok(None);
+    }
+    let look =
+        |path: &Path| security::open_to(path).map_err(failed(|| format!("read the access list of {}", path.display())));
+    let Some(reason) = look(&root)? else { return Ok(None) };
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(folder) = found.get(next).cloned() {
+        next += 1;
+        if !folder.is_dir() {
+            continue;
+        }
+        let entries = fs::read_dir(&folder).map_err(failed(|| format!("list {}", folder.display())))?;
+        for entry in entries {
+            let below = entry.map_err(failed(|| format!("list {}", folder.display())))?.path();
+            if below.is_symlink() {
+                return Err(unsafe_folder(path, &format!("{} is a link", below.display())).into());
+            }
+            if let (false, Some(why)) = (below.is_dir(), look(&below)?) {
+                return Err(unsafe_folder(path, &format!("of the file {}, {why}", below.display())).into());
+            }
+            found.push(below);
+        }
+    }
+    for item in found {
+        security::restrict(&item).map_err(failed(|| format!("set the access list of {}", item.display())))?;
+    }
+    Ok(Some(reason))
+}
+
+/// What stands at a path; none when nothing does. Not to be let in is no answer.
+fn look(path: &WinPath, place: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(place) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(win32::denied(format!("look at {path}")).into()),
+        Err(e) => Err(failed(|| format!("look at {path}"))(e)),
+    }
+}
+
+fn not_a_link(path: &WinPath, folder: &Path) -> Result<()> {
+    if folder.is_symlink() {
+        return Err(unsafe_folder(path, "it is a link to another folder").into());
+    }
+    Ok(())
+}
+
+fn parent_is_there(path: &WinPath, place: &Path) -> Result<()> {
+    if place.parent().is_some_and(Path::is_dir) {
+        return Ok(());
+    }
+    Err(refused(win32::PATH_NOT_FOUND, format!("write {path}, whose folder is not there")).into())
+}
+
+fn make_folders(path: &WinPath, file: &Path) -> Result<()> {
+    let mut missing: Vec<&Path> = file.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
+    while let Some(folder) = missing.pop() {
+        match security::create_folder(folder, Access::Administrators) {
+            // Another run, at the same moment.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other.map_err(failed(|| format!("create the folder of {path}")))?,
+        }
+    }
+    Ok(())
+}
+
+/// Replaces a file in one step, with its access list from the first byte on. Nothing of it is half
+/// there at any time; a failure leaves what was there.
+fn replace(file: &Path, access: Access, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let new = files::beside(file);
+    gone(fs::remove_file(&new))?;
+    let written = security::create_file(&new, access)
+        .and_then(|mut made| fill(&mut made).and_then(|()| made.sync_all()))
+        .and_then(|()| put_in_place(&new, file));
+    if written.is_err() {
+        // The error that counts is the first one.
+        drop(fs::remove_file(&new));
+    }
+    written
+}
+
+/// Renames over a file, also over a program that runs: that one can only be renamed away. When the
+/// new one then does not get its place, the old one gets it back.
+fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
+    files::make_writable(file)?;
+    match fs::rename(new, file) {
+        Ok(()) => {
+            files::remove_renamed(file);
+            return Ok(());
+        }
+        Err(error) if files::is_in_use(&error) => {}
+        Err(error) => return Err(error),
+    }
+    let old = files::free_name(file);
+    // Held in a way that it cannot even be renamed: by a virus scanner, for a moment.
+    if fs::rename(file, &old).is_err() {
+        return files::rename(new, file);
+    }
+    if let Err(error) = files::rename(new, file) {
+        // It was there a moment ago, so there is room for it.
+        drop(fs::rename(&old, file));
+        return Err(error);
+    }
+    files::remove_renamed(file);
+    Ok(())
+}
+
+/// Deletes a file. A program that runs is renamed away and goes when Windows starts next.
+fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
+    let what = || format!("delete {path}");
+    files::make_writable(file).map_err(failed(what))?;
+    files::remove_renamed(file);
+    let error = match gone(fs::remove_file(file)) {
+        Ok(()) => return Ok(None),
+        Err(error) if files::is_in_use(&error) => error,
+        Err(error) => return Err(failed(what)(error)),
+    };
+    let old = files::free_name(file);
+    if fs::rename(file, &old).is_err() {
+        return match files::until_free(|| gone(fs::remove_file(file))) {
+            Ok(()) => Ok(None),
+            Err(_) => Err(failed(what)(error)),
+        };
+    }
+    // It may have ended in between.
+    if gone(fs::remove_file(&old)).is_ok() {
+        return Ok(None);
+    }
+    if let Err(error) = delete_at_boot(&old) {
+        drop(fs::rename(&old, file));
+        return Err(failed(|| format!("delete {path} when Windows starts next"))(error));
+    }
+    let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(path.parent().map(|folder| folder.join(&name)))
+}
+
+/// Lets Windows delete a file, or a folder that is empty by then, when it starts next.
+fn delete_at_boot(path: &Path) -> io::Result<()> {
+    let name = wide_path(path);
+    // SAFETY: the name is zero-terminated; no second name means to delete.
+    let asked = unsafe { MoveFileExW(name.as_ptr(), std::ptr::null(), MOVEFILE_DELAY_UNTIL_REBOOT) };
+    if asked == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn copy(from: &Path, to: &mut File) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut piece = vec![0; 256 * 1024];
+    loop {
+        match source.read(&mut piece)? {
+            0 => return Ok(()),
+            n => to.write_all(&piece[..n])?,
+        }
+    }
+}
+
+/// An error of a swap. Windows does not move a folder in which a file is open, and does not say
+/// which: the first that cannot be opened alone is named.
+fn in_use(path: &WinPath, folder: &Path, error: anyhow::Error) -> anyhow::Error {
+    let refusal = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).filter(|e| files::is_in_use(e));
+    if refusal.is_none() {
+        return error.context(format!("swap {path}"));
+    }
+    let what = match held(folder) {
+        Some(file) => format!("move {path}: {} is in use", file.display()),
+        None => format!("move {path}: a file in it is in use"),
+    };
+    error.context(refused(win32::ACCESS_DENIED, what))
+}
+
+/// A file in a folder that somebody else has open.
+fn held(folder: &Path) -> Option<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).ok()?.flatten() {
+            let path = entry.path();
+            if path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            // To write and for nobody else besides: no other way shows a program that runs.
+            let alone = File::options().write(true).share_mode(0).open(&path);
+            if alone.is_err_and(|error| error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())) {
+                return Some(path);
+            }
+        }
+    }
+    None
+}
+
+/// An error of the disk as a fault, where its number is known.
+fn failed(what: impl FnOnce() -> String) -> impl FnOnce(io::Error) -> anyhow::Error {
+    move |error| match error.raw_os_error().map(i32::cast_unsigned) {
+        Some(code) if win32::is_known(code) => refused(code, what()).into(),
+        _ => anyhow::Error::new(error).context(what()),
+    }
 }

@@ -1,17 +1,248 @@
-//! Windows Firewall, through its COM interface.
+//! Windows Firewall, through its COM interface. A rule's name there is its display name.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use windows::Win32::Foundation::{VARIANT_FALSE, VARIANT_TRUE};
+use windows::Win32::NetworkManagement::WindowsFirewall::{
+    INetFwPolicy2, INetFwRule, INetFwRules, NET_FW_ACTION_ALLOW, NET_FW_PROFILE2_ALL, NET_FW_RULE_DIR_IN, NetFwPolicy2,
+    NetFwRule,
+};
+use windows::Win32::System::Com::{
+    CLSCTX_INPROC_SERVER, COINIT_MULTITHREADED, CoCreateInstance, CoInitializeEx, CoUninitialize,
+};
+use windows::Win32::System::Ole::IEnumVARIANT;
+use windows::Win32::System::Variant::{VARIANT, VT_DISPATCH, VariantClear};
+use windows::core::{BSTR, HRESULT, Interface};
 
+use crate::calico::services::FIREWALL_GROUP;
+use crate::fault::{Exit, Fault};
+use crate::node::firewall::{VXLAN_RULE, is_the_rule};
+use crate::node::win32::{self, refused};
 use crate::plan::item::FirewallRule;
 
-pub fn get(_name: &str) -> Result<Option<FirewallRule>> {
-    bail!("firewall: to be written")
+/// `NET_FW_IP_PROTOCOL_TCP`, `_UDP`, `_ANY`.
+const PROTOCOLS: [(&str, i32); 3] = [("TCP", 6), ("UDP", 17), ("Any", 256)];
+
+/// An inbound rule by its name, or by another name of the same rule; the state has the name it
+/// bears.
+pub fn get(name: &str) -> Result<Option<FirewallRule>> {
+    let firewall = Firewall::open()?;
+    firewall.named(name)?.first().map(read).transpose()
 }
 
-pub fn put(_name: &str, _rule: Option<&FirewallRule>) -> Result<()> {
-    bail!("firewall: to be written")
+/// Makes the one inbound rule of this name so, or removes every one. A rule that is there is
+/// changed in place: adding would make a second one of the same name.
+///
+/// # Errors
+/// `FirewallStopped` where the firewall's service does not run.
+pub fn put(name: &str, rule: Option<&FirewallRule>) -> Result<()> {
+    let firewall = Firewall::open()?;
+    let there = firewall.named(name)?;
+    match (rule, there.as_slice()) {
+        (Some(wanted), [one]) => {
+            if read(one)? == *wanted {
+                return Ok(());
+            }
+            write(one, wanted).with_context(|| format!("change firewall rule {name}"))
+        }
+        (Some(wanted), several) => {
+            firewall.remove(several)?;
+            firewall.add(wanted).with_context(|| format!("add firewall rule {name}"))
+        }
+        (None, several) => firewall.remove(several),
+    }
 }
 
+/// Our inbound rules, and those that bear the name of one of ours.
 pub fn list() -> Result<Vec<(String, FirewallRule)>> {
-    bail!("firewall: to be written")
+    let firewall = Firewall::open()?;
+    let mut found = Vec::new();
+    for rule in firewall.inbound()? {
+        let rule = read(&rule)?;
+        if rule.group.eq_ignore_ascii_case(FIREWALL_GROUP) || is_the_rule(VXLAN_RULE[0], &rule.display_name) {
+            found.push((rule.display_name.clone(), rule));
+        }
+    }
+    Ok(found)
 }
+
+/// The firewall's rules, with COM ready on this thread for as long as they are used.
+struct Firewall {
+    rules: INetFwRules,
+    /// Dropped after the rules.
+    _com: Com,
+}
+
+impl Firewall {
+    fn open() -> Result<Self> {
+        let com = Com::begin();
+        // SAFETY: COM is ready on this thread, and the class has this interface.
+        let policy: INetFwPolicy2 = unsafe { CoCreateInstance(&NetFwPolicy2, None, CLSCTX_INPROC_SERVER) }
+            .map_err(|e| told(&e, "open Windows Firewall"))?;
+        // SAFETY: a method of a live object.
+        let rules = unsafe { policy.Rules() }.map_err(|e| told(&e, "read the firewall's rules"))?;
+        Ok(Self { rules, _com: com })
+    }
+
+    /// The inbound rules that a name stands for.
+    fn named(&self, name: &str) -> Result<Vec<INetFwRule>> {
+        let mut found = Vec::new();
+        for rule in self.inbound()? {
+            if is_the_rule(name, &title(&rule)?) {
+                found.push(rule);
+            }
+        }
+        Ok(found)
+    }
+
+    fn inbound(&self) -> Result<Vec<INetFwRule>> {
+        let failed = |e: windows::core::Error| told(&e, "list the firewall's rules");
+        // SAFETY: a method of a live object; what it gives enumerates.
+        let all = unsafe { self.rules._NewEnum() }.and_then(|all| all.cast::<IEnumVARIANT>()).map_err(failed)?;
+        let mut found = Vec::new();
+        loop {
+            let mut next = [VARIANT::default()];
+            let mut fetched = 0;
+            // SAFETY: there is room for one value, and it is empty.
+            unsafe { all.Next(&mut next, &raw mut fetched) }.ok().map_err(failed)?;
+            if fetched == 0 {
+                return Ok(found);
+            }
+            if let Some(rule) = rule_in(&mut next[0]) {
+                // SAFETY: a method of a live object.
+                if unsafe { rule.Direction() }.map_err(failed)? == NET_FW_RULE_DIR_IN {
+                    found.push(rule);
+                }
+            }
+        }
+    }
+
+    fn add(&self, wanted: &FirewallRule) -> Result<()> {
+        // SAFETY: COM is ready on this thread, and the class has this interface.
+        let rule: INetFwRule = unsafe { CoCreateInstance(&NetFwRule, None, CLSCTX_INPROC_SERVER) }
+            .map_err(|e| told(&e, "make a firewall rule"))?;
+        write(&rule, wanted)?;
+        // SAFETY: methods of live objects.
+        unsafe {
+            rule.SetDirection(NET_FW_RULE_DIR_IN)
+                .and_then(|()| rule.SetProfiles(NET_FW_PROFILE2_ALL.0))
+                .and_then(|()| self.rules.Add(&rule))
+        }
+        .map_err(|e| told(&e, "add it to the firewall's rules"))
+    }
+
+    /// Removes rules by their names, each of which the firewall takes off one rule at a time.
+    fn remove(&self, rules: &[INetFwRule]) -> Result<()> {
+        for rule in rules {
+            let name = title(rule)?;
+            // SAFETY: a method of a live object.
+            match unsafe { self.rules.Remove(&BSTR::from(&*name)) } {
+                Err(e) if code(&e) == win32::FILE_NOT_FOUND => (),
+                removed => removed.map_err(|e| told(&e, &format!("remove firewall rule {name}")))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rule in a value of the enumeration, which is emptied.
+fn rule_in(value: &mut VARIANT) -> Option<INetFwRule> {
+    // SAFETY: the tag says which member of the union is there.
+    let rule = unsafe {
+        let inner = &value.Anonymous.Anonymous;
+        (inner.vt == VT_DISPATCH).then(|| inner.Anonymous.pdispVal.as_ref()?.cast::<INetFwRule>().ok()).flatten()
+    };
+    // SAFETY: the value is ours and used no more. Clearing what was just read cannot fail.
+    drop(unsafe { VariantClear(value) });
+    rule
+}
+
+fn title(rule: &INetFwRule) -> Result<String> {
+    // SAFETY: a method of a live object.
+    Ok(unsafe { rule.Name() }.map_err(|e| told(&e, "read the name of a firewall rule"))?.to_string())
+}
+
+/// A rule as it is. One that blocks counts as one that is not enabled.
+fn read(rule: &INetFwRule) -> Result<FirewallRule> {
+    let name = title(rule)?;
+    let read = || {
+        // SAFETY: methods of a live object.
+        unsafe {
+            let protocol = rule.Protocol()?;
+            let known = PROTOCOLS.iter().find(|(_, number)| *number == protocol);
+            Ok(FirewallRule {
+                display_name: name.clone(),
+                group: rule.Grouping()?.to_string(),
+                protocol: known.map_or_else(|| protocol.to_string(), |(name, _)| (*name).to_owned()),
+                local_ports: rule.LocalPorts()?.to_string(),
+                enabled: rule.Enabled()? == VARIANT_TRUE && rule.Action()? == NET_FW_ACTION_ALLOW,
+            })
+        }
+    };
+    read().map_err(|e| told(&e, &format!("read firewall rule {name}")))
+}
+
+/// Gives a rule its values. Windows refuses ports before the protocol that has them.
+fn write(rule: &INetFwRule, wanted: &FirewallRule) -> Result<()> {
+    let named = PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&wanted.protocol));
+    let protocol = match named {
+        Some((_, number)) => *number,
+        None => wanted.protocol.parse().with_context(|| format!("`{}` is no protocol", wanted.protocol))?,
+    };
+    let write = || {
+        // SAFETY: methods of a live object.
+        unsafe {
+            rule.SetName(&BSTR::from(&*wanted.display_name))?;
+            rule.SetGrouping(&BSTR::from(&*wanted.group))?;
+            rule.SetProtocol(protocol)?;
+            if !wanted.local_ports.is_empty() {
+                rule.SetLocalPorts(&BSTR::from(&*wanted.local_ports))?;
+            }
+            rule.SetAction(NET_FW_ACTION_ALLOW)?;
+            rule.SetEnabled(if wanted.enabled { VARIANT_TRUE } else { VARIANT_FALSE })
+        }
+    };
+    write().map_err(|e| told(&e, &format!("set firewall rule {}", wanted.display_name)))
+}
+
+/// The Win32 error in a COM error, where one is in it.
+fn code(error: &windows::core::Error) -> u32 {
+    let code = error.code().0.cast_unsigned();
+    if code >> 16 == 0x8007 { code & 0xFFFF } else { code }
+}
+
+fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
+    match code(error) {
+        // The firewall's interface answers so when its service is stopped.
+        win32::RPC_NOT_REGISTERED | win32::RPC_UNAVAILABLE => {
+            let what = format!("{what}: the service mpssvc does not answer (Windows error {:#010X})", error.code().0);
+            Fault::new(Exit::Failed, "FirewallStopped", what)
+                .hint("start it: `Start-Service mpssvc`; a firewall that is not wanted is switched off by its profiles")
+                .into()
+        }
+        win32::ACCESS_DENIED => win32::not_elevated(what).into(),
+        code => refused(code, what).into(),
+    }
+}
+
+/// COM, ready on this thread until it is dropped.
+struct Com(HRESULT);
+
+impl Com {
+    fn begin() -> Self {
+        // SAFETY: it has no requirements. A thread on which COM is ready in the other way
+        // (RPC_E_CHANGED_MODE) does as well, and is left so.
+        Self(unsafe { CoInitializeEx(None, COINIT_MULTITHREADED) })
+    }
+}
+
+impl Drop for Com {
+    fn drop(&mut self) {
+        if self.0.is_ok() {
+            // SAFETY: it pairs with the call that succeeded on this thread: the value cannot be sent.
+            unsafe { CoUninitialize() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod stories;

@@ -3,20 +3,37 @@
 #![allow(unsafe_code)]
 
 pub mod adapters;
+pub mod boot;
 pub mod disk;
+pub mod dll;
 pub mod facts;
+pub mod features;
 pub mod firewall;
 pub mod hns;
+mod iphelper;
+mod mutex;
+pub mod os;
 pub mod processes;
+pub mod reboot;
 pub mod registry;
 pub mod routes;
+pub mod runtime;
+mod scm;
+pub mod security;
+mod service_key;
 pub mod services;
+#[cfg(test)]
+mod testing;
+pub mod tls;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::windows::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
+use windows_sys::Win32::Foundation::GetLastError;
 
 use super::{Listing, Node, Process};
 use crate::facts::NodeFacts;
@@ -25,7 +42,9 @@ use crate::values::WinPath;
 
 /// This machine.
 #[derive(Debug, Default)]
-pub struct WindowsNode {}
+pub struct WindowsNode {
+    left_until_reboot: Vec<WinPath>,
+}
 
 impl Node for WindowsNode {
     fn facts(&self) -> Result<NodeFacts> {
@@ -49,13 +68,21 @@ impl Node for WindowsNode {
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
         match (id, state) {
-            (Id::Dir(path), None) => disk::put_dir(path, None),
-            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)),
+            (Id::Dir(path), None) => {
+                let left = disk::put_dir(path, None)?;
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
-            (Id::File(path) | Id::CniConf(path), None) => disk::put_file(path, None),
+            (Id::File(path) | Id::CniConf(path), None) => {
+                let left = disk::put_file(path, None)?;
+                self.left_until_reboot.extend(left);
+                Ok(())
+            }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk::put_file(path, Some((sha256, *access)))
+                disk::put_file(path, Some((sha256, *access))).map(drop)
             }
             (Id::RegValue { key, name }, None) => registry::put(key, name, None),
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
@@ -99,6 +126,16 @@ impl Node for WindowsNode {
         services::process(service)
     }
 
+    fn processes(&self, image: &str) -> Result<Vec<Process>> {
+        let running = processes::named(image)?;
+        Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
+    }
+
+    fn runs(&self, process: &Process) -> Result<bool> {
+        Ok(processes::by_pid(process.pid)?
+            .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
+    }
+
     fn executable(&self) -> Result<PathBuf> {
         std::env::current_exe().context("find the running executable")
     }
@@ -112,7 +149,7 @@ impl Node for WindowsNode {
     }
 
     fn disk(&self, path: &WinPath) -> PathBuf {
-        PathBuf::from(path.to_string())
+        disk::place(path)
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
@@ -122,4 +159,31 @@ impl Node for WindowsNode {
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
         disk::append(path, line)
     }
+
+    fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
+        disk::secure(folder)
+    }
+
+    fn left_until_reboot(&self) -> &[WinPath] {
+        &self.left_until_reboot
+    }
+}
+
+/// Text as Windows takes it: UTF-16, ended by a zero.
+pub(crate) fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {
+    text.as_ref().encode_wide().chain([0]).collect()
+}
+
+/// A path as Windows takes it, however long it is: `\\?\C:\…`.
+pub(crate) fn wide_path(path: &Path) -> Vec<u16> {
+    let text = path.as_os_str();
+    let is_plain = path.is_absolute() && !text.to_string_lossy().starts_with(r"\\");
+    // The long form is taken literally: no forward slashes in it.
+    if is_plain { wide(format!(r"\\?\{}", text.to_string_lossy().replace('/', "\\"))) } else { wide(text) }
+}
+
+/// Windows's number for the error of the call before.
+pub(crate) fn last_error() -> u32 {
+    // SAFETY: takes nothing and only reads a number of this thread.
+    unsafe { GetLastError() }
 }

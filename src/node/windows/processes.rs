@@ -1,7 +1,21 @@
 //! Processes by name and by pid, with the time they were created.
 
-use anyhow::{Result, bail};
+use std::io;
+use std::mem::size_of;
+use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
+use windows_sys::Win32::Foundation::{
+    ERROR_INVALID_PARAMETER, ERROR_NO_MORE_FILES, FILETIME, INVALID_HANDLE_VALUE, WAIT_FAILED, WAIT_OBJECT_0,
+};
+use windows_sys::Win32::System::Diagnostics::ToolHelp::{
+    CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
+};
+use windows_sys::Win32::System::Threading::{
+    GetProcessTimes, OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, WaitForSingleObject,
+};
 
 /// A process that runs now. Pids are used again; pid and creation time together are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,11 +25,139 @@ pub struct Running {
 }
 
 /// The processes whose image has this file name, without regard to case.
-pub fn named(_image: &str) -> Result<Vec<Running>> {
-    bail!("processes: to be written")
+pub fn named(image: &str) -> Result<Vec<Running>> {
+    let mut found = Vec::new();
+    for (pid, name) in snapshot()? {
+        // One that has ended since is not there any more.
+        if name.to_lowercase() == image.to_lowercase()
+            && let Some(process) = by_pid(pid)?
+        {
+            found.push(process);
+        }
+    }
+    Ok(found)
 }
 
 /// The process with this pid; none when there is none.
-pub fn by_pid(_pid: u32) -> Result<Option<Running>> {
-    bail!("processes: to be written")
+///
+/// # Errors
+/// When Windows does not let us look at it.
+pub fn by_pid(pid: u32) -> Result<Option<Running>> {
+    let Some(handle) = open(pid)? else { return Ok(None) };
+    // An ended process keeps its pid as long as somebody has it open, as the Service Control
+    // Manager may.
+    if wait(&handle, Duration::ZERO)? {
+        return Ok(None);
+    }
+    Ok(Some(Running { pid, created: created(&handle, pid)? }))
+}
+
+/// Whether this very process still runs.
+pub fn is_there(process: &Running) -> Result<bool> {
+    Ok(by_pid(process.pid)?.as_ref() == Some(process))
+}
+
+/// Waits for this very process to end. Says whether it did within the limit.
+pub fn ends_within(process: &Running, limit: Duration) -> Result<bool> {
+    match open(process.pid)? {
+        Some(handle) if created(&handle, process.pid)? == process.created => wait(&handle, limit),
+        _ => Ok(true),
+    }
+}
+
+fn open(pid: u32) -> Result<Option<OwnedHandle>> {
+    // SAFETY: no pointers are passed.
+    let handle = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION | PROCESS_SYNCHRONIZE, 0, pid) };
+    if handle.is_null() {
+        let error = io::Error::last_os_error();
+        // What Windows says of a pid that nobody has.
+        if error.raw_os_error() == Some(ERROR_INVALID_PARAMETER.cast_signed()) {
+            return Ok(None);
+        }
+        return Err(error).with_context(|| format!("look at process {pid}"));
+    }
+    // SAFETY: the handle is open, and nobody else closes it.
+    Ok(Some(unsafe { OwnedHandle::from_raw_handle(handle) }))
+}
+
+/// Waits for the end of a process; true when it has ended.
+fn wait(process: &OwnedHandle, limit: Duration) -> Result<bool> {
+    // All ones would mean without limit.
+    let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
+    // SAFETY: the handle is open for as long as it is borrowed.
+    match unsafe { WaitForSingleObject(process.as_raw_handle(), millis) } {
+        WAIT_OBJECT_0 => Ok(true),
+        WAIT_FAILED => Err(io::Error::last_os_error()).context("wait for a process to end"),
+        _ => Ok(false),
+    }
+}
+
+fn created(process: &OwnedHandle, pid: u32) -> Result<Timestamp> {
+    let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
+    // SAFETY: the handle is open, and the four times outlive the call that fills them.
+    let done = unsafe { GetProcessTimes(process.as_raw_handle(), &mut created, &mut exited, &mut kernel, &mut user) };
+    if done == 0 {
+        return Err(io::Error::last_os_error()).with_context(|| format!("ask when process {pid} was created"));
+    }
+    /// From 1601, where Windows begins to count, to 1970, in steps of 100 ns.
+    const EPOCH: i128 = 116_444_736_000_000_000;
+    let ticks = (u64::from(created.dwHighDateTime) << 32) | u64::from(created.dwLowDateTime);
+    Timestamp::from_nanosecond((i128::from(ticks) - EPOCH) * 100)
+        .with_context(|| format!("read when process {pid} was created"))
+}
+
+/// Pid and image name of every process.
+fn snapshot() -> Result<Vec<(u32, String)>> {
+    // SAFETY: no pointers are passed.
+    let handle = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0) };
+    if handle == INVALID_HANDLE_VALUE {
+        return Err(io::Error::last_os_error()).context("list the processes");
+    }
+    // SAFETY: the handle is open, and nobody else closes it.
+    let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
+    let size = u32::try_from(size_of::<PROCESSENTRY32W>()).expect("an entry is a few hundred bytes");
+    let mut entry = PROCESSENTRY32W { dwSize: size, ..PROCESSENTRY32W::default() };
+    let mut processes = Vec::new();
+    // SAFETY: the snapshot is open, and the entry says its own size.
+    let mut more = unsafe { Process32FirstW(handle.as_raw_handle(), &mut entry) };
+    while more != 0 {
+        let end = entry.szExeFile.iter().position(|&unit| unit == 0).unwrap_or(entry.szExeFile.len());
+        processes.push((entry.th32ProcessID, String::from_utf16_lossy(&entry.szExeFile[..end])));
+        // SAFETY: as above.
+        more = unsafe { Process32NextW(handle.as_raw_handle(), &mut entry) };
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(ERROR_NO_MORE_FILES.cast_signed()) {
+        bail!("list the processes: {error}");
+    }
+    Ok(processes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_name_and_pid_until_it_ends() {
+        let me = by_pid(std::process::id()).unwrap().unwrap();
+        assert!(me.created <= Timestamp::now() && is_there(&me).unwrap());
+        let exe = std::env::current_exe().unwrap();
+        let shouted = exe.file_name().unwrap().to_string_lossy().to_uppercase();
+        assert!(named(&shouted).unwrap().contains(&me));
+        assert!(!ends_within(&me, Duration::from_millis(1)).unwrap());
+
+        // A child that waits for its input to end, as an empty list of tests does not: cmd does.
+        let mut child = Command::new("cmd").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let process = by_pid(child.id()).unwrap().unwrap();
+        assert!(is_there(&process).unwrap());
+        drop(child.stdin.take());
+        assert!(ends_within(&process, Duration::from_secs(30)).unwrap());
+        // The child is still open here, and so is its pid.
+        assert_eq!(by_pid(process.pid).unwrap(), None);
+        assert!(!is_there(&process).unwrap() && ends_within(&process, Duration::ZERO).unwrap());
+        child.wait().unwrap();
+        assert_eq!(by_pid(3).unwrap(), None, "pids are multiples of four");
+    }
 }

@@ -1,13 +1,216 @@
 //! Registry values below HKEY_LOCAL_MACHINE, in the 64-bit view.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
+use windows_sys::Win32::System::Registry::{KEY_WOW64_64KEY, RegDeleteKeyExW};
 
+use super::wide;
+use crate::node::win32::{self, refused};
 use crate::plan::item::RegValue;
 
-pub fn get(_key: &str, _name: &str) -> Result<Option<RegValue>> {
-    bail!("registry: to be written")
+/// A value; none where it, or its key, is not there. An empty name is the key's default value.
+///
+/// # Errors
+/// When Windows refuses, and for a value of a type that could not be put back as it was.
+pub fn get(key: &str, name: &str) -> Result<Option<RegValue>> {
+    let what = || format!("read HKLM\\{key}\\{name}");
+    let Some(opened) = open(key)? else { return Ok(None) };
+    match opened.get_value(name) {
+        Ok(value) => decode(value).with_context(what).map(Some),
+        Err(error) if is_absent(error.code().0) => Ok(None),
+        Err(error) => Err(failed(error.code().0, what())),
+    }
 }
 
-pub fn put(_key: &str, _name: &str, _value: Option<&RegValue>) -> Result<()> {
-    bail!("registry: to be written")
+/// Writes a value, with the keys it needs, or removes it. A key that is left without values and
+/// subkeys goes with its last value, and so do the keys above it that held nothing else.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn put(key: &str, name: &str, value: Option<&RegValue>) -> Result<()> {
+    match value {
+        Some(value) => write(key, name, value),
+        None => remove(key, name),
+    }
+}
+
+/// Whether a key is there.
+///
+/// # Errors
+/// When Windows refuses to say.
+pub fn exists(key: &str) -> Result<bool> {
+    Ok(open(key)?.is_some())
+}
+
+/// The names of a key's subkeys; none where the key is not there.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn subkeys(key: &str) -> Result<Vec<String>> {
+    match open(key)? {
+        Some(opened) => {
+            opened.keys().map(Iterator::collect).map_err(|error| failed(error.code().0, format!("list HKLM\\{key}")))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// A text value, of either kind; none where there is none.
+///
+/// # Errors
+/// As [`get`].
+pub fn text(key: &str, name: &str) -> Result<Option<String>> {
+    Ok(match get(key, name)? {
+        Some(RegValue::String(text) | RegValue::ExpandString(text)) => Some(text),
+        _ => None,
+    })
+}
+
+/// A number of 32 bits; none where there is none.
+///
+/// # Errors
+/// As [`get`].
+pub fn number(key: &str, name: &str) -> Result<Option<u32>> {
+    Ok(match get(key, name)? {
+        Some(RegValue::Dword(number)) => Some(number),
+        _ => None,
+    })
+}
+
+/// Opens a key to read; none where it is not there.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn open(key: &str) -> Result<Option<Key>> {
+    match LOCAL_MACHINE.options().read().wow64_64().open(key) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if is_absent(error.code().0) => Ok(None),
+        Err(error) => Err(failed(error.code().0, format!("open HKLM\\{key}"))),
+    }
+}
+
+/// An error of the registry, as a fault.
+fn failed(hresult: i32, what: String) -> anyhow::Error {
+    match code(hresult) {
+        win32::ACCESS_DENIED => win32::denied(what).into(),
+        code => refused(code, what).into(),
+    }
+}
+
+fn is_absent(hresult: i32) -> bool {
+    matches!(code(hresult), win32::FILE_NOT_FOUND | win32::PATH_NOT_FOUND)
+}
+
+/// `windows-registry` wraps the registry's Win32 codes in HRESULTs.
+const fn code(hresult: i32) -> u32 {
+    let code = hresult.cast_unsigned();
+    if code & 0xFFFF_0000 == 0x8007_0000 { code & 0xFFFF } else { code }
+}
+
+fn write(key: &str, name: &str, value: &RegValue) -> Result<()> {
+    let what = || format!("write HKLM\\{key}\\{name}");
+    let opened = LOCAL_MACHINE
+        .options()
+        .read()
+        .write()
+        .create()
+        .wow64_64()
+        .open(key)
+        .map_err(|error| failed(error.code().0, format!("create HKLM\\{key}")))?;
+    let (kind, bytes) = encode(value);
+    // No bytes must lie somewhere too: error 998 otherwise.
+    let bytes = if bytes.is_empty() { &[0; 8][..0] } else { &bytes };
+    opened.set_bytes(name, kind, bytes).map_err(|error| failed(error.code().0, what()))
+}
+
+fn remove(key: &str, name: &str) -> Result<()> {
+    let opened = match LOCAL_MACHINE.options().read().write().wow64_64().open(key) {
+        Ok(opened) => opened,
+        Err(error) if is_absent(error.code().0) => return Ok(()),
+        Err(error) => return Err(failed(error.code().0, format!("open HKLM\\{key}"))),
+    };
+    match opened.remove_value(name) {
+        Err(error) if !is_absent(error.code().0) => {
+            return Err(failed(error.code().0, format!("remove HKLM\\{key}\\{name}")));
+        }
+        _ => {}
+    }
+    drop(opened);
+    remove_empty(key)
+}
+
+/// Removes a key that holds nothing, and those above it. The mark of this boot below a key of ours
+/// is nothing to others, so it does not hold the key. What lies directly below the hive's own keys
+/// (`SOFTWARE`, `SYSTEM`) may go; those themselves never.
+fn remove_empty(key: &str) -> Result<()> {
+    let mut key = key;
+    while key.contains('\\') {
+        let Some(opened) = open(key)? else { return Ok(()) };
+        let what = || format!("look into HKLM\\{key}");
+        let has_values = opened.values().map_err(|error| failed(error.code().0, what()))?.next().is_some();
+        let below: Vec<String> = opened.keys().map_err(|error| failed(error.code().0, what()))?.collect();
+        drop(opened);
+        let only_mark = key.eq_ignore_ascii_case(super::boot::PARENT)
+            && below.iter().all(|name| name.eq_ignore_ascii_case(super::boot::NAME));
+        if has_values || !(below.is_empty() || only_mark) {
+            return Ok(());
+        }
+        for name in below {
+            delete_key(&format!("{key}\\{name}"))?;
+        }
+        delete_key(key)?;
+        key = key.rsplit_once('\\').map_or("", |(parent, _)| parent);
+    }
+    Ok(())
+}
+
+/// Deletes a key that has no subkeys.
+fn delete_key(key: &str) -> Result<()> {
+    let name = wide(key);
+    // SAFETY: the name is a zero-terminated string that lives through the call, and the handle is
+    // the predefined one of the hive.
+    let code = unsafe { RegDeleteKeyExW(LOCAL_MACHINE.as_raw(), name.as_ptr(), KEY_WOW64_64KEY, 0) };
+    match code {
+        0 | win32::FILE_NOT_FOUND => Ok(()),
+        // Also the answer when somebody made a subkey in it just now: then the key is theirs.
+        win32::ACCESS_DENIED if !subkeys(key)?.is_empty() => Ok(()),
+        win32::ACCESS_DENIED => Err(win32::denied(format!("remove HKLM\\{key}")).into()),
+        code => Err(refused(code, format!("remove HKLM\\{key}")).into()),
+    }
+}
+
+fn decode(value: Value) -> Result<RegValue> {
+    Ok(match value.ty() {
+        Type::String => RegValue::String(value.try_into()?),
+        Type::ExpandString => RegValue::ExpandString(value.try_into()?),
+        // Some writers leave the last zero out.
+        Type::MultiString => RegValue::MultiString(
+            value
+                .as_wide()
+                .split(|unit| *unit == 0)
+                .take_while(|text| !text.is_empty())
+                .map(String::from_utf16)
+                .collect::<Result<_, _>>()?,
+        ),
+        Type::U32 => RegValue::Dword(value.try_into()?),
+        Type::U64 => RegValue::Qword(value.try_into()?),
+        Type::Bytes => RegValue::Binary(value.to_vec()),
+        Type::Other(other) => bail!("its type {other} is none that a program of today writes"),
+    })
+}
+
+fn encode(value: &RegValue) -> (Type, Vec<u8>) {
+    let bytes = |text: &str| wide(text).iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>();
+    match value {
+        RegValue::String(text) => (Type::String, bytes(text)),
+        RegValue::ExpandString(text) => (Type::ExpandString, bytes(text)),
+        RegValue::MultiString(texts) => {
+            let mut all: Vec<u8> = texts.iter().flat_map(|text| bytes(text)).collect();
+            all.extend([0, 0]);
+            (Type::MultiString, all)
+        }
+        RegValue::Dword(number) => (Type::U32, number.to_le_bytes().into()),
+        RegValue::Qword(number) => (Type::U64, number.to_le_bytes().into()),
+        RegValue::Binary(bytes) => (Type::Bytes, bytes.clone()),
+    }
 }

@@ -1,31 +1,426 @@
 //! Services, through the Service Control Manager.
 
-use anyhow::{Result, bail};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use crate::node::Process;
-use crate::plan::item::Service;
+use anyhow::{Context, Result};
+use windows_service::service::{
+    Service as Opened, ServiceAccess, ServiceAction, ServiceActionType, ServiceFailureActions,
+    ServiceFailureResetPeriod, ServiceSidType, ServiceStartType, ServiceType,
+};
+use windows_sys::Win32::Foundation::{
+    ERROR_INVALID_LEVEL, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
+    ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_NEVER_STARTED, ERROR_SERVICE_NOT_ACTIVE,
+    ERROR_SERVICE_SPECIFIC_ERROR,
+};
 
+use windows_sys::Win32::System::Services::{
+    SERVICE_ENUMERATE_DEPENDENTS, SERVICE_RUNNING, SERVICE_STOP_PENDING, SERVICE_STOPPED,
+};
+
+use super::processes::{self, Running};
+use super::{scm, service_key};
+use crate::calico::services::{self as ours, is_ours};
+use crate::fault::{Exit, Fault};
+use crate::node::win32::{self, refused};
+use crate::node::{Process, nssm, recovery};
+use crate::plan::item::{Service, StartType};
+
+/// How often a wait looks: small against anything a service does, and the most that we add.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A service that is not running by then will not be. Windows itself gives a service's program 30 s
+/// to report for the first time.
+const START_LIMIT: Duration = Duration::from_secs(180);
+
+/// How long a service that starts may go without progress when it asks for less itself.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
+
+/// A stop that takes longer counts as refused. NSSM and our own services need less than 20 s.
+pub const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a deleted name may stay taken: until everybody has closed the service.
+const DELETE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a service of ours gets to stop when Windows shuts down: its component's 15 s and some more.
+const PRESHUTDOWN: Duration = Duration::from_secs(30);
+/// What Windows gives a service that says nothing, since version 1703.
+const USUAL_PRESHUTDOWN: Duration = Duration::from_secs(10);
+
+/// All services that are programs. One that Windows does not let us read is none of ours and left
+/// out: security products guard theirs.
 pub fn list() -> Result<Vec<(String, Service)>> {
-    bail!("services: to be written")
+    let names = scm::names().map_err(|error| scm::said(error, "list the services"))?;
+    let mut services = Vec::new();
+    for name in names {
+        match get(&name) {
+            Ok(Some(service)) => services.push((name, service)),
+            Ok(None) => {}
+            Err(error) if id(&error) == "AccessDenied" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(services)
 }
 
-pub fn get(_name: &str) -> Result<Option<Service>> {
-    bail!("services: to be written")
+/// A service's definition; none when there is no such service.
+pub fn get(name: &str) -> Result<Option<Service>> {
+    let what = || format!("read service {name}");
+    let opened = scm::open(name, ServiceAccess::QUERY_CONFIG).map_err(|error| scm::said(error, what()))?;
+    opened.map(|opened| definition(&opened, name)).transpose()
 }
 
-pub fn put(_name: &str, _service: Option<&Service>) -> Result<()> {
-    bail!("services: to be written")
+fn definition(opened: &Opened, name: &str) -> Result<Service> {
+    let said = |error| scm::said(error, format!("read service {name}"));
+    let config = opened.query_config().map_err(said)?;
+    let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+    Ok(Service {
+        display_name: text(&config.display_name),
+        description: scm::description(opened).map_err(said)?,
+        image_path: text(config.executable_path.as_os_str()),
+        account: config.account_name.as_deref().map(text).unwrap_or_default(),
+        start: match config.start_type {
+            ServiceStartType::OnDemand => StartType::Manual,
+            ServiceStartType::Disabled => StartType::Disabled,
+            _ => StartType::Auto,
+        },
+        depends_on: match config.dependencies.as_slice() {
+            // Some do not tell them; where there are none, nothing is kept either.
+            [] => service_key::dependencies(name)?,
+            told => told.iter().map(|needed| text(&needed.to_system_identifier())).collect(),
+        },
+        restart_after: restart_after(opened, name)?,
+        // Services that share a process are Windows's own, and we change none of them.
+        parameters: if config.service_type.contains(ServiceType::OWN_PROCESS) {
+            service_key::parameters(name)?
+        } else {
+            Default::default()
+        },
+    })
 }
 
-/// The process of a running service, cross-checked with the process table.
-pub fn process(_name: &str) -> Result<Option<Process>> {
-    bail!("services: to be written")
+/// The seconds before each restart, up to the first action that is none. Where the Service Control
+/// Manager takes recovery actions but does not tell them (error 124), they are read from the place
+/// where it keeps them, and [`recover`] sees to it that they are there.
+fn restart_after(opened: &Opened, name: &str) -> Result<Vec<u32>> {
+    let actions = match opened.get_failure_actions() {
+        Ok(told) => told.actions.unwrap_or_default(),
+        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => return service_key::recovery(name),
+        Err(error) => return Err(scm::said(error, format!("read the recovery actions of service {name}"))),
+    };
+    let restarts = actions.iter().take_while(|action| action.action_type == ServiceActionType::Restart);
+    Ok(restarts.map(|action| u32::try_from(action.delay.as_secs()).unwrap_or(u32::MAX)).collect())
 }
 
-pub fn start(_name: &str) -> Result<()> {
-    bail!("services: to be written")
+/// Makes, changes in place or removes a service's definition. One that runs is not removed.
+pub fn put(name: &str, service: Option<&Service>) -> Result<()> {
+    let Some(wanted) = service else { return delete(name) };
+    let until = Instant::now() + DELETE_LIMIT;
+    loop {
+        match define(name, wanted) {
+            // A service of that name is about to go, or somebody made one this very moment.
+            Err(error)
+                if ["ServiceMarkedForDelete", "AlreadyExists"].contains(&id(&error)) && Instant::now() < until =>
+            {
+                sleep(LOOK);
+            }
+            other => return other,
+        }
+    }
 }
 
-pub fn stop(_name: &str) -> Result<()> {
-    bail!("services: to be written")
+fn id(error: &anyhow::Error) -> &'static str {
+    error.downcast_ref::<Fault>().map_or("", |fault| fault.id)
+}
+
+/// Never deletes and makes anew: the name would not be free before everybody has closed it. What
+/// is there half-way differs from what was and from what is wanted, so that it is seen: an NSSM
+/// service gets its parameters before NSSM's command line, and loses them after it.
+fn define(name: &str, wanted: &Service) -> Result<()> {
+    let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG | ServiceAccess::START;
+    let what = || format!("change service {name}");
+    let open = || scm::open(name, access).map_err(|error| scm::said(error, what()));
+    let (opened, former) = match open()? {
+        Some(opened) => {
+            let now = definition(&opened, name)?;
+            if !wanted.parameters.is_empty() {
+                service_key::put_parameters(name, &wanted.parameters)?;
+            }
+            scm::change(&opened, &now, wanted).map_err(|error| scm::said(error, what()))?;
+            (opened, Some(now))
+        }
+        None => {
+            scm::create(name, wanted).map_err(|error| scm::said(error, format!("make service {name}")))?;
+            let opened = open()?.with_context(|| format!("find service {name}, which was just made"))?;
+            (opened, None)
+        }
+    };
+    let said = |error| scm::said(error, what());
+    opened.set_description(&wanted.description).map_err(said)?;
+    recover(&opened, name, &wanted.restart_after)?;
+    if definition(&opened, name)?.depends_on != wanted.depends_on {
+        service_key::keep_dependencies(name, &wanted.depends_on)?;
+    }
+    if is_ours(wanted) {
+        // Restarts also follow an end that was reported with an error; NT SERVICE\<name> can be
+        // named in access lists; a service that a CNI waits for starts without delay.
+        if_known(opened.set_failure_actions_on_non_crash_failures(true)).map_err(said)?;
+        if_known(opened.set_config_service_sid_info(ServiceSidType::Unrestricted)).map_err(said)?;
+        if_known(opened.set_preshutdown_timeout(PRESHUTDOWN)).map_err(said)?;
+        if wanted.start == StartType::Auto {
+            if_known(opened.set_delayed_auto_start(false)).map_err(said)?;
+        }
+    } else if former.is_some_and(|former| is_ours(&former)) {
+        // Back to what Windows gives a service that says nothing.
+        if_known(opened.set_failure_actions_on_non_crash_failures(false)).map_err(said)?;
+        if_known(opened.set_config_service_sid_info(ServiceSidType::None)).map_err(said)?;
+        if_known(opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN)).map_err(said)?;
+    }
+    service_key::put_parameters(name, &wanted.parameters)
+}
+
+/// A level of configuration that this Windows does not know (error 124) is done without: none of
+/// them decides whether the service works.
+fn if_known(result: windows_service::Result<()>) -> windows_service::Result<()> {
+    match result {
+        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(()),
+        other => other,
+    }
+}
+
+fn recover(opened: &Opened, name: &str, restart_after: &[u32]) -> Result<()> {
+    let restart = |seconds: &u32| ServiceAction {
+        action_type: ServiceActionType::Restart,
+        delay: Duration::from_secs((*seconds).min(u32::MAX / 1000).into()),
+    };
+    let wanted = ServiceFailureActions {
+        reset_period: ServiceFailureResetPeriod::After(Duration::from_secs(recovery::RESET_AFTER.into())),
+        reboot_msg: None,
+        command: None,
+        actions: Some(restart_after.iter().map(restart).collect()),
+    };
+    let what = || format!("set the recovery actions of service {name}");
+    opened.update_failure_actions(wanted).map_err(|error| scm::said(error, what()))?;
+    match opened.get_failure_actions() {
+        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => service_key::keep_recovery(name, restart_after),
+        other => other.map(drop).map_err(|error| scm::said(error, what())),
+    }
+}
+
+/// Returns when the name is free.
+fn delete(name: &str) -> Result<()> {
+    let what = || format!("delete service {name}");
+    let said = |error| scm::said(error, what());
+    let Some(opened) = scm::open(name, ServiceAccess::DELETE | ServiceAccess::QUERY_STATUS).map_err(said)? else {
+        return Ok(());
+    };
+    // Windows would take the order and keep the name until the service stops.
+    if let Some(process) = process_of(&opened, name)? {
+        let what = format!("{}, which runs (pid {})", what(), process.pid);
+        return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, what).into());
+    }
+    match opened.delete() {
+        // Somebody did before us, and the name is not free yet.
+        Err(error) if scm::code(&error) == Some(win32::SERVICE_MARKED_FOR_DELETE) => {}
+        other => other.map_err(said)?,
+    }
+    // It stays as long as anybody has it open, and so do we.
+    drop(opened);
+    let until = Instant::now() + DELETE_LIMIT;
+    while scm::open(name, ServiceAccess::QUERY_STATUS).map_err(said)?.is_some() {
+        if Instant::now() >= until {
+            return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, what()).into());
+        }
+        sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The process of a running service, cross-checked with the process table: after a crash the
+/// Service Control Manager may go on to say that it runs.
+pub fn process(name: &str) -> Result<Option<Process>> {
+    let opened = scm::open(name, ServiceAccess::QUERY_STATUS)
+        .map_err(|error| scm::said(error, format!("look at service {name}")))?;
+    let Some(opened) = opened else { return Ok(None) };
+    let running = process_of(&opened, name)?;
+    Ok(running.map(|Running { pid, created }| Process { pid, since: Some(created) }))
+}
+
+fn status(opened: &Opened, name: &str) -> Result<scm::Status> {
+    scm::status(opened).map_err(|error| scm::said(error, format!("look at service {name}")))
+}
+
+fn process_of(opened: &Opened, name: &str) -> Result<Option<Running>> {
+    let status = status(opened, name)?;
+    match status.pid {
+        Some(pid) if status.state != SERVICE_STOPPED => processes::by_pid(pid),
+        _ => Ok(None),
+    }
+}
+
+/// Starts a service and waits until it runs. What it ends as decides, not what the call said: a
+/// service that ends at once is reported in more than one way.
+pub fn start(name: &str) -> Result<()> {
+    let access = ServiceAccess::START | ServiceAccess::QUERY_STATUS | ServiceAccess::QUERY_CONFIG;
+    let what = || format!("start service {name}");
+    let Some(opened) = scm::open(name, access).map_err(|error| scm::said(error, what()))? else {
+        return Err(refused(win32::SERVICE_DOES_NOT_EXIST, what()).into());
+    };
+    if let Some(process) = process_of(&opened, name)? {
+        match status(&opened, name)?.state {
+            SERVICE_RUNNING => return Ok(()),
+            SERVICE_STOP_PENDING => stopped(&opened, name, &process, Instant::now(), STOP_LIMIT)?,
+            _ => {}
+        }
+    }
+    let refusal = match opened.start::<&str>(&[]) {
+        Ok(()) => None,
+        Err(error) => match scm::code(&error) {
+            Some(ERROR_SERVICE_ALREADY_RUNNING) => None,
+            Some(code @ win32::SERVICE_REQUEST_TIMEOUT) => Some(code),
+            Some(win32::FILE_NOT_FOUND | win32::PATH_NOT_FOUND) => {
+                let service = definition(&opened, name)?;
+                let program =
+                    nssm::split(&service.image_path).map_or(service.image_path.as_str(), |(program, _)| program);
+                return Err(scm::said(error, format!("{}: {program}", what())));
+            }
+            _ => return Err(scm::said(error, what())),
+        },
+    };
+    settle(&opened, name, refusal)
+}
+
+/// Waits until a service that was started runs, or does not.
+fn settle(opened: &Opened, name: &str, refusal: Option<u32>) -> Result<()> {
+    let begun = Instant::now();
+    let (mut progress, mut seen) = (begun, None);
+    loop {
+        let status = status(opened, name)?;
+        match status.state {
+            SERVICE_STOPPED => return Err(ended(name, &status, refusal).into()),
+            SERVICE_RUNNING if process_of(opened, name)?.is_some() => return Ok(()),
+            SERVICE_RUNNING => return Err(ended(name, &status, refusal).into()),
+            _ => {}
+        }
+        if seen != Some(status.checkpoint) {
+            (progress, seen) = (Instant::now(), Some(status.checkpoint));
+        }
+        if progress.elapsed() >= status.wait_hint.max(PROGRESS_LIMIT) || begun.elapsed() >= START_LIMIT {
+            let pid = status.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+            let what = format!("start service {name}: still starting after {} s{pid}", begun.elapsed().as_secs());
+            return Err(Fault::new(Exit::Failed, "ServiceWillNotStart", what).hint(log_hint(name)).into());
+        }
+        sleep(LOOK);
+    }
+}
+
+/// A service that ended instead of running: with its own exit code, or with Windows's word for it.
+fn ended(name: &str, status: &scm::Status, refusal: Option<u32>) -> Fault {
+    let what = format!("start service {name}");
+    match (status.exit, refusal) {
+        (ERROR_SERVICE_SPECIFIC_ERROR, _) => Fault::new(
+            Exit::Failed,
+            "ServiceDied",
+            format!("{what}: it ended right away with its exit code {}", status.specific),
+        )
+        .hint(log_hint(name)),
+        (0 | ERROR_SERVICE_NEVER_STARTED | win32::SERVICE_REQUEST_TIMEOUT, Some(code)) => Fault::new(
+            Exit::Failed,
+            "ServiceWillNotStart",
+            format!("{what}: its program did not report to the Service Control Manager (Windows error {code})"),
+        )
+        .hint(log_hint(name)),
+        (0, None) => {
+            Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away")).hint(log_hint(name))
+        }
+        (code, _) => {
+            // Windows's own text, in the language that it speaks: only for people.
+            let text = std::io::Error::from_raw_os_error(code.cast_signed());
+            Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away: {text}")).hint(log_hint(name))
+        }
+    }
+}
+
+fn log_hint(name: &str) -> String {
+    let log = match name {
+        ours::NODE => "calico-node.log",
+        ours::FELIX => "calico-felix.log",
+        ours::CONFD => "calico-confd.log",
+        _ => return "look at the service's log and at Windows's System event log for the reason".into(),
+    };
+    format!(r"its log says why: {log} in spec.services.logDir (C:\CalicoWindows\logs)")
+}
+
+/// Stops a service; returns when its process is gone.
+pub fn stop(name: &str) -> Result<()> {
+    stop_within(name, STOP_LIMIT)
+}
+
+/// The same with another limit.
+pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
+    // The crate has no name for the right to ask which services depend on one.
+    let dependents = ServiceAccess::from_bits_retain(SERVICE_ENUMERATE_DEPENDENTS);
+    let access = ServiceAccess::STOP | ServiceAccess::QUERY_STATUS | dependents;
+    let what = || format!("stop service {name}");
+    let Some(opened) = scm::open(name, access).map_err(|error| scm::said(error, what()))? else { return Ok(()) };
+    // Looked at first: a service that has stopped names its process no more.
+    let Some(process) = process_of(&opened, name)? else { return Ok(()) };
+    let begun = Instant::now();
+    while status(&opened, name)?.state != SERVICE_STOP_PENDING {
+        let Err(error) = opened.stop() else { break };
+        match scm::code(&error) {
+            Some(ERROR_SERVICE_NOT_ACTIVE) => break,
+            // It takes no order while it starts or pauses. One that never takes any is not told
+            // from that, so both have the limit.
+            Some(ERROR_SERVICE_CANNOT_ACCEPT_CTRL | ERROR_INVALID_SERVICE_CONTROL | win32::SERVICE_REQUEST_TIMEOUT) => {
+                if begun.elapsed() >= limit {
+                    return Err(will_not_stop(name, process.pid, limit).into());
+                }
+                sleep(LOOK);
+            }
+            Some(win32::DEPENDENT_SERVICES_RUNNING) => {
+                let dependents = scm::running_dependents(&opened).map_err(|error| scm::said(error, what()))?;
+                let what = format!("{}, on which {} depends", what(), dependents.join(", "));
+                return Err(refused(win32::DEPENDENT_SERVICES_RUNNING, what).into());
+            }
+            _ => return Err(scm::said(error, what())),
+        }
+        if !processes::is_there(&process)? {
+            break;
+        }
+    }
+    stopped(&opened, name, &process, begun, limit)
+}
+
+/// How long the Service Control Manager may take to notice that a process has ended. After that it
+/// never will, and what is gone has stopped, whatever it says.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// Waits until a service has stopped and its process, if that is its own, is gone.
+fn stopped(opened: &Opened, name: &str, process: &Running, begun: Instant, limit: Duration) -> Result<()> {
+    let mut ended: Option<Instant> = None;
+    loop {
+        let now = status(opened, name)?;
+        let gone = !processes::is_there(process)?;
+        if gone {
+            ended.get_or_insert_with(Instant::now);
+        }
+        let noticed = now.state == SERVICE_STOPPED || ended.is_some_and(|ended| ended.elapsed() >= NOTICE);
+        if noticed && (gone || !now.own_process) {
+            return Ok(());
+        }
+        if begun.elapsed() >= limit {
+            return Err(will_not_stop(name, process.pid, limit).into());
+        }
+        if gone || !now.own_process {
+            sleep(LOOK);
+        } else {
+            processes::ends_within(process, LOOK)?;
+        }
+    }
+}
+
+fn will_not_stop(name: &str, pid: u32, limit: Duration) -> Fault {
+    let what = format!("stop service {name}: still stopping after {} s (pid {pid})", limit.as_secs());
+    refused(win32::SERVICE_REQUEST_TIMEOUT, what)
 }

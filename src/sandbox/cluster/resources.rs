@@ -139,6 +139,10 @@ static BUILT_IN: &[Resource] = &[
     built_in("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", &[], NAMESPACED),
     built_in("rbac.authorization.k8s.io", "roles", "Role", &[], NAMESPACED),
     built_in("discovery.k8s.io", "endpointslices", "EndpointSlice", &[], NAMESPACED).with_generation(),
+    built_in("networking.k8s.io", "servicecidrs", "ServiceCIDR", &[], CLUSTER).with_status(),
+    Resource { custom: true, ..built_in("operator.tigera.io", "installations", "Installation", &[], CLUSTER) }
+        .with_status()
+        .with_generation(),
     built_in("networking.k8s.io", "networkpolicies", "NetworkPolicy", &["netpol"], NAMESPACED).with_generation(),
     built_in("coordination.k8s.io", "leases", "Lease", &[], NAMESPACED),
     built_in(
@@ -237,10 +241,7 @@ pub fn calico(layout: Layout) -> &'static [Resource] {
 
 /// One of Kubernetes' own kinds, by plural; they are the same in each layout.
 pub fn core(plural: &str) -> &'static Resource {
-    BUILT_IN
-        .iter()
-        .find(|r| r.plural == plural && (r.group != "networking.k8s.io"))
-        .expect("only called with plurals of the table above")
+    BUILT_IN.iter().find(|r| r.plural == plural).expect("only called with plurals of the table above")
 }
 
 /// The kind that a path names, if it is served.

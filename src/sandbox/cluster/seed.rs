@@ -69,8 +69,7 @@ impl Seed {
     }
 
     fn nodes(&self, store: &mut Store) {
-        let linux_labels = json!({"node-role.kubernetes.io/control-plane": ""});
-        let linux = node(LINUX, "linux", LINUX_ADDRESS, &linux_labels);
+        let linux = node(LINUX, "linux", LINUX_ADDRESS, &json!({"node-role.kubernetes.io/worker": ""}));
         let annotations = json!({
             "projectcalico.org/IPv4Address": format!("{LINUX_ADDRESS}/24"),
             "projectcalico.org/IPv4VXLANTunnelAddr": "192.168.10.0",
@@ -209,14 +208,16 @@ fn node(name: &str, os: &str, address: &str, labels: &Value) -> Value {
     for (label, value) in labels.as_object().into_iter().flatten() {
         all[label] = value.clone();
     }
+    // As many as a block of the pool has for a Windows node.
+    let pods = if os == "windows" { "60" } else { "110" };
     let image = if os == "windows" { "Windows Server 2022 Datacenter" } else { "Ubuntu 24.04.2 LTS" };
     let kernel = if os == "windows" { "10.0.20348.2700" } else { "6.8.0-57-generic" };
     json!({
         "metadata": {"labels": all, "annotations": {"node.alpha.kubernetes.io/ttl": "0"}},
         "spec": {},
         "status": {
-            "capacity": {"cpu": "4", "memory": "8388148Ki", "pods": "110"},
-            "allocatable": {"cpu": "4", "memory": "8285748Ki", "pods": "110"},
+            "capacity": {"cpu": "4", "memory": "8388148Ki", "pods": pods},
+            "allocatable": {"cpu": "4", "memory": "8285748Ki", "pods": pods},
             "conditions": [{
                 "type": "Ready", "status": "True", "lastHeartbeatTime": now(), "lastTransitionTime": now(),
                 "reason": "KubeletReady", "message": "kubelet is posting ready status",
@@ -289,6 +290,23 @@ fn configuration(store: &mut Store) {
     ] {
         add(store, core("configmaps"), namespace, name, json!({"metadata": {}, "data": data}));
     }
+    let cidr = json!({"metadata": {}, "spec": {"cidrs": [SERVICE_CIDR]}});
+    add(store, core("servicecidrs"), "", "kubernetes", cidr);
+    let installation = json!({
+        "metadata": {},
+        "spec": {
+            "calicoNetwork": {
+                "bgp": "Disabled", "windowsDataplane": "Disabled",
+                "ipPools": [{
+                    "name": "default-ipv4-ippool", "blockSize": 26, "cidr": POD_CIDR, "encapsulation": "VXLAN",
+                    "natOutgoing": "Enabled", "nodeSelector": "all()",
+                }],
+            },
+            "cni": {"type": "Calico", "ipam": {"type": "Calico"}}, "serviceCIDRs": [SERVICE_CIDR], "variant": "Calico",
+        },
+        "status": {"calicoVersion": CALICO, "variant": "Calico"},
+    });
+    add(store, core("installations"), "", "default", installation);
     for (namespace, name, address, port) in
         [("default", "kubernetes", "10.96.0.1", 443), ("kube-system", "kube-dns", "10.96.0.10", 53)]
     {

@@ -13,6 +13,7 @@ fn node() -> NodeFacts {
             product: Product::Server,
             installation_type: "Server Core".into(),
             arch: "amd64".into(),
+            display_version: None,
         },
         elevated: true,
         boot_id: "1".into(),
@@ -24,6 +25,10 @@ fn node() -> NodeFacts {
         }),
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
+        cloud: None,
+        features: None,
+        pending_reboot: Vec::new(),
+        tls: None,
     }
 }
 
@@ -34,12 +39,13 @@ fn cluster() -> ClusterFacts {
         calico_namespace: "kube-system".into(),
         api_group: ApiGroup::V1,
         calico_version: None,
-        felix: FelixFacts { vxlan_enabled: None, vxlan_vni: Some(4100), ipip_enabled: None },
+        felix: FelixFacts { vxlan_vni: Some(4100), ..FelixFacts::default() },
         pools: vec![pool("default", "Always", "Never")],
         strict_affinity: Some(true),
         node: None,
         service_cidrs: vec!["10.80.0.0/16".parse().unwrap()],
         dns_service_ip: Some(Ipv4Addr::new(10, 80, 0, 10)),
+        ..ClusterFacts::default()
     }
 }
 
@@ -52,6 +58,7 @@ fn pool(name: &str, vxlan: &str, ipip: &str) -> PoolFacts {
         disabled: false,
         node_selector: "all()".into(),
         block_size: 26,
+        ..PoolFacts::default()
     }
 }
 
@@ -283,7 +290,7 @@ fn without_a_cluster_everything_else_has_its_default() {
 
 #[test]
 fn the_backend_is_the_config_s_the_provider_s_or_the_cluster_s() {
-    let felix = |vxlan, ipip| FelixFacts { vxlan_enabled: vxlan, vxlan_vni: None, ipip_enabled: ipip };
+    let felix = |vxlan, ipip| FelixFacts { vxlan_enabled: vxlan, ipip_enabled: ipip, ..FelixFacts::default() };
     let with = |felix, pools| ClusterFacts { felix, pools, ..cluster() };
     let backend = |fields: &[&str], cluster: &ClusterFacts| {
         let resolved = resolved(fields, Some(cluster));
@@ -305,7 +312,7 @@ fn the_backend_is_the_config_s_the_provider_s_or_the_cluster_s() {
     let ipv6 = PoolFacts { cidr: "fd00::/64".into(), ..pool("six", "Always", "Never") };
     let linux = PoolFacts { node_selector: "kubernetes.io/os == 'linux'".into(), ..pool("linux", "Never", "Always") };
     assert_eq!(
-        backend(&[], &with(none(), vec![disabled, ipv6, linux])),
+        backend(&[], &with(none(), vec![disabled, ipv6, linux, pool("a", "Never", "Never")])),
         "windows-bgp (detected: no IP pool has VXLAN)"
     );
 }
@@ -337,7 +344,7 @@ fn everything_that_the_facts_make_wrong_is_said_at_once() {
     let layered = config::load(&[], &[]).unwrap();
     let node = NodeFacts { host_name: "WIN_A1".into(), ..node() };
     let cluster = ClusterFacts {
-        felix: FelixFacts { vxlan_enabled: Some(true), vxlan_vni: Some(9999), ipip_enabled: None },
+        felix: FelixFacts { vxlan_enabled: Some(true), vxlan_vni: Some(9999), ..FelixFacts::default() },
         ..cluster()
     };
     let fault = fault_of(&resolve(&layered, &node, Some(&cluster)).unwrap_err());
@@ -397,6 +404,7 @@ fn warnings_say_what_to_look_at() {
         schedulable: true,
         internal_ips: vec![],
         kubelet_version: "v1.33.2".into(),
+        ..ClusterNode::default()
     };
     let cluster = ClusterFacts { node: Some(joined), ..cluster() };
     assert_eq!(warnings(&["kubernetesProvider=EC2"], Some(&cluster)), Vec::<String>::new());
@@ -479,18 +487,18 @@ fn direct_server_return_is_asked_of_hns_then_of_the_build() {
 #[test]
 fn what_connects_is_known_before_any_fact() {
     let layered = config(&["kubernetesProvider=EKS", "transport.noProxy=10.0.0.0/8,.local", "transport.retries=0"]);
-    let eks = connection(&layered).unwrap();
+    let eks = connection(&layered, None).unwrap();
     assert_eq!(
         (eks.kubeconfig.as_str(), &eks.kubeconfig_from),
         (r"C:\ProgramData\kubernetes\kubeconfig", &Origin::Default)
     );
     assert_eq!((eks.no_proxy.len(), eks.retries, eks.timeout.as_secs(), eks.proxy), (2, 0, 60, None));
-    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"])).unwrap();
+    let own = connection(&config(&["kubernetes.kubeconfig=admin.conf", "kubernetes.context=prod"]), None).unwrap();
     assert_eq!(
         (own.kubeconfig.as_str(), own.kubeconfig_from, own.context.as_deref()),
         ("admin.conf", Origin::Set, Some("prod"))
     );
-    assert!(connection(&config(&["transport.timeout=0"])).is_err());
+    assert!(connection(&config(&["transport.timeout=0"]), None).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::{CLUSTER, CONFIG, Case, PREFLIGHT, case, screens};
+use super::{CLUSTER, Case, PREFLIGHT, case, screens};
 use crate::lab::Lab;
 
 const fn api(name: &'static str, fault: &'static str, id: &'static str) -> Case {
@@ -241,7 +241,7 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     let affinity = [case("strict affinity is off", "install -y", PREFLIGHT, "StrictAffinity")];
     let ipip = [case("the pool is IPIP", "install -y", PREFLIGHT, "IpipEnabled")];
     let node = [case("no Node", "install -y --node-name win-zz", PREFLIGHT, "NodeRegistered")];
-    let vni = [case("the cluster's VNI is too low", "install -y", CONFIG, "ConfigInvalid")];
+    let vni = [case("the cluster's VNI is too low", "install -y", PREFLIGHT, "VniOutOfRange")];
     let seen = [
         screens(&affinity, |lab| cluster_with(lab, r#""strictAffinity": true"#, r#""strictAffinity": false"#)),
         screens(&ipip, |lab| {
@@ -259,15 +259,14 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
     the pool is IPIP
       error: the IP pool `default-ipv4-ippool` has ipipMode: Always: Windows nodes cannot do IP-in-IP
         state: nothing was changed
-        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend
+        hint: move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches
     no Node
-      error: the cluster has no Node win-zz
+      error: the cluster has no Node win-zz, but the Node win-a1 has this machine's address: give --node-name win-a1
         state: nothing was changed
         hint: start kubelet so that it registers, or give the registered name with --node-name
     the cluster's VNI is too low
-      error: the config is not valid
-        caused by: spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      error: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
         state: nothing was changed
-        hint: `calicoctl-win explain FIELD` tells of a field, `calicoctl-win config schema` has all of them
+        hint: kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":4096}}', which changes the Linux nodes too
     "#);
 }

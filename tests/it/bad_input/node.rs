@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{CONFIG, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
+use super::{CONFIG, CONFLICT, Case, FAILED, NOT_ELEVATED, PREFLIGHT, ROLLED_BACK, UNSUPPORTED, case, screens};
 use crate::lab::Lab;
 
 fn on(case: Case, from: &str, to: &str) -> String {
@@ -84,7 +84,7 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, adapters, routes, networks, firewall, services, registry, processes, openFiles, faults at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, cloud, pendingReboot, tls, adapters, routes, networks, firewall, services, registry, processes, openFiles, faults at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
@@ -177,7 +177,7 @@ fn what_fails_before_the_first_change_leaves_nothing() {
         hint: make room on the disk, then run again
     facts fail
       error: measure the node
-        caused by: facts facts: failed, as a sandbox fault asked
+        caused by: facts: failed, as a sandbox fault asked
         state: nothing was changed
         hint: mend the cause that is named here and run the command again; -v shows more
     HNS is silent
@@ -197,7 +197,7 @@ fn files_that_others_hold_open_are_not_touched() {
         screens(&[case("open in an editor", "install -y", ROLLED_BACK, "FileInUse")], |lab| {
             lab.edit_yaml(|text| format!("{text}{open}"));
         }),
-        screens(&[case("a running program in our folder", "install -y", ROLLED_BACK, "FileInUse")], |lab| {
+        screens(&[case("a running program in our folder", "install -y", CONFLICT, "FolderInUseByService")], |lab| {
             lab.edit_yaml(|text| text.replace("services:\n", other));
             fs::create_dir_all(lab.on_node("C/CalicoWindows")).unwrap();
             fs::write(lab.on_node("C/CalicoWindows/x.exe"), "another product").unwrap();
@@ -210,10 +210,9 @@ fn files_that_others_hold_open_are_not_touched() {
         state: the node is as it was before; the change was taken back
         hint: stop what holds the file, then run again
     a running program in our folder
-      error: the change failed and was taken back
-        caused by: move C:\CalicoWindows: C:\CalicoWindows\x.exe is in use by service Contoso (pid PID) (Windows error 5: access is denied)
-        state: the node is as it was before; the change was taken back
-        hint: stop what holds the file, then run again
+      error: the service Contoso runs C:\CalicoWindows\x.exe, and C:\CalicoWindows is about to be replaced
+        state: nothing was changed
+        hint: the new release does not have that file: give Contoso one outside of C:\CalicoWindows first, then run this again
     "#);
 }
 

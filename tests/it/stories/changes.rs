@@ -22,6 +22,9 @@ fn installed_without_starting_the_services_start_when_told() {
         assert_eq!(result["changed"], true, "{result}");
         assert!(result["next"][0].as_str().unwrap().contains("service start"), "{result}");
         assert_eq!(states(&lab), ["CalicoNode Stopped", "CalicoFelix Stopped", "CalicoConfd Absent"]);
+        let status = lab.run("status").exits(12).screen();
+        assert!(status.contains("OVERALL: DEGRADED") && status.contains("Start it: calicoctl-win service start"));
+        assert!(status.contains("! service CalicoNode is not started, as the config says"), "{status}");
         assert!(!lab.read("node.yaml").contains("External"), "the vSwitch was made without need");
         let again = lab.run(words).exits(0).json();
         assert_eq!(again["changed"], false, "{again}");
@@ -131,10 +134,49 @@ fn another_vni_under_running_pods_needs_a_drain() {
     let plan = lab.run("plan --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(0).json();
     assert_eq!(plan["needs_drain"], true);
 
+    // Services that run are started again with the new setting, whether or not install starts them.
+    let refused = lab.run("install -y --no-start --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused}");
+    lab.picture_without_state().same_as(&before);
+
     // As the hint says.
     let _gone = lab.run("uninstall -y").exits(0);
     let _there = lab.run("install -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
     assert_eq!(vsid(&lab), 5000);
+}
+
+#[test]
+fn a_former_receipt_that_is_broken_is_told_and_stops_nothing() {
+    let lab = Lab::installed();
+    let before = Lab::node().picture();
+    let _second = lab.run("install -y --set services.felixLogSeverity=debug").exits(0);
+    let broken = lab.on_node("C/ProgramData/calicoctl-win/receipts/0001.json");
+    fs::write(&broken, "{").unwrap();
+    fs::write(broken.with_file_name("0002 - Copy.json"), "{").unwrap();
+    assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 2);
+    let third = lab.run("install -y").exits(0);
+    assert!(third.stdout.contains("ReceiptUnreadable") && third.stdout.contains("0001.json"), "{third}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 3);
+
+    // The newest is another matter: only it says what is ours.
+    fs::write(broken.with_file_name("0003.json"), "{").unwrap();
+    let refused = lab.run("uninstall -y -o json").exits(1).json();
+    assert_eq!(refused["error"]["id"], "ReceiptUnreadable", "{refused}");
+    fs::remove_file(broken.with_file_name("0003.json")).unwrap();
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+}
+
+#[test]
+fn what_an_interrupted_run_started_from_must_be_readable() {
+    let lab = Lab::installed();
+    let _dead = lab.fails_at("put *#3=exit-after", "install -y --set services.felixLogSeverity=debug").exits(137);
+    let receipt = lab.on_node("C/ProgramData/calicoctl-win/receipts/0001.json");
+    let text = fs::read(&receipt).unwrap();
+    fs::write(&receipt, "{").unwrap();
+    fs::write(receipt.with_file_name("0002.json"), &text).unwrap();
+    let refused = lab.run("resume --undo -y -o json").exits(1).json();
+    assert_eq!(refused["error"]["id"], "ReceiptUnreadable", "{refused}");
 }
 
 #[test]

@@ -62,6 +62,19 @@ fn purge_deletes_the_secret_that_install_made() {
 }
 
 #[test]
+fn purge_after_an_uninstall_still_knows_the_secret_that_install_made() {
+    let lab = Lab::node();
+    let before = lab.picture();
+    let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
+    let kept = lab.run("uninstall -y -o json").exits(0).json();
+    assert!(kept["next"][0].as_str().unwrap().contains("delete secret"), "{kept}");
+    let gone = lab.run("uninstall --purge -y -o json").exits(0).json();
+    assert_eq!((&gone["changed"], &gone["next"]), (&true.into(), &json!([])), "{gone}");
+    assert!(!has_secret(&lab));
+    lab.picture().same_as(&before);
+}
+
+#[test]
 fn a_cluster_that_is_away_does_not_keep_calico_on_the_node() {
     let lab = Lab::node();
     let before = lab.picture();

@@ -1,14 +1,18 @@
 //! What users live through, with the built program on a sandbox.
 
+mod adoption;
 mod changes;
 mod crashes;
 mod credentials;
 mod drain;
 mod failures;
 mod first_day;
+mod import;
 mod offline;
 mod output;
 mod plans;
+mod platforms;
 mod reconfigure;
+mod safety;
 mod schemas;
 mod variants;

@@ -26,11 +26,15 @@ fn every_backend_comes_up_and_goes() {
         let networks = status["networks"].as_array().unwrap().iter();
         networks.map(|n| format!("{} {}", n["name"], n["type"]).replace('"', "")).collect()
     };
-    comes_and_goes(&lab, "install --set calicoNetwork.backend=windows-bgp", |status| {
-        assert_eq!(status["backend"], "windows-bgp");
-        assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
-        assert_eq!(status["services"][2]["state"], "Running", "{status}");
-    });
+    comes_and_goes(
+        &lab,
+        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease",
+        |status| {
+            assert_eq!(status["backend"], "windows-bgp");
+            assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
+            assert_eq!(status["services"][2]["state"], "Running", "{status}");
+        },
+    );
     comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
         assert_eq!(networks(status), ["nat NAT"]);
         assert_eq!(status["cni"], serde_json::Value::Null);

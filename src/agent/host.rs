@@ -1,0 +1,266 @@
+//! An agent from its start to its end: configuration, lock, logs, state, then its role.
+
+use std::fs::{File, TryLockError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::logs::{Limits, LogFile};
+use super::os::{self, Level, Scm};
+use super::process::{Running, Streams};
+use super::startup::{self, Again, HNS, Seen};
+use super::state::{self, Board};
+use super::stop::{Stop, Stopped};
+use super::supervise::{Pace, Reason, supervise};
+use super::{Around, Role, await_bring_up, component, patience, read_config};
+use crate::calico::agent_config::{AgentConfig, Command};
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, Process, STATE_DIR};
+use crate::plan::item::Access;
+use crate::report::event::Event;
+use crate::values::WinPath;
+
+/// How long one run of node startup may take before it counts as hanging. Its own waits, for the
+/// datastore among them, are shorter.
+const STARTUP_RUN_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// How long Felix and confd wait for CalicoNode after HNS was restarted.
+const HNS_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+/// What an agent is given from outside.
+pub struct Host<'a> {
+    pub stop: &'a Stop,
+    pub scm: &'a dyn Scm,
+    /// When Windows started.
+    pub booted: Timestamp,
+    pub pace: Pace,
+    pub limits: Limits,
+    /// Lets time pass, and ends early when the stop is asked for.
+    pub pause: &'a dyn Fn(&mut dyn Node, Duration),
+}
+
+/// Runs a role until it is done or asked to stop. What goes wrong is in the log, in the Event Log
+/// and in the agent's state when this returns.
+///
+/// # Errors
+/// When the configuration is not there or cannot be read, when another agent has this role, and
+/// what ends the role.
+pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
+    let config = match read_config(node) {
+        Ok(config) => config,
+        Err(error) => {
+            // Where the logs go stands in what cannot be read.
+            let log = LogFile::new(&node.disk(&WinPath::known(STATE_DIR).join("logs")), &own_log(role), host.limits);
+            return Err(report(role, error, log));
+        }
+    };
+    let log =
+        |end: &str| LogFile::new(&node.disk(&config.log_dir), &format!("calico-{}{end}", role.word()), host.limits);
+    let (out, err) = (log(".log"), log(".err.log"));
+    let lock = match lock(role, node) {
+        Ok(lock) => lock,
+        Err(error) => return Err(report(role, error, out)),
+    };
+    let streams = Streams::new(out, err);
+    let board = match Board::new(node, role, host.scm) {
+        Ok(board) => board,
+        Err(error) => {
+            streams.say(&format!("error: {}", sentence(&error)));
+            os::event_log(Level::Error, &format!("{}: {}", role.service(), sentence(&error)));
+            return Err(error);
+        }
+    };
+    host.scm.running();
+    streams.say(&format!("the agent of {} begins ({})", role.service(), env!("CARGO_PKG_VERSION")));
+    let ended = match role {
+        Role::Node => keep_node(node, &config, &streams, &board, host),
+        Role::Felix | Role::Confd => keep_component(role, node, &config, &streams, &board, host),
+    };
+    drop(lock);
+    match ended {
+        Err(error) if !error.is::<Stopped>() => {
+            let text = sentence(&error);
+            streams.say(&format!("error: {text}"));
+            os::event_log(Level::Error, &format!("{}: {text}", role.service()));
+            board.closed(Some(text));
+            Err(error)
+        }
+        _ => {
+            streams.say("stopped");
+            board.closed(None);
+            Ok(())
+        }
+    }
+}
+
+/// The log for what an agent says before it knows where logs go: beside the runs of the tool.
+fn own_log(role: Role) -> String {
+    format!("service-{}.log", role.word())
+}
+
+fn report(role: Role, error: anyhow::Error, mut log: LogFile) -> anyhow::Error {
+    let text = sentence(&error);
+    log.say(&format!("error: {text}"), Timestamp::now());
+    os::event_log(Level::Error, &format!("{}: {text}", role.service()));
+    error
+}
+
+/// An error with its mend.
+fn sentence(error: &anyhow::Error) -> String {
+    let hint = error.downcast_ref::<Fault>().and_then(|fault| fault.hint.as_ref());
+    hint.map_or_else(|| format!("{error:#}"), |hint| format!("{error:#}; to mend it: {hint}"))
+}
+
+/// One agent a role. The system frees the lock when the process ends, however.
+fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
+    let path = state::folder().join(&format!("{}.lock", role.word()));
+    if !node.disk(&path).exists() {
+        node.save(&path, b"", Access::Administrators).with_context(|| format!("make {path}"))?;
+    }
+    let mut options = File::options();
+    let file = options.write(true).open(node.disk(&path)).with_context(|| format!("open {path}"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let who = state::read(node, role).map_or_else(String::new, |state| format!(" (process {})", state.pid));
+            let what = format!("another agent runs for {}{who}", role.service());
+            Err(Fault::new(Exit::Busy, "AgentRunsAlready", what)
+                .hint("look at it with: calicoctl-win service status")
+                .into())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {path}")),
+    }
+}
+
+/// Takes the events of the rooms below into log, state and Event Log.
+fn tell(event: &Event, role: Role, streams: &Streams, board: &Board<'_>) {
+    match event {
+        Event::Waiting { what, elapsed, limit } => {
+            let new = board.waiting(what, *elapsed, *limit);
+            if new {
+                streams.say(&format!("waiting for {what}"));
+            }
+        }
+        Event::ConnectivityNotice { message, .. } | Event::Log { message } => streams.say(message),
+        Event::Warning { id, message } => {
+            streams.say(&format!("{id}: {message}"));
+            os::event_log(Level::Warning, &format!("{}: {id}: {message}", role.service()));
+        }
+        _ => {}
+    }
+}
+
+/// Calls `work` with everything that the rooms below need.
+fn with_around<T>(
+    role: Role,
+    streams: &Streams,
+    board: &Board<'_>,
+    host: &Host<'_>,
+    work: impl FnOnce(&mut Around<'_>) -> T,
+) -> T {
+    work(&mut Around {
+        stop: host.stop,
+        booted: host.booted,
+        // It goes on as long as the service runs, and `status` shows it: an API server that is down
+        // is no reason to give up, and nobody would start the service again.
+        startup_limit: None,
+        pause: &mut |node, time| (host.pause)(node, time),
+        run: &mut |node, command| run(node, command, streams, board, host),
+        events: &mut |event| tell(&event, role, streams, board),
+    })
+}
+
+/// Runs a command to its end.
+fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board<'_>, host: &Host<'_>) -> Result<i32> {
+    let running = Running::start(node, command, streams, host.stop)?;
+    board.started(running.pid());
+    host.stop.wait(STARTUP_RUN_LIMIT, || running.code().is_some());
+    let hangs = running.code().is_none();
+    if hangs && !host.stop.requested() {
+        let limit = STARTUP_RUN_LIMIT.as_secs();
+        streams.say(&format!("{} is not done after {limit} s; it is ended", command.program.name()));
+    }
+    let code = if hangs { running.end(host.pace.grace) } else { running.reaped() };
+    host.stop.check()?;
+    board.ran(code);
+    Ok(if hangs && code == 0 { -1 } else { code })
+}
+
+fn keep_node(
+    node: &mut dyn Node,
+    config: &AgentConfig,
+    streams: &Streams,
+    board: &Board<'_>,
+    host: &Host<'_>,
+) -> Result<()> {
+    with_around(Role::Node, streams, board, host, |around| {
+        // Before, so that a start of kubelet or HNS meanwhile is not missed.
+        let mut seen = Seen::look(node)?;
+        let mut upkeep = startup::bring_up(node, config, around)?;
+        loop {
+            board.network_stands(seen.hns());
+            board.at_work();
+            streams.say("Calico initialised");
+            let again = startup::watch(node, &mut seen, &mut upkeep, around)?;
+            board.preparing();
+            match again {
+                Again::NodeStartup => startup::start_again(node, config, around)?,
+                Again::Everything => upkeep = startup::bring_up(node, config, around)?,
+            }
+        }
+    })
+}
+
+fn keep_component(
+    role: Role,
+    node: &mut dyn Node,
+    config: &AgentConfig,
+    streams: &Streams,
+    board: &Board<'_>,
+    host: &Host<'_>,
+) -> Result<()> {
+    let command = component(role, config)?;
+    with_around(role, streams, board, host, |around| await_bring_up(node, around))?;
+    let mut seen = Seen::look(node)?;
+    let mut outside = |node: &mut dyn Node, wait: bool| -> Result<Option<Reason>> {
+        if wait {
+            await_network_of(node, seen.hns().cloned(), role, streams, board, host)?;
+            return Ok(None);
+        }
+        let changed = seen.hns_changed(node)?;
+        Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))
+    };
+    supervise(node, command, streams, &host.pace, host.stop, board, &mut outside)
+}
+
+/// Waits until CalicoNode has checked the network with this process of HNS. When it does not, the
+/// component starts all the same: policies on old networks are better than none.
+fn await_network_of(
+    node: &mut dyn Node,
+    hns: Option<Process>,
+    role: Role,
+    streams: &Streams,
+    board: &Board<'_>,
+    host: &Host<'_>,
+) -> Result<()> {
+    let what = "CalicoNode to check the network after a restart of the Host Networking Service";
+    let waited = with_around(role, streams, board, host, |around| {
+        patience::wait(node, what, HNS_LIMIT, around, |node, _| {
+            let stands = state::read(node, Role::Node).and_then(|state| state.network_of_hns);
+            let now = node.process(HNS)?;
+            Ok(if stands.is_some() && (stands == hns || stands == now) {
+                Ok(())
+            } else {
+                Err(patience::Missing("it has not said so".into()))
+            })
+        })
+    });
+    match waited {
+        Err(error) if error.is::<Fault>() => {
+            streams.say(&format!("{error:#}; going on without it"));
+            Ok(())
+        }
+        other => other,
+    }
+}

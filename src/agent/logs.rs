@@ -1,0 +1,413 @@
+//! The components' log files: rotated by size and age while they are written, a bounded number of
+//! them kept, and never a reason for a component to stop.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// When a file is put aside, and what is kept of those put aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes after which a file is put aside at the end of a line.
+    pub size: u64,
+    pub age: Duration,
+    /// Files that were put aside, of one log.
+    pub files: usize,
+    /// Bytes of them together.
+    pub total: u64,
+}
+
+impl Default for Limits {
+    /// 10 MB or a day, as the services of the scripts had it.
+    fn default() -> Self {
+        Self { size: 10 << 20, age: Duration::from_secs(24 * 3600), files: 5, total: 50 << 20 }
+    }
+}
+
+/// How long after a failed write the next one is tried.
+const RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+/// Bytes of our own messages that wait for the component to end its line.
+const ASIDE: usize = 16 * 1024;
+
+/// One log, as `calico-felix.log`. What is written goes to the file at once; nothing is buffered.
+#[derive(Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    limits: Limits,
+    open: Option<Open>,
+    lost: Lost,
+    /// Messages of ours that wait for the end of the component's line.
+    aside: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    size: u64,
+    since: Timestamp,
+    /// The last byte ended a line.
+    whole: bool,
+}
+
+/// What could not be written since it last could.
+#[derive(Debug, Default)]
+struct Lost {
+    bytes: u64,
+    /// Why, of the first time.
+    why: String,
+    retry: Option<Timestamp>,
+    /// The line whose start was dropped is dropped to its end.
+    mid_line: bool,
+}
+
+impl LogFile {
+    /// A log in `folder`. Nothing is touched before the first write.
+    pub fn new(folder: &Path, name: &str, limits: Limits) -> Self {
+        Self { path: folder.join(name), limits, open: None, lost: Lost::default(), aside: Vec::new() }
+    }
+
+    /// Bytes that could not be written since the log last could be.
+    pub const fn dropped(&self) -> u64 {
+        self.lost.bytes
+    }
+
+    /// Adds what a component wrote, as it comes. What cannot be written is counted and dropped.
+    pub fn write(&mut self, bytes: &[u8], now: Timestamp) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Some(from) = self.ready(rest, now) else { return };
+            rest = &rest[from..];
+            let take = self.until_rotation(rest);
+            let piece = &rest[..take];
+            match self.put(piece) {
+                Ok(()) => rest = &rest[take..],
+                Err(error) => return self.lose(rest, &error, now),
+            }
+            self.flush_aside();
+        }
+    }
+
+    /// Adds a line of our own, after the one that the component is at.
+    pub fn say(&mut self, line: &str, now: Timestamp) {
+        let line = format!("{now:.3} calicoctl-win: {}\n", line.replace('\n', " "));
+        if self.open.as_ref().is_some_and(|open| !open.whole) {
+            if self.aside.len() + line.len() <= ASIDE {
+                self.aside.extend_from_slice(line.as_bytes());
+            }
+            return;
+        }
+        let mid_line = std::mem::take(&mut self.lost.mid_line);
+        self.write(line.as_bytes(), now);
+        self.lost.mid_line |= mid_line;
+    }
+
+    /// The component ended: a line that it did not end is ended for it.
+    pub fn end(&mut self, now: Timestamp) {
+        self.lost.mid_line = false;
+        if self.open.as_ref().is_some_and(|open| !open.whole) {
+            self.write(b"\n", now);
+        }
+    }
+
+    /// Makes the file ready for some bytes, and tells how many of them are to be left out. None when
+    /// it cannot be written now.
+    fn ready(&mut self, bytes: &[u8], now: Timestamp) -> Option<usize> {
+        if self.lost.retry.is_some_and(|retry| now < retry && retry.duration_since(now) <= RETRY) {
+            self.drop_bytes(bytes);
+            return None;
+        }
+        let due = self.open.as_ref().is_some_and(|open| {
+            open.whole
+                && (open.size >= self.limits.size
+                    || SignedDuration::try_from(self.limits.age).is_ok_and(|age| now.duration_since(open.since) >= age))
+        });
+        let made = if due { self.rotate(now) } else { Ok(()) }.and_then(|()| self.open_file(now));
+        if let Err(error) = made {
+            self.lose(bytes, &error, now);
+            return None;
+        }
+        let mut from = 0;
+        if self.lost.bytes > 0 {
+            if self.lost.mid_line {
+                match bytes.iter().position(|byte| *byte == b'\n') {
+                    Some(at) => from = at + 1,
+                    None => {
+                        self.drop_bytes(bytes);
+                        return None;
+                    }
+                }
+                self.lost.bytes += from as u64;
+            }
+            let torn = self.open.as_ref().is_some_and(|open| !open.whole);
+            let note = format!(
+                "{}{now:.3} calicoctl-win: {} bytes of this log are missing here: {}\n",
+                if torn { "\n" } else { "" },
+                self.lost.bytes,
+                self.lost.why
+            );
+            if let Err(error) = self.put(note.as_bytes()) {
+                self.lose(&bytes[from..], &error, now);
+                return None;
+            }
+            self.lost = Lost::default();
+        }
+        Some(from)
+    }
+
+    /// How much may be written before the file must be put aside, so that no line is cut in two.
+    fn until_rotation(&self, bytes: &[u8]) -> usize {
+        // The same for our own words that wait for the end of the line.
+        let full = if self.aside.is_empty() { self.limits.size } else { 0 };
+        let left = self.open.as_ref().map_or(0, |open| full.saturating_sub(open.size));
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let end_of_line = bytes.iter().skip(left).position(|byte| *byte == b'\n');
+        end_of_line.map_or(bytes.len(), |at| left + at + 1)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let n = match open.file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            open.size += n as u64;
+            open.whole = rest[n - 1] == b'\n';
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+
+    fn flush_aside(&mut self) {
+        if self.open.as_ref().is_some_and(|open| open.whole) && !self.aside.is_empty() {
+            let aside = std::mem::take(&mut self.aside);
+            // What fails here fails again, and is counted, at the component's next line.
+            drop(self.put(&aside));
+        }
+    }
+
+    fn lose(&mut self, bytes: &[u8], error: &io::Error, now: Timestamp) {
+        if self.lost.bytes == 0 {
+            self.lost.why = error.to_string();
+        }
+        self.lost.retry = Some(now + RETRY);
+        // Opened again by the next try: the folder may be another one by then.
+        let torn = self.open.take().is_some_and(|open| !open.whole);
+        self.lost.mid_line |= torn;
+        self.drop_bytes(bytes);
+    }
+
+    fn drop_bytes(&mut self, bytes: &[u8]) {
+        self.lost.bytes += bytes.len() as u64;
+        if let Some(last) = bytes.last() {
+            self.lost.mid_line = *last != b'\n';
+        }
+    }
+
+    fn open_file(&mut self, now: Timestamp) -> io::Result<()> {
+        if self.open.is_some() {
+            return Ok(());
+        }
+        // Only the folder itself: install makes those above it, with the rights they are to have.
+        if let Some(folder) = self.path.parent()
+            && !folder.is_dir()
+        {
+            fs::create_dir(folder)?;
+        }
+        let file = File::options().create(true).append(true).open(&self.path)?;
+        let about = file.metadata()?;
+        // Not when it was made: NTFS gives a new file the birth date of one of the same name that
+        // was renamed away a moment before.
+        let written = about.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+        let since = if about.len() == 0 { now } else { written.unwrap_or(now) };
+        let whole = about.len() == 0 || ends_a_line(&self.path)?;
+        self.open = Some(Open { file, size: about.len(), since, whole });
+        self.prune();
+        if !whole {
+            // A power cut left half a line.
+            self.put(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Puts the file aside under the name that NSSM would have given it.
+    fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
+        // Closed first: Windows does not rename what is open.
+        self.open = None;
+        let to = (0..1000).map(|n| aside_name(&self.path, now + SignedDuration::from_millis(n)));
+        let Some(to) = to.into_iter().find(|to| !to.exists()) else { return Ok(()) };
+        match fs::rename(&self.path, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // Somebody reads it, as virus scanners do: go on with the file, a bit over its size.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.go_on_with_it(now),
+            other => other,
+        }
+    }
+
+    /// Gives a file that cannot be put aside room for a tenth more.
+    fn go_on_with_it(&mut self, now: Timestamp) -> io::Result<()> {
+        self.open_file(now)?;
+        let extra = self.limits.size / 10;
+        if let Some(open) = &mut self.open {
+            open.size = self.limits.size.saturating_sub(extra);
+            open.since = now;
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest files beyond the limits.
+    fn prune(&self) {
+        let mut kept = put_aside(&self.path);
+        kept.reverse();
+        let mut total = 0;
+        for (n, path) in kept.iter().enumerate() {
+            total += fs::metadata(path).map_or(0, |about| about.len());
+            if n >= self.limits.files || total > self.limits.total {
+                // The next time, when it is held open now.
+                drop(fs::remove_file(path));
+            }
+        }
+    }
+}
+
+fn ends_a_line(path: &Path) -> io::Result<bool> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
+/// `calico-felix.err.log` put aside at a time: `calico-felix.err-20260102T150405.678.log`.
+fn aside_name(path: &Path, at: Timestamp) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.strip_suffix(".log").unwrap_or(&name);
+    let time = at.strftime("%Y%m%dT%H%M%S.%3f");
+    path.with_file_name(format!("{stem}-{time}.log"))
+}
+
+/// What was put aside of a log, oldest first: `calico-felix.err-20260102T150405.678.log`.
+pub fn put_aside(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let prefix = format!("{}-", name.strip_suffix(".log").unwrap_or(&name));
+    let is_time =
+        |text: &str| text.len() >= 15 && text.chars().all(|c| c.is_ascii_digit() || c == 'T' || c == '.' || c == '-');
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".log")).is_some_and(is_time)
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(ours).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const SMALL: Limits = Limits { size: 100, age: Duration::from_secs(3600), files: 3, total: 1000 };
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn all(folder: &Path) -> Vec<(String, String)> {
+        let mut files = put_aside(&folder.join("calico-felix.log"));
+        files.push(folder.join("calico-felix.log"));
+        let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+        files.iter().map(|path| (name(path), fs::read_to_string(path).unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn a_full_file_is_put_aside_between_two_lines_and_few_are_kept() {
+        let dir = TempDir::new().unwrap();
+        let mut log = LogFile::new(dir.path(), "calico-felix.log", SMALL);
+        let text: String = (0..60).map(|n| format!("line {n:02} of the component\n")).collect();
+        // In pieces that end in the middle of lines.
+        for (n, piece) in text.as_bytes().chunks(37).enumerate() {
+            log.write(piece, at(n as i64));
+        }
+        let files = all(dir.path());
+        assert_eq!(files.len(), 4, "three put aside, and the one at hand: {files:?}");
+        for (name, text) in &files {
+            assert!(text.len() <= 125 && text.ends_with('\n') && text.starts_with("line "), "{name}: {text}");
+        }
+        let kept: String = files.iter().map(|(_, text)| text.as_str()).collect();
+        assert!(text.ends_with(&kept), "the newest lines, none lost between files");
+        assert!(files[0].0.starts_with("calico-felix-20270115T08"), "{}", files[0].0);
+    }
+
+    #[test]
+    fn a_day_is_enough_to_put_a_file_aside() {
+        let dir = TempDir::new().unwrap();
+        let mut log = LogFile::new(dir.path(), "calico-felix.log", SMALL);
+        log.write(b"old\n", at(0));
+        log.write(b"still\n", at(3599));
+        log.write(b"new\n", at(3600));
+        let texts: Vec<String> = all(dir.path()).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["old\nstill\n", "new\n"]);
+    }
+
+    #[test]
+    fn the_bytes_kept_are_bounded_too() {
+        let dir = TempDir::new().unwrap();
+        let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits { total: 210, ..SMALL });
+        for second in 0..30 {
+            log.write(&[[b'x'; 50].as_slice(), b"\n"].concat(), at(second));
+        }
+        assert_eq!(put_aside(&dir.path().join("calico-felix.log")).len(), 2);
+    }
+
+    /// A folder that cannot be made, because a file has its name, stands for a full disk and for a
+    /// folder without the right to write.
+    #[test]
+    fn what_cannot_be_written_is_counted_and_said_when_it_can_be_again() {
+        let dir = TempDir::new().unwrap();
+        let folder = dir.path().join("logs");
+        fs::write(&folder, "").unwrap();
+        let mut log = LogFile::new(&folder, "calico-felix.log", SMALL);
+        log.write(b"lost\nhalf a l", at(0));
+        log.say("lost too", at(0));
+        assert!(log.dropped() > 13);
+        fs::remove_file(&folder).unwrap();
+        log.write(b"ine\nwhole\n", at(2));
+        let text = fs::read_to_string(folder.join("calico-felix.log")).unwrap();
+        let (note, rest) = text.split_once('\n').unwrap();
+        assert!(note.contains(" bytes of this log are missing here: "), "{note}");
+        assert_eq!((rest, log.dropped()), ("whole\n", 0), "half a line is none");
+    }
+
+    #[test]
+    fn our_words_stand_between_the_components_lines() {
+        let dir = TempDir::new().unwrap();
+        let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits::default());
+        log.write(b"first ha", at(0));
+        log.say("hello", at(0));
+        log.write(b"lf\nsecond", at(1));
+        log.end(at(1));
+        assert_eq!(
+            fs::read_to_string(dir.path().join("calico-felix.log")).unwrap(),
+            "first half\n2027-01-15T08:00:00.000Z calicoctl-win: hello\nsecond\n"
+        );
+    }
+
+    #[test]
+    fn half_a_line_from_before_a_power_cut_is_ended() {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("calico-felix.log"), "torn").unwrap();
+        LogFile::new(dir.path(), "calico-felix.log", Limits::default()).write(b"next\n", Timestamp::now());
+        assert_eq!(fs::read_to_string(dir.path().join("calico-felix.log")).unwrap(), "torn\nnext\n");
+    }
+}

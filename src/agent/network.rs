@@ -1,0 +1,334 @@
+//! The network that all others stand on: brought up after a boot, kept afterwards.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::calico::agent_config::AgentConfig;
+use crate::node::{Listing, Node};
+use crate::plan::item::{Id, IpConfig, Network, NetworkKind, RegValue, State};
+use crate::report::event::{Event, Sink};
+use crate::settings::Backend;
+use crate::values::Cidr;
+
+use super::Around;
+use super::patience::{Missing, wait};
+use super::saved::{Route, Saved, configs, physical, reachable};
+use super::startup::boot_id;
+
+/// Subnet of the bootstrap network `External`, as upstream's scripts and others' tools know it.
+const EXTERNAL_PREFIX: &str = "192.168.255.0/30";
+const EXTERNAL_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
+const EXTERNAL_VSID: u32 = 9999;
+
+/// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
+const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
+/// How many looks in a row a new vSwitch must look the same to count as settled: 250 ms. What goes
+/// wrong later is seen by [`Upkeep`].
+const SETTLED: u32 = 5;
+/// How long a static address may need to move to the vSwitch. Windows moves it within a second or
+/// two where it moves it at all.
+const STATIC_LIMIT: Duration = Duration::from_secs(5);
+
+/// The cloud's metadata service, which a new vSwitch loses the way to.
+pub fn metadata_route() -> Id {
+    Id::Route(known("169.254.169.254/32"))
+}
+
+/// Brings up the network, and gives what must be kept of it. Done again, it finds everything done.
+///
+/// # Errors
+/// When a wait reaches its limit, naming what is missing; when the node refuses a change.
+pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Upkeep> {
+    // A crash in the middle left a vSwitch that was not given back what it took.
+    let interrupted = Saved::load(node)?.filter(|saved| !saved.restored);
+    let stale = stale(node)?;
+    if !stale.is_empty() {
+        Saved::take(node)?;
+    }
+    remove(node, stale, around)?;
+    let valid_ip = Duration::from_secs(config.valid_ip_timeout_s);
+    let routed = await_address(node, valid_ip, interrupted.as_ref(), around)?;
+    let made = make_external(node, config, around)?;
+    let settle = made || interrupted.is_some();
+    let (management_ip, interface) = await_management_ip(node, settle, routed, around)?;
+    let mut saved = Saved::load(node)?.unwrap_or_default();
+    if settle {
+        saved.put_settings_back(node, &interface, around.events)?;
+    }
+    let mut routes: Vec<Route> =
+        saved.routes.iter().filter(|route| route.adapter == physical(&interface)).cloned().collect();
+    // From the config, not by asking for it: a metadata service that wants a token first looks like
+    // none (defect B28 of upstream).
+    if config.metadata_route && !routes.iter().any(|route| Id::Route(route.prefix) == metadata_route()) {
+        let (prefix, adapter) = (known("169.254.169.254/32"), physical(&interface).to_owned());
+        // 256 is what New-NetRoute gives when it is told none.
+        routes.push(Route { prefix, adapter, next_hop: Ipv4Addr::UNSPECIFIED, metric: 256 });
+    }
+    let upkeep = Upkeep { management_ip, routes, refused: None };
+    upkeep.put_routes(node, around.events)?;
+    if settle && !saved.restored {
+        saved.restored = true;
+        saved.store(node)?;
+    }
+    if made && config.backend == Backend::WindowsBgp {
+        restart_remote_access(node)?;
+    }
+    Ok(upkeep)
+}
+
+/// What must be kept of the network while the service runs.
+#[derive(Debug, Clone)]
+pub struct Upkeep {
+    management_ip: Ipv4Addr,
+    routes: Vec<Route>,
+    /// Why a route could not be put back, for saying it once.
+    refused: Option<String>,
+}
+
+impl Upkeep {
+    /// Puts routes back that vanished: DHCP, agents of the cloud and administrators change them
+    /// whenever they like. A refusal is said once, and tried again at the next look.
+    pub fn look(&mut self, node: &mut dyn Node, events: Sink<'_>) {
+        let refused = self.put_routes(node, events).err().map(|error| format!("{error:#}"));
+        if let Some(why) = refused.as_ref().filter(|why| self.refused.as_ref() != Some(why)) {
+            events(Event::Log { message: why.clone() });
+        }
+        self.refused = refused;
+    }
+
+    fn put_routes(&self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+        if self.routes.is_empty() {
+            return Ok(());
+        }
+        let there = node.list(Listing::Routes).context("list the routes")?;
+        let lost: Vec<&Route> =
+            self.routes.iter().filter(|route| !there.iter().any(|(id, _)| *id == Id::Route(route.prefix))).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let adapters = configs(node)?;
+        let Some((interface, _)) = adapters.iter().find(|(_, ip)| has(ip, self.management_ip)) else {
+            // The address is on its way: there is nothing to put them on yet.
+            return Ok(());
+        };
+        for Route { prefix, next_hop, metric, .. } in lost {
+            let id = Id::Route(*prefix);
+            events(Event::Log { message: format!("{id} is put back on {interface}") });
+            let route = State::Route { interface: interface.clone(), next_hop: *next_hop, metric: *metric };
+            node.put(&id, Some(&route)).with_context(|| format!("put back {id}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// After a reboot what HNS says of our networks cannot be trusted, so they go. Others' networks
+/// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
+/// had a mark of ours was not seen to reboot: pods may live on its networks. A reboot is seen by
+/// the identity of the boot, not by a time (defect B12).
+fn stale(node: &dyn Node) -> Result<Vec<Id>> {
+    let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
+    if node.get(&boot_id())?.is_none_or(|known| known == boot) {
+        return Ok(Vec::new());
+    }
+    let ours = |id: &Id, state: &State| match (id, state) {
+        (Id::Network(name), _) if name.eq_ignore_ascii_case("Calico") => true,
+        (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case("External") => {
+            network.subnet == Some(known(EXTERNAL_PREFIX))
+        }
+        _ => false,
+    };
+    let mut stale: Vec<Id> =
+        node.list(Listing::Networks)?.into_iter().filter(|(id, state)| ours(id, state)).map(|(id, _)| id).collect();
+    // `External` last: it holds the vSwitch.
+    stale.sort_by_key(Id::target);
+    Ok(stale)
+}
+
+fn remove(node: &mut dyn Node, stale: Vec<Id>, around: &mut Around<'_>) -> Result<()> {
+    for id in stale {
+        around.stop.check()?;
+        (around.events)(Event::Log { message: format!("first start since boot: removing {id}") });
+        node.put(&id, None).with_context(|| format!("remove {id}, which is from before the boot"))?;
+    }
+    Ok(())
+}
+
+/// Waits for an address that others can reach. Tells whether the machine has a default route.
+fn await_address(
+    node: &mut dyn Node,
+    limit: Duration,
+    interrupted: Option<&Saved>,
+    around: &mut Around<'_>,
+) -> Result<bool> {
+    let routed = |adapters: &[(String, IpConfig)]| adapters.iter().any(|(_, ip)| ip.gateway.is_some());
+    if limit.is_zero() {
+        return Ok(routed(&configs(node)?));
+    }
+    let mut lost = Lost::new(interrupted);
+    let routed = wait(node, "a valid IPv4 address", limit, around, |node, so_far| {
+        lost.put_back(node, so_far)?;
+        let adapters = configs(node)?;
+        if adapters.iter().any(|(name, ip)| is_valid(name, ip)) {
+            return Ok(Ok(routed(&adapters)));
+        }
+        let has = |(name, ip): &(String, IpConfig)| {
+            let addresses: Vec<String> = ip.addresses.iter().map(ToString::to_string).collect();
+            let addresses = if addresses.is_empty() { "no address".into() } else { addresses.join(", ") };
+            format!("{name} has {addresses}")
+        };
+        let all: Vec<String> = adapters.iter().map(has).collect();
+        let all = if all.is_empty() { "no adapter is up".into() } else { all.join("; ") };
+        Ok(Err(Missing(all)))
+    });
+    lost.tell(around);
+    routed
+}
+
+/// A static address that may have to be put back while it is waited for.
+struct Lost<'a> {
+    saved: Option<&'a Saved>,
+    /// What is to be told when the wait is over, which has the sink until then.
+    said: Vec<Event>,
+}
+
+impl<'a> Lost<'a> {
+    const fn new(saved: Option<&'a Saved>) -> Self {
+        Self { saved, said: Vec::new() }
+    }
+
+    /// Once, when Windows has had its time to do it.
+    fn put_back(&mut self, node: &mut dyn Node, so_far: Duration) -> Result<()> {
+        match self.saved.take_if(|_| so_far >= STATIC_LIMIT) {
+            Some(saved) => saved.put_address_back(node, &mut |event| self.said.push(event)),
+            None => Ok(()),
+        }
+    }
+
+    fn tell(self, around: &mut Around<'_>) {
+        self.said.into_iter().for_each(|event| (around.events)(event));
+    }
+}
+
+/// An address that is neither loopback, link-local nor the one of the host on a NAT network.
+fn is_valid(name: &str, ip: &IpConfig) -> bool {
+    !name.eq_ignore_ascii_case("vEthernet (nat)") && ip.addresses.iter().any(|cidr| reachable(cidr.addr()))
+}
+
+/// Makes `External`, which holds the vSwitch while networks of pods come and go. Tells whether it
+/// was made now.
+fn make_external(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<bool> {
+    let id = external();
+    let (kind, vsid, adapter) = match config.backend {
+        Backend::WindowsBgp => (NetworkKind::L2Bridge, None, None),
+        _ => (NetworkKind::Overlay, Some(EXTERNAL_VSID), config.adapter.clone()),
+    };
+    let wanted = State::Network(Network {
+        kind,
+        subnet: Some(known(EXTERNAL_PREFIX)),
+        gateway: Some(EXTERNAL_GATEWAY),
+        vsid,
+        adapter,
+        management_ip: None,
+    });
+    let there = node.get(&id)?;
+    match &there {
+        Some(there) if there.satisfies(&wanted) => return Ok(false),
+        Some(State::Network(there)) if there.subnet != Some(known(EXTERNAL_PREFIX)) => {
+            // Somebody else's. It holds a vSwitch just as well.
+            let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
+            (around.events)(Event::Warning { id: "ForeignExternalNetwork", message });
+            return Ok(false);
+        }
+        _ => {}
+    }
+    around.stop.check()?;
+    Saved::take(node)?;
+    if there.is_some() {
+        // Ours, but of another backend, adapter or VSID.
+        node.put(&id, None).context("remove the HNS network External of another backend")?;
+    }
+    (around.events)(Event::ConnectivityNotice {
+        message: "the vSwitch takes the network adapter: connections over it stall or drop for some seconds".into(),
+        resume_with: "calicoctl-win status --wait".into(),
+    });
+    node.put(&id, Some(&wanted)).context("create the HNS network External")?;
+    Ok(true)
+}
+
+/// Waits until the host has its address on the vSwitch: HNS knows it, an adapter has it and, where
+/// the machine had a default route, that is back too. A fresh vSwitch must look the same for some
+/// looks. Gives the address and the interface.
+fn await_management_ip(
+    node: &mut dyn Node,
+    settle: bool,
+    routed: bool,
+    around: &mut Around<'_>,
+) -> Result<(Ipv4Addr, String)> {
+    let saved = if settle { Saved::load(node)? } else { None };
+    let mut lost = Lost::new(saved.as_ref());
+    let (mut same, mut last) = (0, None);
+    let found =
+        wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, around, |node, so_far| {
+            lost.put_back(node, so_far)?;
+            let (ip, name, config) = match management_ip(node, routed)? {
+                Ok(found) => found,
+                Err(missing) => {
+                    last = None;
+                    return Ok(Err(missing));
+                }
+            };
+            let look = Some((ip, name.clone(), config));
+            same = if look == last { same + 1 } else { 0 };
+            last = look;
+            if settle && same < SETTLED {
+                return Ok(Err(Missing(format!("{ip} is not settled yet"))));
+            }
+            Ok(Ok((ip, name)))
+        });
+    lost.tell(around);
+    found
+}
+
+/// One look for the management IP, and the interface that has it.
+fn management_ip(node: &dyn Node, routed: bool) -> Result<Result<(Ipv4Addr, String, IpConfig), Missing>> {
+    let missing = |text: String| Ok(Err(Missing(text)));
+    let ip = match node.get(&external())? {
+        Some(State::Network(Network { management_ip: Some(ip), .. })) if reachable(ip) => ip,
+        Some(State::Network(Network { management_ip: Some(ip), .. })) => {
+            return missing(format!("HNS has only {ip}, which others cannot reach"));
+        }
+        Some(_) => return missing("HNS does not know it yet".into()),
+        None => return missing("the network is gone".into()),
+    };
+    let Some((name, config)) = configs(node)?.into_iter().find(|(_, config)| has(config, ip)) else {
+        return missing(format!("no adapter has {ip}"));
+    };
+    if routed && config.gateway.is_none() {
+        return missing(format!("{name} has no default gateway"));
+    }
+    Ok(Ok((ip, name, config)))
+}
+
+fn has(config: &IpConfig, ip: Ipv4Addr) -> bool {
+    config.addresses.iter().any(|cidr| cidr.addr() == ip)
+}
+
+/// RemoteAccess speaks BGP on interfaces that have new numbers now. Left alone when it is stopped.
+fn restart_remote_access(node: &mut dyn Node) -> Result<()> {
+    let id = Id::Running("RemoteAccess".into());
+    if node.get(&id)?.is_none() {
+        return Ok(());
+    }
+    node.put(&id, None).context("stop RemoteAccess")?;
+    node.put(&id, Some(&State::Running)).context("start RemoteAccess")
+}
+
+fn external() -> Id {
+    Id::Network("External".into())
+}
+
+fn known(cidr: &str) -> Cidr {
+    cidr.parse().expect("a literal CIDR is one")
+}

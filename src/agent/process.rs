@@ -1,0 +1,167 @@
+//! A process of Calico's: started with its environment, its output written to the logs, ended with
+//! all that it started.
+
+use std::io::Read;
+use std::process::{self, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::logs::LogFile;
+use super::os::{self, Leash};
+use super::stop::Stop;
+use crate::calico::agent_config::Command;
+use crate::node::Node;
+
+/// How long a process that is ended by force may take to be gone, and its output to be read.
+const GONE: Duration = Duration::from_secs(5);
+
+/// How much is read at once. All that a log keeps in memory.
+const PIECE: usize = 64 * 1024;
+
+/// The two logs of a component.
+#[derive(Debug, Clone)]
+pub struct Streams {
+    out: Arc<Mutex<LogFile>>,
+    err: Arc<Mutex<LogFile>>,
+}
+
+impl Streams {
+    pub fn new(out: LogFile, err: LogFile) -> Self {
+        Self { out: Arc::new(Mutex::new(out)), err: Arc::new(Mutex::new(err)) }
+    }
+
+    /// Adds a line of our own.
+    pub fn say(&self, line: &str) {
+        locked(&self.out).say(line, Timestamp::now());
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The exit code, once there is one, and the bell for it.
+type Exit = Arc<(Mutex<Option<i32>>, Condvar)>;
+
+/// A process that was started. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    pid: u32,
+    leash: Option<Leash>,
+    exit: Exit,
+    /// Says when each log has been read to its end.
+    pumps: mpsc::Receiver<()>,
+}
+
+impl Running {
+    /// Starts a command. Its own variables are added to those of this process. `stop`'s bell rings
+    /// when it ends.
+    ///
+    /// # Errors
+    /// When the program is not there or is none.
+    pub fn start(node: &dyn Node, command: &Command, streams: &Streams, stop: &Stop) -> Result<Self> {
+        let mut start = process::Command::new(node.disk(&command.program));
+        start.args(&command.args).current_dir(node.disk(&command.dir)).envs(&command.env);
+        start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        os::prepare(&mut start);
+        let mut child = start.spawn().with_context(|| format!("start {} in {}", command.program, command.dir))?;
+        let leash = match Leash::new(&child) {
+            Ok(leash) => leash,
+            Err(error) => {
+                // It waits for its leash still, so it has done nothing.
+                drop(child.kill().and_then(|()| child.wait()));
+                return Err(error).with_context(|| format!("take hold of {}", command.program));
+            }
+        };
+        let (done, pumps) = mpsc::channel();
+        if let Some(out) = child.stdout.take() {
+            pump(out, &streams.out, done.clone());
+        }
+        if let Some(err) = child.stderr.take() {
+            pump(err, &streams.err, done);
+        }
+        let (pid, exit) = (child.id(), Exit::default());
+        let (known, stop) = (Arc::clone(&exit), stop.clone());
+        thread::spawn(move || {
+            let code = child.wait().map_or(-1, |status| code_of(&status));
+            *locked(&known.0) = Some(code);
+            known.1.notify_all();
+            stop.ring();
+        });
+        Ok(Self { pid, leash: Some(leash), exit, pumps })
+    }
+
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its exit code; none while it runs.
+    pub fn code(&self) -> Option<i32> {
+        *locked(&self.exit.0)
+    }
+
+    /// Asks it to end, waits for `grace`, then ends it with all that it started. Gives the exit code.
+    pub fn end(self, grace: Duration) -> i32 {
+        if let Some(leash) = &self.leash
+            && self.code().is_none()
+            && (leash.interrupt().is_err() || self.gone(grace).is_none())
+        {
+            leash.kill();
+            self.gone(GONE);
+        }
+        self.reaped()
+    }
+
+    /// Lets go of one that has ended: what it left running goes too, and its last words are read.
+    pub fn reaped(mut self) -> i32 {
+        // First, since a grandchild may hold the pipe open.
+        drop(self.leash.take());
+        let begun = Instant::now();
+        for _ in 0..2 {
+            // One that is still held open is read on by its thread, which nobody waits for.
+            let _done_or_given_up = self.pumps.recv_timeout(GONE.saturating_sub(begun.elapsed()));
+        }
+        self.code().unwrap_or(-1)
+    }
+
+    fn gone(&self, limit: Duration) -> Option<i32> {
+        let (code, bell) = &*self.exit;
+        let (code, _) =
+            bell.wait_timeout_while(locked(code), limit, |code| code.is_none()).unwrap_or_else(PoisonError::into_inner);
+        *code
+    }
+}
+
+/// Reads output into a log, until its end.
+fn pump(mut from: impl Read + Send + 'static, to: &Arc<Mutex<LogFile>>, done: mpsc::Sender<()>) {
+    let to = Arc::clone(to);
+    thread::spawn(move || {
+        let mut piece = vec![0; PIECE];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(n) => locked(&to).write(&piece[..n], Timestamp::now()),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        locked(&to).end(Timestamp::now());
+        let _nobody_may_wait_any_more = done.send(());
+    });
+}
+
+#[cfg(windows)]
+fn code_of(status: &process::ExitStatus) -> i32 {
+    status.code().unwrap_or(-1)
+}
+
+/// A process ended by a signal counts as a shell counts it.
+#[cfg(not(windows))]
+fn code_of(status: &process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}

@@ -1,0 +1,266 @@
+//! What a vSwitch takes from the host when it takes the adapter: saved before, put back after. The
+//! file stays through crashes and power cuts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::node::{Listing, Node, STATE_DIR};
+use crate::plan::item::{Access, Id, IpConfig, State};
+use crate::report::event::{Event, Sink};
+use crate::values::{Cidr, WinPath};
+
+/// `C:\ProgramData\calicoctl-win\node.save`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Saved {
+    /// Everything was put back. What is saved next replaces the adapters then.
+    pub restored: bool,
+    /// By the name of the physical adapter, also for what stood on its vSwitch.
+    pub adapters: BTreeMap<String, IpConfig>,
+    pub routes: Vec<Route>,
+}
+
+/// A route that a new vSwitch loses: link-local ones, among them the ways to the clouds' metadata
+/// services, and Azure's host service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Route {
+    pub prefix: Cidr,
+    /// The physical adapter.
+    pub adapter: String,
+    pub next_hop: Ipv4Addr,
+    pub metric: u32,
+}
+
+/// `Ethernet` for `Ethernet` and for `vEthernet (Ethernet)`, the host's side of its vSwitch.
+pub fn physical(interface: &str) -> &str {
+    interface.strip_prefix("vEthernet (").and_then(|rest| rest.strip_suffix(')')).unwrap_or(interface)
+}
+
+/// An address that others can reach.
+pub fn reachable(ip: Ipv4Addr) -> bool {
+    !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified()
+}
+
+impl Saved {
+    pub fn path() -> WinPath {
+        WinPath::known(STATE_DIR).join("node.save")
+    }
+
+    /// What was saved last. None when nothing was, or the file is none: a torn one cannot be, since
+    /// it is replaced in one step.
+    ///
+    /// # Errors
+    /// When there is a file that cannot be read.
+    pub fn load(node: &dyn Node) -> Result<Option<Self>> {
+        match fs::read(node.disk(&Self::path())) {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| format!("read {}", Self::path())),
+        }
+    }
+
+    /// Looks at the node, and adds what is known from before: all of it where the last one was not
+    /// put back, because the power failed or a call did; else the routes, which the active store
+    /// loses at every boot.
+    ///
+    /// # Errors
+    /// When the node cannot be looked at, or the file not be written.
+    pub fn take(node: &mut dyn Node) -> Result<Self> {
+        let now = Self::look(node)?;
+        let saved = match Self::load(node)? {
+            Some(before) => now.on_top_of(before),
+            None => now,
+        };
+        saved.store(node)?;
+        Ok(saved)
+    }
+
+    fn look(node: &dyn Node) -> Result<Self> {
+        let configs = configs(node)?;
+        let own: Vec<Ipv4Addr> =
+            configs.iter().flat_map(|(_, ip)| ip.addresses.iter().map(|cidr| cidr.addr())).collect();
+        let mut adapters: BTreeMap<String, IpConfig> = BTreeMap::new();
+        for (name, config) in configs {
+            let serves = config.addresses.iter().any(|cidr| reachable(cidr.addr()));
+            // Of an adapter and the host's side of its vSwitch the one with the address counts.
+            if serves || !adapters.contains_key(physical(&name)) {
+                adapters.insert(physical(&name).to_owned(), config);
+            }
+        }
+        let routes = node.list(Listing::Routes)?.into_iter().filter_map(|(id, state)| match (id, state) {
+            (Id::Route(prefix), State::Route { interface, next_hop, metric }) if is_lost(&prefix, &own) => {
+                Some(Route { prefix, adapter: physical(&interface).to_owned(), next_hop, metric })
+            }
+            _ => None,
+        });
+        Ok(Self { restored: false, adapters, routes: routes.collect() })
+    }
+
+    fn on_top_of(mut self, before: Self) -> Self {
+        if !before.restored {
+            for (name, former) in before.adapters {
+                let intact = self.adapters.get(&name).is_some_and(|now| {
+                    let serves = now.addresses.iter().any(|cidr| reachable(cidr.addr()));
+                    serves && (former.dhcp || !now.dhcp)
+                });
+                if !intact {
+                    self.adapters.insert(name, former);
+                }
+            }
+        }
+        for route in before.routes {
+            if !self.routes.iter().any(|known| known.prefix == route.prefix) {
+                self.routes.push(route);
+            }
+        }
+        self
+    }
+
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn store(&self, node: &mut dyn Node) -> Result<()> {
+        let path = Self::path();
+        let text = serde_json::to_vec_pretty(self)?;
+        node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))
+    }
+
+    /// Puts a static address back that the host's side of a vSwitch did not get: Windows Server
+    /// 2004 and 20H2 lose it (microsoft/SDN issue 498). Says so. Does nothing for DHCP, whose
+    /// address comes by itself, and where the address is.
+    ///
+    /// # Errors
+    /// When Windows refuses it.
+    pub fn put_address_back(&self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+        let now = configs(node)?;
+        for (name, former) in self.adapters.iter().filter(|(_, former)| !former.dhcp) {
+            let wanted: Vec<&Cidr> = former.addresses.iter().filter(|cidr| reachable(cidr.addr())).collect();
+            let elsewhere = now.iter().any(|(_, ip)| wanted.iter().any(|cidr| ip.addresses.contains(cidr)));
+            let switch = now.iter().find(|(other, _)| other != name && physical(other) == name);
+            let host = switch.or_else(|| now.iter().find(|(other, _)| other == name));
+            let (Some((host, _)), false, false) = (host, wanted.is_empty(), elsewhere) else { continue };
+            let addresses: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+            let message = format!("{host} lost the static address {}; it is put back", addresses.join(", "));
+            events(Event::Warning { id: "StaticAddressRestored", message });
+            let id = Id::Adapter(host.clone());
+            node.put(&id, Some(&State::Adapter(former.clone()))).with_context(|| format!("configure {id}"))?;
+        }
+        Ok(())
+    }
+
+    /// Puts name servers and metric back that were set by hand, on the interface that has the
+    /// management IP now.
+    ///
+    /// # Errors
+    /// When Windows refuses it.
+    pub fn put_settings_back(&self, node: &mut dyn Node, interface: &str, events: Sink<'_>) -> Result<()> {
+        let Some(former) = self.adapters.get(physical(interface)) else { return Ok(()) };
+        let id = Id::Adapter(interface.to_owned());
+        let Some(State::Adapter(now)) = node.get(&id)? else { return Ok(()) };
+        let mut wanted = now.clone();
+        if !former.dhcp {
+            // A second address counts too.
+            (wanted.dhcp, wanted.addresses, wanted.gateway) = (false, former.addresses.clone(), former.gateway);
+        }
+        if !former.dns.is_empty() {
+            wanted.dns.clone_from(&former.dns);
+        }
+        wanted.metric = former.metric.or(now.metric);
+        if same(&wanted, &now) {
+            return Ok(());
+        }
+        events(Event::Log { message: format!("{interface} lost settings to the vSwitch; they are put back") });
+        node.put(&id, Some(&State::Adapter(wanted))).with_context(|| format!("configure {id}"))
+    }
+}
+
+/// Addresses have no order of their own.
+fn same(a: &IpConfig, b: &IpConfig) -> bool {
+    let sorted = |config: &IpConfig| {
+        let mut config = config.clone();
+        config.addresses.sort_by_key(|cidr| (cidr.addr(), cidr.prefix_len()));
+        config
+    };
+    sorted(a) == sorted(b)
+}
+
+/// The IPv4 configuration of every adapter that is up.
+///
+/// # Errors
+/// When the node cannot be looked at.
+pub fn configs(node: &dyn Node) -> Result<Vec<(String, IpConfig)>> {
+    let listed = node.list(Listing::Adapters).context("list the adapters")?;
+    Ok(listed
+        .into_iter()
+        .filter_map(|(id, state)| match (id, state) {
+            (Id::Adapter(name), State::Adapter(config)) => Some((name, config)),
+            _ => None,
+        })
+        .collect())
+}
+
+/// Whether a vSwitch loses a route that is not one of those which Windows makes for an address.
+fn is_lost(prefix: &Cidr, own: &[Ipv4Addr]) -> bool {
+    let azure_host = Ipv4Addr::new(168, 63, 129, 16);
+    let ip = prefix.addr();
+    if ip == azure_host {
+        return prefix.prefix_len() == 32;
+    }
+    let broadcast = Ipv4Addr::new(169, 254, 255, 255);
+    ip.is_link_local() && prefix.prefix_len() > 16 && ip != broadcast && !own.contains(&ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(dhcp: bool, address: &str) -> IpConfig {
+        IpConfig { dhcp, addresses: vec![address.parse().unwrap()], gateway: None, dns: vec![], metric: None }
+    }
+
+    fn saved(restored: bool, config: IpConfig, routes: &[&str]) -> Saved {
+        let route = |prefix: &&str| Route {
+            prefix: prefix.parse().unwrap(),
+            adapter: "Ethernet".into(),
+            next_hop: Ipv4Addr::UNSPECIFIED,
+            metric: 256,
+        };
+        let adapters = BTreeMap::from([("Ethernet".into(), config)]);
+        Saved { restored, adapters, routes: routes.iter().map(route).collect() }
+    }
+
+    #[test]
+    fn what_a_crash_left_wins_over_what_the_half_made_vswitch_shows() {
+        let before = config(false, "10.20.0.21/24");
+        let half_made = saved(false, config(true, "169.254.21.21/16"), &[]);
+        let merged = half_made.clone().on_top_of(saved(false, before.clone(), &["169.254.169.254/32"]));
+        assert_eq!(merged.adapters["Ethernet"], before);
+        assert_eq!(merged.routes.len(), 1);
+        // What was put back is over; its routes are lost at every boot.
+        let merged = half_made.clone().on_top_of(saved(true, before, &["169.254.169.254/32"]));
+        assert_eq!(merged.adapters, half_made.adapters);
+        assert_eq!(merged.routes.len(), 1);
+    }
+
+    #[test]
+    fn an_administrators_new_address_is_not_taken_back() {
+        let now = saved(false, config(false, "10.20.0.99/24"), &[]);
+        let merged = now.clone().on_top_of(saved(false, config(false, "10.20.0.21/24"), &[]));
+        assert_eq!(merged.adapters, now.adapters);
+    }
+
+    #[test]
+    fn routes_that_windows_makes_by_itself_are_not_saved() {
+        let own = ["169.254.7.7".parse().unwrap()];
+        let lost = |prefix: &&str| is_lost(&prefix.parse().unwrap(), &own);
+        let all = ["169.254.169.254/32", "169.254.169.123/32", "168.63.129.16/32", "169.254.0.0/16", "169.254.7.7/32"];
+        let others = ["169.254.255.255/32", "0.0.0.0/0", "10.0.0.0/8"];
+        let kept: Vec<&&str> = all.iter().chain(&others).filter(|prefix| lost(prefix)).collect();
+        assert_eq!(kept, [&"169.254.169.254/32", &"169.254.169.123/32", &"168.63.129.16/32"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! What an agent says of itself, for `status` to show: a file that it writes at every change.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::Role;
+use super::os::{self, Level, Scm};
+use super::supervise::History;
+use crate::node::{Node, Process, STATE_DIR, files};
+use crate::plan::item::Access;
+use crate::values::WinPath;
+
+/// `C:\ProgramData\calicoctl-win\agent\<role>.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentState {
+    pub role: Role,
+    /// The agent's own process, which is the service's.
+    pub pid: u32,
+    pub since: Timestamp,
+    pub phase: Phase,
+    pub waiting_for: Option<Waiting>,
+    /// The component's process, while it runs.
+    pub child: Option<Process>,
+    /// How often the component was started again.
+    pub restarts: u32,
+    pub last_exit: Option<LastExit>,
+    /// The component ends again and again.
+    pub crash_loop: bool,
+    /// What ended the agent.
+    pub failure: Option<String>,
+    /// The process of the Host Networking Service that the network was last brought up with.
+    pub network_of_hns: Option<Process>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// What comes before the component: the network, or waiting for it.
+    Preparing,
+    Running,
+    /// Between an end of the component and its next start.
+    Restarting,
+    Stopping,
+    Stopped,
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub what: String,
+    pub since: Timestamp,
+    /// Seconds after which the agent gives up; none for a wait that lasts as long as the service.
+    pub limit_s: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastExit {
+    /// None where the program could not be started.
+    pub code: Option<i32>,
+    pub at: Timestamp,
+}
+
+/// The folder of the agents' own files.
+pub fn folder() -> WinPath {
+    WinPath::known(STATE_DIR).join("agent")
+}
+
+/// What a role's agent last said; none when it said nothing that can be read.
+pub fn read(node: &dyn Node, role: Role) -> Option<AgentState> {
+    let text = fs::read(node.disk(&path(role))).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn path(role: Role) -> WinPath {
+    folder().join(&format!("{}.json", role.word()))
+}
+
+impl AgentState {
+    /// What it waits for, as a sentence's end: `X (12 s of 120 s)`.
+    pub fn wait(&self, now: Timestamp) -> Option<String> {
+        let Waiting { what, since, limit_s } = self.waiting_for.as_ref()?;
+        let so_far = now.duration_since(*since).as_secs().max(0);
+        let limit = limit_s.map_or_else(String::new, |limit| format!(" of {limit} s"));
+        Some(format!("{what} ({so_far} s{limit})"))
+    }
+}
+
+/// Where an agent writes what it is at. A file that cannot be written stops nothing.
+pub struct Board<'a> {
+    path: PathBuf,
+    state: Mutex<AgentState>,
+    scm: &'a dyn Scm,
+}
+
+impl<'a> Board<'a> {
+    /// Begins, and takes the place of what an earlier agent said.
+    ///
+    /// # Errors
+    /// When the folder of our own state cannot be made.
+    pub fn new(node: &mut dyn Node, role: Role, scm: &'a dyn Scm) -> Result<Self> {
+        let state = AgentState {
+            role,
+            pid: std::process::id(),
+            since: Timestamp::now(),
+            phase: Phase::Preparing,
+            waiting_for: None,
+            child: None,
+            restarts: 0,
+            last_exit: None,
+            crash_loop: false,
+            failure: None,
+            network_of_hns: None,
+        };
+        let (path, text) = (path(role), serde_json::to_vec_pretty(&state)?);
+        node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))?;
+        Ok(Self { path: node.disk(&path), state: Mutex::new(state), scm })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut AgentState)) {
+        let mut state = self.locked();
+        let before = state.clone();
+        change(&mut state);
+        if *state == before {
+            return;
+        }
+        let text = serde_json::to_vec_pretty(&*state).unwrap_or_default();
+        // It is only for others to look at: a full disk must not end a component.
+        drop(files::replace(&self.path, |new| fs::write(new, &text)));
+    }
+
+    fn locked(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A wait goes on. Tells whether it is a new one.
+    pub fn waiting(&self, what: &str, elapsed: Duration, limit: Duration) -> bool {
+        let limit_s = (limit < Duration::MAX).then_some(limit.as_secs());
+        let mut new = false;
+        self.change(|state| {
+            if state.waiting_for.as_ref().is_some_and(|known| known.what == what) {
+                return;
+            }
+            let elapsed = SignedDuration::try_from(elapsed).unwrap_or_default();
+            state.waiting_for = Some(Waiting { what: what.to_owned(), since: Timestamp::now() - elapsed, limit_s });
+            new = true;
+        });
+        new
+    }
+
+    /// No wait is on: it does what it is for.
+    pub fn at_work(&self) {
+        self.change(|state| (state.phase, state.waiting_for) = (Phase::Running, None));
+    }
+
+    /// What comes before the work is done anew.
+    pub fn preparing(&self) {
+        self.change(|state| state.phase = Phase::Preparing);
+    }
+
+    /// The network stands, with this process of HNS.
+    pub fn network_stands(&self, hns: Option<&Process>) {
+        self.change(|state| state.network_of_hns = hns.cloned());
+    }
+
+    /// The component was started.
+    pub fn started(&self, pid: u32) {
+        let child = Process { pid, since: Some(Timestamp::now()) };
+        self.change(|state| (state.phase, state.waiting_for, state.child) = (Phase::Running, None, Some(child)));
+    }
+
+    /// Node startup ran to its end.
+    pub fn ran(&self, code: i32) {
+        self.change(|state| {
+            state.child = None;
+            state.last_exit = Some(LastExit { code: Some(code), at: Timestamp::now() });
+            state.phase = Phase::Preparing;
+            // A try more; one that succeeded ends the row.
+            state.restarts = if code == 0 { 0 } else { state.restarts + 1 };
+            state.crash_loop = state.restarts >= 3;
+        });
+    }
+
+    /// It has run for a while after it crashed.
+    pub fn recovered(&self) {
+        self.change(|state| state.crash_loop = false);
+        self.scm.trouble(None);
+    }
+
+    pub fn reloaded(&self, code: Option<i32>) {
+        self.change(|state| ended(state, code));
+    }
+
+    /// It was ended to be started anew.
+    pub fn ended_for(&self, reason: &str) {
+        os::event_log(Level::Warning, &format!("{}: {reason}", self.locked().role.service()));
+        self.change(|state| {
+            state.child = None;
+            state.restarts += 1;
+            state.phase = Phase::Preparing;
+        });
+    }
+
+    /// It ended and is started again after a pause. `what`: a sentence for the Event Log.
+    pub fn crashed(&self, code: Option<i32>, history: History, pause: Duration, what: &str) {
+        self.change(|state| {
+            ended(state, code);
+            state.crash_loop = history.is_loop();
+            let how = code.map_or_else(|| "could not be started".into(), |code| format!("exited with {code}"));
+            let what = format!("the next start: its program {how}");
+            state.waiting_for = Some(Waiting { what, since: Timestamp::now(), limit_s: Some(pause.as_secs()) });
+        });
+        if history.is_loop() {
+            // SCM's own word for "the program failed" where there is no exit code.
+            self.scm.trouble(Some(code.unwrap_or(1)));
+        }
+        // Each of the first ones, then one in a while: a log must not drown either.
+        if history.crashes <= 3 || history.crashes.is_multiple_of(10) {
+            let level = if history.is_loop() { Level::Error } else { Level::Warning };
+            os::event_log(level, &format!("{}: {what}", self.locked().role.service()));
+        }
+    }
+
+    pub fn stopping(&self) {
+        self.change(|state| (state.phase, state.waiting_for) = (Phase::Stopping, None));
+    }
+
+    /// The agent ends; none is a clean end.
+    pub fn closed(&self, failure: Option<String>) {
+        self.change(|state| {
+            state.phase = if failure.is_some() { Phase::Failed } else { Phase::Stopped };
+            (state.child, state.waiting_for, state.failure) = (None, None, failure);
+        });
+    }
+}
+
+fn ended(state: &mut AgentState, code: Option<i32>) {
+    state.child = None;
+    state.restarts += 1;
+    state.phase = Phase::Restarting;
+    state.last_exit = Some(LastExit { code, at: Timestamp::now() });
+}

@@ -1,0 +1,86 @@
+//! How an agent is told to stop, and how it waits without missing that.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// Set once, by the Service Control Manager or Ctrl-C. Everything that waits looks at it.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    asked: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Stop {
+    /// Asks for the stop. Everybody who waits wakes up.
+    pub fn request(&self) {
+        *self.asked() = true;
+        self.0.bell.notify_all();
+    }
+
+    pub fn requested(&self) -> bool {
+        *self.asked()
+    }
+
+    /// # Errors
+    /// [`Stopped`] when the stop was asked for.
+    pub fn check(&self) -> Result<()> {
+        if self.requested() { Err(Stopped.into()) } else { Ok(()) }
+    }
+
+    /// Wakes those who wait: something they look at has changed.
+    pub fn ring(&self) {
+        // Whoever looks holds the lock, so the bell cannot ring between a look and the wait.
+        drop(self.asked());
+        self.0.bell.notify_all();
+    }
+
+    /// Sleeps until the stop is asked for, until `done` (looked at whenever the bell rings), or for
+    /// `limit`.
+    pub fn wait(&self, limit: Duration, done: impl Fn() -> bool) {
+        let begun = Instant::now();
+        let mut asked = self.asked();
+        while !*asked && !done() {
+            let Some(left) = limit.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
+                return;
+            };
+            (asked, _) = self.0.bell.wait_timeout(asked, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, bool> {
+        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The agent was asked to stop while it was at something: no failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the service was asked to stop")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_wakes_whoever_waits() {
+        let stop = Stop::default();
+        let other = stop.clone();
+        let waiter = std::thread::spawn(move || other.wait(Duration::from_secs(600), || false));
+        stop.request();
+        waiter.join().unwrap();
+        assert!(stop.check().unwrap_err().is::<Stopped>());
+    }
+}

@@ -1,0 +1,226 @@
+//! Keeps a component running: when it is started again is decided by a pure function, and done by
+//! the loop below it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::process::{Running, Streams};
+use super::state::Board;
+use super::stop::Stop;
+use crate::calico::agent_config::Command;
+use crate::node::Node;
+
+/// What Felix and confd exit with when their configuration has changed and they want to read it
+/// anew.
+const RELOAD: i32 = 129;
+
+/// After so many crashes in a row it is a crash loop.
+const LOOP: u32 = 3;
+
+/// Reloads in a row, each shortly after a start, that are still believed to be such.
+const SHORT_RELOADS: u32 = 10;
+const SHORT: Duration = Duration::from_secs(1);
+
+/// The times of supervision.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Pause after the first crash; each one after it doubles it.
+    pub first: Duration,
+    pub most: Duration,
+    /// A component that lived so long has recovered.
+    pub calm: Duration,
+    /// What a component has for a clean stop, before it is ended.
+    pub grace: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let [first, most, calm, grace] = [2, 60, 60, 10].map(Duration::from_secs);
+        Self { first, most, calm, grace }
+    }
+}
+
+/// What came before, as far as it counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct History {
+    /// Crashes in a row.
+    pub crashes: u32,
+    /// Reloads in a row that came shortly after a start.
+    reloads: u32,
+}
+
+impl History {
+    /// Whether it crashes again and again.
+    pub const fn is_loop(self) -> bool {
+        self.crashes >= LOOP
+    }
+}
+
+/// What to do after a component ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It was asked to end.
+    Done,
+    /// It wants to read its configuration anew: start it at once.
+    Reload,
+    /// It crashed: start it after a pause.
+    After(Duration),
+}
+
+/// The policy. `code` is none for a component that could not be started; `lived` is from its start
+/// to its end.
+pub fn next(
+    pace: &Pace,
+    history: History,
+    code: Option<i32>,
+    lived: Duration,
+    stop_requested: bool,
+) -> (History, Next) {
+    if stop_requested {
+        return (History::default(), Next::Done);
+    }
+    let before = if lived >= pace.calm { History::default() } else { history };
+    if code == Some(RELOAD) {
+        let reloads = if lived < SHORT { before.reloads + 1 } else { 0 };
+        // Else a component that always says so at once would keep a core busy.
+        if reloads <= SHORT_RELOADS {
+            return (History { reloads, ..before }, Next::Reload);
+        }
+    }
+    let crashes = before.crashes.saturating_add(1);
+    let pause = pace.first.saturating_mul(1 << (crashes - 1).min(16)).min(pace.most);
+    (History { crashes, ..before }, Next::After(pause))
+}
+
+/// Looks at what a component depends on. Told false it says why the component must be started anew
+/// although it runs, if it must; told true it waits until the component may start.
+pub type Outside<'a> = &'a mut dyn FnMut(&mut dyn Node, bool) -> Result<Option<Reason>>;
+
+/// Why a component is started anew.
+pub type Reason = String;
+
+/// Keeps `command` running until the stop is asked for. `outside` is asked once a second whether
+/// something that the component depends on has changed under it; the component is then stopped,
+/// and `outside` is asked again, with true, to wait until it may start.
+///
+/// # Errors
+/// What `outside` fails with.
+pub fn supervise(
+    node: &mut dyn Node,
+    command: &Command,
+    streams: &Streams,
+    pace: &Pace,
+    stop: &Stop,
+    board: &Board,
+    outside: Outside<'_>,
+) -> Result<()> {
+    const LOOK_OUTSIDE: Duration = Duration::from_secs(1);
+    let mut history = History::default();
+    while !stop.requested() {
+        let begun = Instant::now();
+        let mut code = None;
+        match Running::start(node, command, streams, stop) {
+            Err(error) => streams.say(&format!("{error:#}")),
+            Ok(running) => {
+                board.started(running.pid());
+                let mut anew = None;
+                while running.code().is_none() && !stop.requested() && anew.is_none() {
+                    stop.wait(LOOK_OUTSIDE, || running.code().is_some());
+                    if history.crashes > 0 && begun.elapsed() >= pace.calm {
+                        history = History::default();
+                        board.recovered();
+                    }
+                    anew = outside(node, false)?;
+                }
+                if let Some(reason) = anew {
+                    streams.say(&format!("{reason}: {} is started anew", command.program.name()));
+                    running.end(pace.grace);
+                    board.ended_for(&reason);
+                    outside(node, true)?;
+                    continue;
+                }
+                code = Some(if stop.requested() {
+                    board.stopping();
+                    running.end(pace.grace)
+                } else {
+                    running.reaped()
+                });
+            }
+        }
+        let (after, verdict) = next(pace, history, code, begun.elapsed(), stop.requested());
+        history = after;
+        let how = code.map_or_else(|| "could not be started".into(), |code| format!("exited with {code}"));
+        let program = command.program.name();
+        match verdict {
+            Next::Done => streams.say(&format!("{program} {how}, as it was asked to")),
+            Next::Reload => {
+                streams.say(&format!("{program} {how}: its configuration changed, it starts again at once"));
+                board.reloaded(code);
+            }
+            Next::After(pause) => {
+                let crash_loop = if history.is_loop() {
+                    format!(", {} times in a row: a crash loop", history.crashes)
+                } else {
+                    String::new()
+                };
+                let what = format!("{program} {how}{crash_loop}; it starts again in {} s", pause.as_secs());
+                streams.say(&what);
+                board.crashed(code, history, pause, &what);
+                stop.wait(pause, || false);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Feeds ends to the policy, as (exit code, seconds of life), and gives what it says.
+    fn story(ends: &[(Option<i32>, u32)]) -> String {
+        let (mut history, mut said) = (History::default(), Vec::new());
+        for (code, lived) in ends {
+            let verdict;
+            (history, verdict) = next(&Pace::default(), history, *code, SECOND * *lived, false);
+            let looping = if history.is_loop() { " loop" } else { "" };
+            said.push(match verdict {
+                Next::Done => "done".into(),
+                Next::Reload => "reload".into(),
+                Next::After(pause) => format!("{}{looping}", pause.as_secs()),
+            });
+        }
+        said.join(", ")
+    }
+
+    #[test]
+    fn the_policy() {
+        let crash = (Some(1), 1);
+        // Defect B2: the scripts start a component that crashes again at once, for ever, and nobody sees it.
+        assert_eq!(story(&[crash; 8]), "2, 4, 8 loop, 16 loop, 32 loop, 60 loop, 60 loop, 60 loop");
+        assert_eq!(story(&[crash, crash, (Some(1), 60), crash]), "2, 4, 2, 4", "a minute of life is a recovery");
+        assert_eq!(story(&[(Some(129), 3); 20]), vec!["reload"; 20].join(", "));
+        assert_eq!(story(&[crash, (Some(129), 3), crash]), "2, reload, 4");
+        assert_eq!(story(&[(Some(0), 1)]), "2", "Felix and confd never end of themselves");
+        assert_eq!(story(&[(None, 0), (None, 0)]), "2, 4", "a program that cannot be started");
+        let mut spin = vec!["reload"; 10];
+        spin.extend(["2", "4", "8 loop"]);
+        assert_eq!(story(&[(Some(129), 0); 13]), spin.join(", "), "reloads without end are a crash too");
+    }
+
+    #[test]
+    fn every_end_after_a_stop_is_clean() {
+        for code in [Some(0), Some(1), Some(2), Some(129), Some(-1_073_741_510), None] {
+            assert_eq!(next(&Pace::default(), History::default(), code, SECOND, true).1, Next::Done);
+        }
+    }
+
+    #[test]
+    fn no_number_of_crashes_is_too_many() {
+        let history = History { crashes: u32::MAX, reloads: 0 };
+        assert_eq!(next(&Pace::default(), history, Some(1), SECOND, false).1, Next::After(60 * SECOND));
+    }
+}

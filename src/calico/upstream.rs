@@ -1,0 +1,279 @@
+//! What upstream's scripts left on a node, read back: the services that NSSM runs, the CNI
+//! configuration and the HNS networks, each in the words of `config.ps1`, from which they were made
+//! (reference: sections 2.2, 4.1, 7).
+
+use serde_json::{Map, Value, json};
+
+use super::cni::CniConf;
+use super::nssm;
+use crate::plan::item::{Network, NetworkKind, Service};
+use crate::values::WinPath;
+
+/// A variable of `config.ps1` and what it really is.
+pub type Found = (&'static str, String);
+
+/// An installation as the definition of its service CalicoNode shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installation {
+    /// The folder with `config.ps1`; none when the service does not say, or not as a full path.
+    pub root: Option<WinPath>,
+    /// Where NSSM writes what the component prints.
+    pub log_dir: Option<WinPath>,
+    /// What NSSM adds to the component's environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Installation {
+    /// Reads what NSSM runs. None for a service that is not one of upstream's.
+    pub fn of(service: &Service) -> Option<Self> {
+        let script = nssm::script(service)?;
+        let wrapped = nssm::wrapped(service)?;
+        let directory = wrapped.directory.as_deref().and_then(resolved);
+        // NSSM's own syntax: a leading `:` or `+` adds the variable, `-` takes it away.
+        let environment = wrapped.environment.iter().filter_map(|line| {
+            let (name, value) = line.trim_start_matches([':', '+']).split_once('=')?;
+            (!name.is_empty() && !name.starts_with('-')).then(|| (name.to_owned(), value.to_owned()))
+        });
+        Some(Self {
+            root: resolved(&script.root).or(directory),
+            log_dir: wrapped.stdout.as_deref().and_then(resolved).and_then(|file| file.parent()),
+            environment: environment.collect(),
+        })
+    }
+}
+
+/// A path as the scripts wrote it, such as `C:\CalicoWindows\libs\calico\..\..`.
+fn resolved(text: &str) -> Option<WinPath> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in text.trim_matches('"').split(['\\', '/']) {
+        match part {
+            ".." if parts.len() > 1 => {
+                parts.pop();
+            }
+            "." | "" => {}
+            part => parts.push(part),
+        }
+    }
+    let drive = if parts.len() == 1 { "\\" } else { "" };
+    format!("{}{drive}", parts.join("\\")).parse().ok()
+}
+
+/// What a CNI configuration was made from.
+pub fn from_cni(conf: &CniConf) -> Vec<Found> {
+    let mut found: Vec<Found> = vec![
+        ("CALICO_NETWORKING_BACKEND", if conf.mode == "vxlan" { "vxlan" } else { "windows-bgp" }.to_owned()),
+        ("CNI_IPAM_TYPE", conf.ipam.kind.clone()),
+        ("CALICO_DATASTORE_TYPE", conf.datastore_type.clone()),
+        ("DNS_NAME_SERVERS", conf.dns.nameservers.join(",")),
+        ("DNS_SEARCH", conf.dns.search.join(",")),
+    ];
+    if conf.mode == "vxlan" {
+        found.push(("VXLAN_MAC_PREFIX", conf.vxlan_mac_prefix.clone()));
+        found.extend(conf.vxlan_vni.map(|vni| ("VXLAN_VNI", vni.to_string())));
+    }
+    let routes = conf.policies.iter().filter_map(|policy| policy.value.get("DestinationPrefix")?.as_str());
+    found.push(("K8S_SERVICE_CIDR", routes.collect::<Vec<_>>().join(",")));
+    let optional = [
+        ("KUBECONFIG", &conf.kubernetes.kubeconfig),
+        ("NODENAME", &conf.nodename),
+        ("ETCD_ENDPOINTS", &conf.etcd_endpoints),
+        ("ETCD_KEY_FILE", &conf.etcd_key_file),
+        ("ETCD_CERT_FILE", &conf.etcd_cert_file),
+        ("ETCD_CA_CERT_FILE", &conf.etcd_ca_cert_file),
+    ];
+    found.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+    // A placeholder that the scripts left in says nothing.
+    found.retain(|(_, value)| !value.is_empty() && !value.starts_with('<'));
+    found
+}
+
+/// Fields of a config document that only a CNI configuration says, by path, for a node whose
+/// administrator edited the template.
+pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
+    let mut fields = Vec::new();
+    if !conf.windows_use_single_network {
+        fields.push(("calicoNetwork.windowsUseSingleNetwork", "false".to_owned()));
+    }
+    if !matches!(conf.log_level.to_lowercase().as_str(), "" | "info") {
+        fields.push(("windowsNodes.cniLogLevel", conf.log_level.to_lowercase()));
+    }
+    // What the plugin does not know has no effect.
+    let mut known = conf.clone();
+    known.rest.clear();
+    known.ipam.rest.clear();
+    let whole = serde_json::to_value(&known).unwrap_or_default();
+    let mut overrides = Map::new();
+    const OURS: [&str; 22] = [
+        "name",
+        "windows_use_single_network",
+        "cniVersion",
+        "type",
+        "mode",
+        "vxlan_mac_prefix",
+        "vxlan_vni",
+        "policy",
+        "log_level",
+        "windows_loopback_DSR",
+        "capabilities",
+        "DNS",
+        "nodename",
+        "nodename_file",
+        "datastore_type",
+        "etcd_endpoints",
+        "etcd_key_file",
+        "etcd_cert_file",
+        "etcd_ca_cert_file",
+        "calico_api_group",
+        "kubernetes",
+        "policies",
+    ];
+    let more = |value: &Value, ours: &[&str]| -> Map<String, Value> {
+        let fields = value.as_object().into_iter().flatten();
+        fields.filter(|(key, _)| !ours.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+    };
+    overrides.extend(more(&whole, &[&OURS[..], &["ipam"]].concat()));
+    let ipam = more(&whole["ipam"], &["type", "subnet"]);
+    if !ipam.is_empty() {
+        overrides.insert("ipam".into(), json!(ipam));
+    }
+    if !overrides.is_empty() {
+        fields.push(("calicoNetwork.cniConfigOverrides", json!(overrides).to_string()));
+    }
+    fields
+}
+
+/// What the network of the pods says, with its name. Pods may have several of them where they do
+/// not share one (`Calico-10-244-1-0`); they are alike.
+pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>)> {
+    let named = |name: &str| networks.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+    let parted = || networks.iter().find(|(own, _)| own.to_lowercase().starts_with("calico-"));
+    let pods = named("Calico").or_else(parted);
+    // Before the first pod there is only the one that CalicoNode makes.
+    let (name, network) = pods.or_else(|| named("External"))?;
+    let mut found = vec![match network.kind {
+        NetworkKind::Overlay => ("CALICO_NETWORKING_BACKEND", "vxlan".to_owned()),
+        NetworkKind::L2Bridge => ("CALICO_NETWORKING_BACKEND", "windows-bgp".to_owned()),
+        _ => return None,
+    }];
+    if let (NetworkKind::Overlay, Some(vsid), true) = (network.kind, network.vsid, pods.is_some()) {
+        found.push(("VXLAN_VNI", vsid.to_string()));
+    }
+    Some((name, found))
+}
+
+/// Whose Kubernetes it is, where the networks show it (reference: section 5).
+pub fn provider(networks: &[(String, Network)]) -> Option<&'static str> {
+    networks.iter().find_map(|(name, _)| match name.to_lowercase().as_str() {
+        "azure" => Some("AKS"),
+        name if name.starts_with("vpcbr") => Some("EKS"),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples;
+    use super::*;
+    use crate::plan::item::RegValue;
+
+    fn service(parameters: &[(&str, RegValue)]) -> Service {
+        let mut service = samples::nssm("node");
+        service.parameters.extend(parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        service
+    }
+
+    fn text(text: &str) -> RegValue {
+        RegValue::ExpandString(text.into())
+    }
+
+    #[test]
+    fn a_service_of_nssm_says_where_its_installation_is() {
+        let found = Installation::of(&service(&[
+            ("AppParameters", text(r"D:\Tools\CalicoWindows\libs\calico\..\..\node\node-service.ps1")),
+            ("AppStdout", text(r"D:\logs\calico-node.log")),
+            (
+                "AppEnvironmentExtra",
+                RegValue::MultiString(vec!["IP=10.1.2.3".into(), ":A=b=c".into(), "-PATH".into(), "odd".into()]),
+            ),
+        ]))
+        .unwrap();
+        assert_eq!(found.root, Some(WinPath::known(r"D:\Tools\CalicoWindows")));
+        assert_eq!(found.log_dir, Some(WinPath::known(r"D:\logs")));
+        assert_eq!(found.environment, [("IP".into(), "10.1.2.3".into()), ("A".into(), "b=c".into())]);
+
+        let mut ours = samples::nssm("node");
+        ours.image_path = r#""C:\Program Files\calicoctl-win\calicoctl-win.exe" service run node"#.into();
+        assert_eq!(Installation::of(&ours), None);
+
+        let odd = service(&[("AppParameters", text(r"%Calico%\node\node-service.ps1"))]);
+        assert_eq!(Installation::of(&odd).unwrap().root, Some(WinPath::known(r"C:\CalicoWindows")));
+        for path in ["%SystemDrive%\\CalicoWindows", "..", "", r"..\..\x"] {
+            assert_eq!(resolved(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cni_configuration_says_what_it_was_made_from() {
+        let scripts = CniConf::parse(include_str!("../../tests/fixtures/cni/scripts-v3.30-containerd.conf")).unwrap();
+        let lines: Vec<String> = from_cni(&scripts).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        insta::assert_snapshot!(lines.join("\n"), @r#"
+        CALICO_NETWORKING_BACKEND=vxlan
+        CNI_IPAM_TYPE=calico-ipam
+        CALICO_DATASTORE_TYPE=kubernetes
+        DNS_NAME_SERVERS=10.96.0.10, 10.96.0.11
+        DNS_SEARCH=svc.cluster.local
+        VXLAN_MAC_PREFIX=0E-2A
+        VXLAN_VNI=4096
+        K8S_SERVICE_CIDR=10.96.0.0/12
+        KUBECONFIG=C:\CalicoWindows\calico-kube-config
+        "#);
+        assert_eq!(only_in_cni(&scripts), []);
+        let edited = CniConf::parse(
+            r#"{"type":"calico","mode":"","log_level":"Debug","mtu":1400,"ipam":{"type":"host-local","subnet":"usePodCidr","ipv4_pools":["w"]},"vendor":1}"#,
+        )
+        .unwrap();
+        insta::assert_snapshot!(format!("{:#?}", only_in_cni(&edited)), @r#"
+        [
+            (
+                "calicoNetwork.windowsUseSingleNetwork",
+                "false",
+            ),
+            (
+                "windowsNodes.cniLogLevel",
+                "debug",
+            ),
+            (
+                "calicoNetwork.cniConfigOverrides",
+                "{\"mtu\":1400,\"ipam\":{\"ipv4_pools\":[\"w\"]}}",
+            ),
+        ]
+        "#);
+    }
+
+    #[test]
+    fn the_pods_network_says_backend_and_vni() {
+        let network = |name: &str, kind, vsid| {
+            let network = Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None };
+            (name.to_owned(), network)
+        };
+        let nat = network("nat", NetworkKind::Nat, None);
+        let external = network("External", NetworkKind::Overlay, Some(9999));
+        let said = |networks: &[(String, Network)]| match from_networks(networks) {
+            Some((name, found)) => format!("{name} {found:?}"),
+            None => "nothing".into(),
+        };
+        assert_eq!(said(std::slice::from_ref(&nat)), "nothing");
+        // The VSID of External is nobody's VNI.
+        assert_eq!(said(&[nat.clone(), external.clone()]), r#"External [("CALICO_NETWORKING_BACKEND", "vxlan")]"#);
+        assert_eq!(
+            said(&[external, network("calico", NetworkKind::Overlay, Some(5000))]),
+            r#"calico [("CALICO_NETWORKING_BACKEND", "vxlan"), ("VXLAN_VNI", "5000")]"#
+        );
+        assert_eq!(
+            said(&[network("Calico-10-244-1-0", NetworkKind::L2Bridge, None)]),
+            r#"Calico-10-244-1-0 [("CALICO_NETWORKING_BACKEND", "windows-bgp")]"#
+        );
+        assert_eq!(provider(&[nat, network("azure", NetworkKind::L2Tunnel, None)]), Some("AKS"));
+        assert_eq!(provider(&[network("vpcbrA1B2", NetworkKind::L2Bridge, None)]), Some("EKS"));
+    }
+}

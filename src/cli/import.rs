@@ -1,0 +1,193 @@
+//! `config import`: the config of an installation that upstream's scripts made.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::Ending;
+use super::app::App;
+use super::config::write_new;
+use crate::calico::cni::CniConf;
+use crate::calico::upstream::{self, Installation};
+use crate::calico::{paths, services};
+use crate::config::import::{self, Imported, Measured, Remark, Source};
+use crate::facts::RuntimeKind;
+use crate::fault::{Exit, Fault};
+use crate::node::{Listing, Node};
+use crate::plan::item::{Id, Network, Service, State};
+use crate::report::document::RunResult;
+use crate::report::reporter::Format;
+use crate::values::WinPath;
+
+pub(crate) fn run(file: Option<&Path>, out: Option<&Path>, app: &mut App) -> Result<Ending> {
+    let (imported, name) = match file {
+        Some(file) => {
+            let name = file.display().to_string();
+            let text = import::decode(&name, &bytes(file, &name)?)?;
+            (import::import(&text, &Source::file(&name))?, name)
+        }
+        None => {
+            let node = app.node()?;
+            (live(&*node)?, "this node".to_owned())
+        }
+    };
+    show(&imported, &name, out, app)
+}
+
+/// What a file holds, or a little more than is taken.
+fn bytes(file: &Path, name: &str) -> Result<Vec<u8>> {
+    let unreadable = || {
+        Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("cannot read {name}"))
+            .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1")
+    };
+    let open = File::open(file).map_err(|error| unreadable().because(error))?;
+    let mut bytes = Vec::new();
+    let most = import::LARGEST as u64 + 1;
+    open.take(most).read_to_end(&mut bytes).map_err(|error| unreadable().because(error))?;
+    Ok(bytes)
+}
+
+/// Prints the document, or writes it. A file is written only when all could be read.
+fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> Result<Ending> {
+    let text = imported.text(name);
+    let whole = imported.unread.is_empty();
+    if let (Some(out), true) = (out, whole) {
+        if app.global.dry_run {
+            return app.would(format!("write {}", out.display()));
+        }
+        write_new(out, &text)?;
+        for difference in &imported.differences {
+            app.warn("ImportDifference", difference.text.clone());
+        }
+        for note in &imported.notes {
+            app.reporter.tell(&format!("{note}"));
+        }
+        let msg = format!("wrote {} from {name}", out.display());
+        app.reporter.tell(&msg);
+        let mut result = RunResult::new(Exit::Ok, true, msg);
+        result.next = vec![app.command(&format!("plan -c {}", out.display()))];
+        return Ending::result(result);
+    }
+    let exit = if whole { Exit::Ok } else { Exit::InvalidConfig };
+    if app.reporter.format() == Format::Text {
+        app.reporter.raw(&text);
+        return if whole { Ok(Ending::Quiet) } else { Err(not_all_read(imported, name)) };
+    }
+    let remark = |remark: &Remark| json!({ "line": remark.line, "text": remark.text });
+    let list = |remarks: &[Remark]| remarks.iter().map(remark).collect::<Vec<_>>();
+    let differences: Vec<_> =
+        imported.differences.iter().map(|found| json!({ "variable": found.variable, "text": found.text })).collect();
+    let body = json!({
+        "document": imported.document,
+        "unread": list(&imported.unread),
+        "differences": differences,
+        "notes": list(&imported.notes),
+    });
+    app.reporter.document("ConfigImport", &body, "");
+    Ending::shown(exit, if whole { "read" } else { "not all could be read" })
+}
+
+fn not_all_read(imported: &Imported, name: &str) -> anyhow::Error {
+    let lines: Vec<String> = imported.unread.iter().map(ToString::to_string).collect();
+    Fault::new(Exit::InvalidConfig, "ConfigPs1NotRead", format!("not all of {name} could be read"))
+        .hint("write these lines in plain words (`$env:NAME = \"value\"`) in a copy and read that, or complete what is printed by hand")
+        .because(anyhow::anyhow!("{}", lines.join("\n")))
+}
+
+/// What upstream's installation on this node is. What runs wins over what its `config.ps1` says.
+fn live(node: &dyn Node) -> Result<Imported> {
+    let service = calico_node(node)?;
+    let found = Installation::of(&service).ok_or_else(not_upstreams)?;
+    let root = found.root.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
+    let facts = node.facts().context("measure the node")?;
+    let networks = networks(node)?;
+    let (mut notes, mut unread): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let file = paths::config_ps1(&root);
+    let text = if node.disk(&file).exists() {
+        import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?
+    } else {
+        notes.push(format!("there is no {file}: what only it says is found out, or has its default"));
+        String::new()
+    };
+
+    let runtime = facts.runtime.as_ref();
+    let mut source = Source {
+        name: "config.ps1",
+        root: root.clone(),
+        containerd: Some(runtime.is_none_or(|runtime| runtime.kind == RuntimeKind::Containerd)),
+        environment: found.environment,
+        measured: Vec::new(),
+        fields: Vec::new(),
+    };
+    if let Some(dir) = &found.log_dir {
+        source.measured.extend(measured("the service CalicoNode", vec![("CALICO_LOG_DIR", dir.to_string())]));
+    }
+    // Written by node startup with the name that it really took.
+    let name = std::fs::read_to_string(node.disk(&paths::nodename(&root))).unwrap_or_default();
+    let name = name.trim_start_matches('\u{feff}').trim();
+    if !name.is_empty() && name != facts.host_name.to_lowercase() {
+        source.measured.extend(measured("the file nodename", vec![("NODENAME", name.to_owned())]));
+    }
+    let mut fields: Vec<upstream::Found> = Vec::new();
+    // Where the CNI configuration lies is what the script says, or what the runtime does.
+    let (dir, file) = import::cni_file(&text, &source);
+    let dir = dir.or_else(|| runtime.map(|runtime| runtime.cni_conf_dir.clone()));
+    if let Some(conf) = dir.map(|dir| dir.join(&file)) {
+        match std::fs::read_to_string(node.disk(&conf)).map(|text| CniConf::parse(&text)) {
+            Ok(Ok(cni)) => {
+                source.measured.extend(measured(conf.name(), upstream::from_cni(&cni)));
+                fields.extend(upstream::only_in_cni(&cni));
+            }
+            Ok(Err(error)) => unread.push(format!("{conf}: {error:#}")),
+            Err(error) => notes.push(format!("no CNI configuration of Calico's was read at {conf}: {error}")),
+        }
+    }
+    if let Some((network, found)) = upstream::from_networks(&networks) {
+        source.measured.extend(measured(&format!("the HNS network {network}"), found));
+    }
+    fields.extend(upstream::provider(&networks).map(|provider| ("kubernetesProvider", provider.to_owned())));
+    if node.disk(&paths::static_rules(&root)).is_file() {
+        fields.push(("platform.staticRules", "aks".into()));
+    }
+    source.fields = fields;
+    let mut imported = import::import(&text, &source)?;
+    let remark = |text| Remark { line: None, text };
+    imported.notes.extend(notes.into_iter().map(remark));
+    imported.unread.extend(unread.into_iter().map(remark));
+    Ok(imported)
+}
+
+fn measured(by: &str, found: Vec<upstream::Found>) -> impl Iterator<Item = Measured> {
+    found.into_iter().map(move |(variable, value)| Measured { variable, value, by: by.to_owned() })
+}
+
+fn calico_node(node: &dyn Node) -> Result<Service> {
+    match node.get(&Id::Service(services::NODE.into()))? {
+        Some(State::Service(service)) if services::is_ours(&service) => {
+            Err(Fault::new(Exit::Conflict, "AlreadyOurs", "the services of this node are calicoctl-win's already")
+                .hint("its config is shown by: calicoctl-win config show --origins")
+                .into())
+        }
+        Some(State::Service(service)) => Ok(*service),
+        _ => Err(Fault::new(Exit::NotInstalled, "NoUpstreamInstall", "there is no service CalicoNode on this node")
+            .hint("read a file in place of the node: calicoctl-win config import config.ps1")
+            .into()),
+    }
+}
+
+fn not_upstreams() -> Fault {
+    Fault::new(Exit::Unsupported, "NoUpstreamInstall", "the service CalicoNode is not one that upstream's scripts made")
+        .hint("read its config.ps1 in place of the node: calicoctl-win config import config.ps1")
+}
+
+fn networks(node: &dyn Node) -> Result<Vec<(String, Network)>> {
+    let listed = node.list(Listing::Networks).context("list the HNS networks")?;
+    let named = listed.into_iter().filter_map(|(id, state)| match (id, state) {
+        (Id::Network(name), State::Network(network)) => Some((name, network)),
+        _ => None,
+    });
+    Ok(named.collect())
+}

@@ -1,0 +1,227 @@
+//! `logs`: what the components wrote, rotated files first, and what they write now.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Ending;
+use super::app::App;
+use super::args::{LogOf, Logs};
+use crate::agent::logs::put_aside;
+use crate::agent::{self, Role};
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, STATE_DIR};
+use crate::report::reporter::Format;
+use crate::report::text::harmless;
+use crate::values::WinPath;
+
+/// How often followed files are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
+    let node = app.node()?;
+    let since = args.since.as_deref().map(|text| since(text, Timestamp::now())).transpose()?;
+    let format = app.reporter.format();
+    let whole = matches!(format, Format::Json | Format::Yaml);
+    if args.follow && whole {
+        let fault = Fault::new(Exit::Usage, "Usage", "--follow has no end, and json and yaml are one document");
+        return Err(fault.hint("use -o text or -o ndjson with --follow").into());
+    }
+    let found = files(&*node, args.component);
+    if found.is_empty() && !args.follow {
+        app.reporter.tell("there are no logs yet");
+    }
+    let several = found.len() > 1 || args.follow;
+    let mut kept: Vec<serde_json::Value> = Vec::new();
+    let mut show = |app: &mut App, name: &str, line: &str| {
+        let fields = || serde_json::json!({ "file": name, "line": harmless(line) });
+        match format {
+            Format::Json | Format::Yaml => kept.push(fields()),
+            Format::Ndjson => app.reporter.document("LogLine", &fields(), ""),
+            Format::Text if several => app.reporter.say(&format!("{name}: {line}")),
+            Format::Text => app.reporter.say(line),
+        }
+    };
+    let mut read: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    for log in &found {
+        for path in put_aside(log).into_iter().chain([log.clone()]) {
+            let mut filter = Filter { since, last: written(&path) };
+            let to = lines(&path, 0, &mut |line| {
+                if filter.takes(line) {
+                    show(app, &name(log), line);
+                }
+            })?;
+            read.insert(path, to);
+        }
+    }
+    // Until the session ends it.
+    if args.follow {
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            for log in files(&*node, args.component) {
+                // A file that is shorter than what was read of it is a new one, and the rest of the
+                // former one has the newest name among those put aside.
+                let from = read.get(&log).copied().unwrap_or(0);
+                let size = fs::metadata(&log).map_or(0, |about| about.len());
+                let mut start = from;
+                if size < from {
+                    start = 0;
+                    if let Some(former) = put_aside(&log).pop() {
+                        lines(&former, from, &mut |line| show(app, &name(&log), line))?;
+                    }
+                }
+                let to = lines(&log, start, &mut |line| show(app, &name(&log), line))?;
+                read.insert(log, to);
+            }
+        }
+    }
+    if whole {
+        app.reporter.document("Logs", &serde_json::json!({ "lines": kept }), "");
+    }
+    Ending::shown(Exit::Ok, "done")
+}
+
+/// A time, or how long ago.
+fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let ago: crate::config::types::Wait = text.parse().map_err(|_| {
+        Fault::new(Exit::Usage, "Usage", format!("--since: `{text}` is neither a time nor how long ago"))
+            .hint("write it as 10m, 2h or 2026-01-02T15:04:05Z")
+    })?;
+    Ok(now - SignedDuration::try_from(ago.length()).unwrap_or(SignedDuration::MAX))
+}
+
+/// The logs that are there, as `calico-felix.log`.
+fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
+    let folder = agent::read_config(node).map_or_else(|_| WinPath::known(r"C:\CalicoWindows\logs"), |c| c.log_dir);
+    let mut all = Vec::new();
+    for (role, wanted) in [(Role::Node, LogOf::Node), (Role::Felix, LogOf::Felix), (Role::Confd, LogOf::Confd)] {
+        if of.is_none_or(|of| of == wanted) {
+            let log = |end: &str| node.disk(&folder.join(&format!("calico-{}{end}", role.word())));
+            all.extend([log(".log"), log(".err.log")]);
+        }
+    }
+    if of == Some(LogOf::Tool) {
+        let own = node.disk(&WinPath::known(STATE_DIR).join("logs"));
+        let mut runs: Vec<PathBuf> = fs::read_dir(own).map_or_else(
+            |_| Vec::new(),
+            |entries| {
+                entries
+                    .filter_map(|entry| Some(entry.ok()?.path()))
+                    .filter(|path| path.extension().is_some_and(|e| e == "log"))
+                    .collect()
+            },
+        );
+        runs.sort();
+        all.extend(runs);
+    }
+    all.retain(|path| path.is_file());
+    all
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn written(path: &Path) -> Option<Timestamp> {
+    Timestamp::try_from(fs::metadata(path).ok()?.modified().ok()?).ok()
+}
+
+/// Lines of a file from a place on; gives the place after the last whole line. A file that is gone
+/// has none: it was put aside, or pruned, in that moment.
+fn lines(path: &Path, from: u64, each: &mut dyn FnMut(&str)) -> Result<u64> {
+    let Ok(mut file) = File::open(path) else { return Ok(from) };
+    let size = file.metadata().map_or(0, |about| about.len());
+    if size == from {
+        return Ok(from);
+    }
+    file.seek(SeekFrom::Start(from)).with_context(|| format!("read {}", path.display()))?;
+    let (mut reader, mut at, mut line) = (BufReader::new(file), from, Vec::new());
+    loop {
+        line.clear();
+        let n = reader.read_until(b'\n', &mut line).with_context(|| format!("read {}", path.display()))?;
+        if line.last() != Some(&b'\n') {
+            // Half a line: it is read when it is whole.
+            return Ok(at);
+        }
+        at += n as u64;
+        each(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
+    }
+}
+
+/// Lets through what was written since a time. A line without a time goes with the one before it.
+struct Filter {
+    since: Option<Timestamp>,
+    /// When the line before was written; before the first one, when the file was.
+    last: Option<Timestamp>,
+}
+
+impl Filter {
+    fn takes(&mut self, line: &str) -> bool {
+        let Some(since) = self.since else { return true };
+        self.last = time_of(line).or(self.last);
+        self.last.is_none_or(|last| last >= since)
+    }
+}
+
+/// The time at the start of a line: `2026-01-02T15:04:05.123Z`, or Calico's own `2026-01-02
+/// 15:04:05.123` in the machine's time zone.
+fn time_of(line: &str) -> Option<Timestamp> {
+    let first = line.split_whitespace().next()?;
+    if let Ok(time) = first.parse::<Timestamp>() {
+        return Some(time);
+    }
+    let local = |length: usize| line.get(..length)?.parse::<DateTime>().ok();
+    local(23).or_else(|| local(19))?.to_zoned(TimeZone::system()).ok().map(|zoned| zoned.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_dated_by_their_own_words() {
+        let mut filter = Filter { since: "2026-01-02T15:00:00Z".parse().ok(), last: None };
+        let taken: Vec<bool> = [
+            "2026-01-02T14:59:59.999Z calicoctl-win: old",
+            "  its second line",
+            "2026-01-02T15:00:00Z calicoctl-win: new",
+            "  its second line",
+        ]
+        .map(|line| filter.takes(line))
+        .into();
+        assert_eq!(taken, [false, false, true, true]);
+        assert!(time_of("2026-01-02 15:04:05.123 [INFO][44] felix/x.go 12: y").is_some());
+        assert!(time_of("2026-01-02 15:04:05 startup").is_some());
+        assert_eq!(time_of("Übung macht den Meister, sagt man ja so"), None);
+    }
+
+    #[test]
+    fn half_a_line_is_read_when_it_is_whole() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("calico-felix.log");
+        fs::write(&path, "one\r\ntw").unwrap();
+        let mut seen = Vec::new();
+        let at = lines(&path, 0, &mut |line| seen.push(line.to_owned())).unwrap();
+        fs::write(&path, "one\r\ntwo\n").unwrap();
+        lines(&path, at, &mut |line| seen.push(line.to_owned())).unwrap();
+        assert_eq!(seen, ["one", "two"]);
+    }
+
+    #[test]
+    fn since_is_a_time_or_how_long_ago() {
+        let now = "2026-01-02T15:00:00Z".parse().unwrap();
+        assert_eq!(since("10m", now).unwrap().to_string(), "2026-01-02T14:50:00Z");
+        assert_eq!(since("2026-01-01T00:00:00Z", now).unwrap().to_string(), "2026-01-01T00:00:00Z");
+        assert!(since("yesterday", now).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! What the kubeconfig's user must be allowed to do, and which of it the cluster does not allow.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::api::Api;
+use super::errors::Failure;
+use crate::facts::{ApiGroup, Right};
+use crate::fault::{Exit, Fault};
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// Where a right of the table below is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Cluster,
+    /// The namespace of calico-node.
+    Calico,
+    Named(&'static str),
+}
+
+/// Which group a right of the table is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    /// The one that serves Calico's resources.
+    Calico,
+    Named(&'static str),
+}
+
+use Group::Named as G;
+use Place::{Calico as InCalico, Cluster as Anywhere, Named as In};
+
+/// `(verb, group, resource, place, needed)`. The empty group is the core one. What is not needed is
+/// for checks that are left out without it.
+const RIGHTS: &[(&str, Group, &str, Place, bool)] = &[
+    ("get", G(""), "nodes", Anywhere, true),
+    ("get", G(""), "serviceaccounts", InCalico, true),
+    ("create", G(""), "serviceaccounts/token", InCalico, true),
+    ("get", Group::Calico, "felixconfigurations", Anywhere, true),
+    ("list", Group::Calico, "ippools", Anywhere, true),
+    ("get", Group::Calico, "IPAM", Anywhere, true),
+    ("get", Group::Calico, "clusterinformations", Anywhere, true),
+    ("list", G(""), "nodes", Anywhere, false),
+    ("get", G(""), "configmaps", In("kube-system"), false),
+    ("get", G(""), "services", In("kube-system"), false),
+    ("get", G(""), "services", In("default"), false),
+    ("list", G(""), "pods", InCalico, false),
+    ("get", G("apps"), "daemonsets", InCalico, false),
+    ("get", G("apps"), "deployments", InCalico, false),
+    ("list", G("networking.k8s.io"), "servicecidrs", Anywhere, false),
+    ("list", G("networking.k8s.io"), "networkpolicies", Anywhere, false),
+    ("get", G("operator.tigera.io"), "installations", Anywhere, false),
+    ("get", Group::Calico, "bgpconfigurations", Anywhere, false),
+    ("list", Group::Calico, "bgppeers", Anywhere, false),
+    ("list", Group::Calico, "blockaffinities", Anywhere, false),
+    ("list", Group::Calico, "hostendpoints", Anywhere, false),
+    ("list", Group::Calico, "networkpolicies", Anywhere, false),
+    ("list", Group::Calico, "globalnetworkpolicies", Anywhere, false),
+];
+
+/// Every right that an install with the default credentials uses, for one cluster.
+pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
+    let right = |&(verb, of, resource, place, needed): &(&str, Group, &str, Place, bool)| Right {
+        verb: verb.into(),
+        group: match of {
+            Group::Calico => group.parts().0.into(),
+            G(name) => name.into(),
+        },
+        resource: if resource == "IPAM" { group.ipam_plural().into() } else { resource.into() },
+        namespace: match place {
+            Anywhere => None,
+            InCalico => Some(namespace.into()),
+            In(name) => Some(name.into()),
+        },
+        needed,
+    };
+    RIGHTS.iter().map(right).collect()
+}
+
+/// The rights of these that the cluster does not give.
+pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Right>, Failure> {
+    let mut reviews = JoinSet::new();
+    for right in rights {
+        let api = Arc::clone(api);
+        reviews.spawn(async move {
+            let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
+            let question = json!({
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": { "resourceAttributes": {
+                    "verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource,
+                    "namespace": right.namespace.as_deref().unwrap_or_default(),
+                } },
+            });
+            let review: SelfSubjectAccessReview = api.post(REVIEWS, &question).await?;
+            Ok((!review.status.is_some_and(|s| s.allowed)).then_some(right))
+        });
+    }
+    let mut missing = Vec::new();
+    while let Some(review) = reviews.join_next().await {
+        missing.extend(review.expect("a question does not panic, and nobody aborts it")?);
+    }
+    missing.sort_by(|a, b| (!a.needed, &a.resource, a).cmp(&(!b.needed, &b.resource, b)));
+    Ok(missing)
+}
+
+/// Everything that is missing in one error, where the API server's own would name the first only.
+pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
+    let needed: Vec<String> = missing.iter().filter(|right| right.needed).map(Right::to_string).collect();
+    if needed.len() < 2 {
+        return None;
+    }
+    let what = format!("the kubeconfig's user lacks {} rights: {}", needed.len(), needed.join(", "));
+    let hint = "let a cluster administrator give them: `calicoctl-win explain ClusterRights` prints a manifest";
+    Some(Fault::new(Exit::ClusterUnreachable, "ClusterRights", what).hint(hint))
+}
+
+/// A manifest that gives all of them to the group `calicoctl-win`: two ClusterRoles, since most of
+/// it is only for checks, and what is in a namespace as Roles.
+pub fn manifest() -> String {
+    let mut text = String::from(
+        "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
+         # A cluster whose Calico lives in kube-system needs that in place of calico-system.\n",
+    );
+    let all: Vec<Right> = rights(ApiGroup::V1, "calico-system");
+    let mut places: Vec<Option<String>> = all.iter().map(|right| right.namespace.clone()).collect();
+    places.sort();
+    places.dedup();
+    for place in places {
+        let kind = if place.is_some() { "Role" } else { "ClusterRole" };
+        let within = place.as_ref().map_or_else(String::new, |name| format!(", namespace: {name}"));
+        text.push_str(&format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: calicoctl-win{within}}}\nrules:\n"
+        ));
+        for right in all.iter().filter(|right| right.namespace == place) {
+            // The IPAM configuration has another name in each group.
+            let (mut groups, mut resources) = (vec![right.group.clone()], vec![right.resource.clone()]);
+            if right.group == ApiGroup::V1.parts().0 {
+                groups.push(ApiGroup::V3.parts().0.into());
+            }
+            if right.resource == ApiGroup::V1.ipam_plural() {
+                resources.push(ApiGroup::V3.ipam_plural().into());
+            }
+            let quoted = |names: &[String]| names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
+            text.push_str(&format!(
+                "- {{apiGroups: [{}], resources: [{}], verbs: [{}]}}{}\n",
+                quoted(&groups),
+                quoted(&resources),
+                right.verb,
+                if right.needed { "" } else { "  # for checks only" }
+            ));
+        }
+        text.push_str(&format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: calicoctl-win{within}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: calicoctl-win}}\n\
+             subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
+        ));
+    }
+    text
+}

@@ -1,0 +1,189 @@
+//! The certificates of an etcd client, as a secret in the cluster has them, looked at before they
+//! are used.
+
+use anyhow::{Context, Result, anyhow};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, InconsistentKeys, RootCertStore};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Cluster;
+use super::api::path;
+use crate::calico::etcd::EtcdFiles;
+use crate::fault::{Exit, Fault};
+use crate::settings::SecretRef;
+use crate::values::Secret;
+
+/// The keys of the secret, as Calico's manifests name them, and what they hold.
+const KEYS: [(&str, &str); 3] =
+    [("etcd-key", "the client's key"), ("etcd-cert", "its certificate"), ("etcd-ca", "the CA")];
+
+impl Cluster {
+    /// Fetches the etcd client's files from a secret, and [checks](check) them.
+    ///
+    /// # Errors
+    /// Fault `EtcdSecretInvalid` when the secret is not there or lacks a key, those of [`check`],
+    /// and those of any question to the cluster.
+    pub fn etcd_files(&self, secret: &SecretRef, now: Timestamp) -> Result<EtcdFiles> {
+        let name = format!("{}/{}", secret.namespace, secret.name);
+        let invalid = |what: String| {
+            Fault::new(Exit::InvalidConfig, "EtcdSecretInvalid", what).hint(
+                "name the secret that Calico on Linux mounts (usually kube-system/calico-etcd-secrets) in \
+                 spec.datastore.etcd.tlsSecretRef, or copy the three files to the node and name them instead",
+            )
+        };
+        let found: Option<KubeSecret> =
+            self.get(&path(["api", "v1", "namespaces", &secret.namespace, "secrets", &secret.name]))?;
+        let found = found.ok_or_else(|| invalid(format!("the secret {name} with etcd's certificates is not there")))?;
+        let data = found.data.unwrap_or_default();
+        let lacks: Vec<String> = KEYS
+            .iter()
+            .filter(|(key, _)| data.get(*key).is_none_or(|value| value.0.is_empty()))
+            .map(|(key, what)| format!("`{key}` ({what})"))
+            .collect();
+        if !lacks.is_empty() {
+            return Err(invalid(format!("the secret {name} lacks {}", lacks.join(", "))).into());
+        }
+        let text = |key: &str| {
+            let bytes = data.get(key).map(|value| value.0.clone()).unwrap_or_default();
+            String::from_utf8(bytes).map_err(|_| invalid(format!("`{key}` of the secret {name} is not PEM")))
+        };
+        let files =
+            EtcdFiles { key: Secret::new(text("etcd-key")?), cert: text("etcd-cert")?, ca_cert: text("etcd-ca")? };
+        check(&files, now).with_context(|| format!("check the secret {name}"))?;
+        Ok(files)
+    }
+}
+
+/// Whether an etcd that trusts the same CA would take this client: all three are PEM, the key is
+/// the certificate's, and the CA vouches for it now.
+///
+/// # Errors
+/// Fault `EtcdCertificateInvalid`, which never shows the key.
+pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
+    let invalid = |what: String| {
+        let hint = "have the certificate made anew by etcd's CA (kubeadm: `kubeadm init phase certs \
+                    apiserver-etcd-client`, or `kubeadm certs renew`), and put it into the secret or the files";
+        anyhow!(Fault::new(Exit::InvalidConfig, "EtcdCertificateInvalid", what).hint(hint))
+    };
+    let certificates = |pem: &str, what: &str| -> Result<Vec<CertificateDer<'static>>> {
+        let all: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect();
+        if all.is_empty() { Err(invalid(format!("{what} is not a certificate in PEM form"))) } else { Ok(all) }
+    };
+    let chain = certificates(&files.cert, "the etcd client's certificate")?;
+    let authorities = certificates(&files.ca_cert, "etcd's CA")?;
+    let key = PrivateKeyDer::from_pem_slice(files.key.reveal().as_bytes())
+        .map_err(|_| invalid("the etcd client's key is not a private key in PEM form".into()))?;
+
+    let provider = rustls::crypto::ring::default_provider();
+    let certified = CertifiedKey::from_der(chain.clone(), key, &provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            invalid("the etcd client's key is not that of its certificate".into())
+        }
+        other => invalid(format!("the etcd client's key and certificate cannot be used: {other}")),
+    })?;
+    drop(certified);
+
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| invalid(format!("etcd's CA cannot be used: {error}")))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider))
+        .build()
+        .map_err(|error| invalid(format!("etcd's CA cannot be used: {error}")))?;
+    let seconds = u64::try_from(now.as_second()).context("read the clock")?;
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let (own, intermediates) = chain.split_first().context("take the etcd client's certificate")?;
+    verifier.verify_client_cert(own, intermediates, at).map(|_| ()).map_err(|error| {
+        invalid(match error {
+            rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+                "the etcd client's certificate, or its CA's, has expired".into()
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            ) => "the etcd client's certificate is not valid yet; is this machine's clock right?".into(),
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "etcd's CA did not sign the etcd client's certificate".into()
+            }
+            rustls::Error::InvalidCertificate(
+                CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+            ) => "the etcd client's certificate is not for clients: its extended key usage lacks clientAuth".into(),
+            other => format!("the etcd client's certificate does not hold: {other}"),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    struct Authority {
+        pem: String,
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    fn authority(name: &str) -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2090, 1, 1));
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn client(by: &Authority, usage: ExtendedKeyUsagePurpose, until: i32) -> EtcdFiles {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["calico".into()]).unwrap();
+        params.extended_key_usages = vec![usage];
+        (params.not_before, params.not_after) = (date_time_ymd(2025, 1, 1), date_time_ymd(until, 1, 1));
+        let cert = params.signed_by(&key, &by.issuer).unwrap().pem();
+        EtcdFiles { key: Secret::new(key.serialize_pem()), cert, ca_cert: by.pem.clone() }
+    }
+
+    #[test]
+    fn what_etcd_would_refuse_is_found_before_it_is_used() {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        let (ours, theirs) = (authority("etcd-ca"), authority("other-ca"));
+        let good = client(&ours, ClientAuth, 2080);
+        let other = client(&ours, ClientAuth, 2080);
+        let with = |change: &dyn Fn(&mut EtcdFiles)| {
+            let mut files = good.clone();
+            change(&mut files);
+            files
+        };
+        let cases = [
+            ("good", good.clone()),
+            ("another's key", with(&|files| files.key = other.key.clone())),
+            ("another CA", with(&|files| files.ca_cert.clone_from(&theirs.pem))),
+            ("expired", client(&ours, ClientAuth, 2026)),
+            ("for servers", client(&ours, ServerAuth, 2080)),
+            ("key in the certificate's place", with(&|files| files.cert = files.key.reveal().to_owned())),
+            ("no key", with(&|files| files.key = Secret::new(String::new()))),
+            ("no CA", with(&|files| files.ca_cert = "etcd-ca".into())),
+        ];
+        let now = "2026-11-21T12:00:00Z".parse().unwrap();
+        let lines = cases.map(|(name, files)| {
+            let said = check(&files, now).map_or_else(|error| error.to_string(), |()| "fine".into());
+            assert!(!said.contains("PRIVATE"), "{said}");
+            format!("{name}: {said}\n")
+        });
+        insta::assert_snapshot!(lines.concat(), @r"
+        good: fine
+        another's key: the etcd client's key is not that of its certificate
+        another CA: etcd's CA did not sign the etcd client's certificate
+        expired: the etcd client's certificate, or its CA's, has expired
+        for servers: the etcd client's certificate is not for clients: its extended key usage lacks clientAuth
+        key in the certificate's place: the etcd client's certificate is not a certificate in PEM form
+        no key: the etcd client's key is not a private key in PEM form
+        no CA: etcd's CA is not a certificate in PEM form
+        ");
+    }
+}

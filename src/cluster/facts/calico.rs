@@ -1,0 +1,260 @@
+//! Calico's own resources, in whichever group serves them. Fields that we do not know are passed
+//! over: Calico adds some with every release.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::policies::{self, Policy};
+use super::{Question, Untold, ask, ask_all};
+use crate::cluster::api::{Api, path};
+use crate::cluster::errors::Failure;
+use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
+
+/// The questions about them, on their way.
+pub(super) struct Resources {
+    felix: Question<Option<Object<Felix>>>,
+    pools: Question<Vec<Object<Pool>>>,
+    ipam: Question<Option<Object<IpamConfig>>>,
+    information: Question<Option<Object<Information>>>,
+    affinities: Question<Vec<Object<Affinity>>>,
+    bgp: Question<Option<Object<Bgp>>>,
+    peers: Question<Vec<Object<Peer>>>,
+    host_endpoints: Question<Vec<Bare>>,
+    policies: [Question<Vec<Policy>>; 3],
+}
+
+impl Resources {
+    pub fn ask(api: &Arc<Api>, group: ApiGroup) -> Self {
+        let (name, version) = group.parts();
+        let of = |plural| path(["apis", name, version, plural]);
+        let default = |plural| path(["apis", name, version, plural, "default"]);
+        Self {
+            felix: ask(api, default("felixconfigurations")),
+            pools: ask_all(api, of("ippools")),
+            ipam: ask(api, default(group.ipam_plural())),
+            information: ask(api, default("clusterinformations")),
+            affinities: ask_all(api, of("blockaffinities")),
+            bgp: ask(api, default("bgpconfigurations")),
+            peers: ask_all(api, of("bgppeers")),
+            host_endpoints: ask_all(api, of("hostendpoints")),
+            policies: [
+                ask_all(api, of("globalnetworkpolicies")),
+                ask_all(api, of("networkpolicies")),
+                ask_all(api, path(["apis", "networking.k8s.io", "v1", "networkpolicies"])),
+            ],
+        }
+    }
+
+    /// The first four decide, so each must have an answer; the others may be refused.
+    pub async fn fill(self, facts: &mut ClusterFacts, node: &str, untold: &mut Untold) -> Result<(), Failure> {
+        if let Some(Object { spec, .. }) = self.felix.answer().await? {
+            facts.felix = FelixFacts {
+                vxlan_enabled: spec.vxlan_enabled,
+                vxlan_vni: spec.vxlan_vni,
+                ipip_enabled: spec.ipip_enabled,
+                vxlan_port: spec.vxlan_port,
+                vxlan_mtu: spec.vxlan_mtu,
+                bpf_enabled: spec.bpf_enabled,
+                wireguard_enabled: spec.wireguard_enabled,
+            };
+        }
+        facts.pools = self.pools.answer().await?.into_iter().map(pool).collect();
+        facts.strict_affinity = self.ipam.answer().await?.map(|c| c.spec.strict_affinity);
+        facts.calico_version =
+            self.information.answer().await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
+
+        if let Some(affinities) = untold.may_be("blockaffinities", self.affinities.answer().await)? {
+            count_blocks(&mut facts.pools, &affinities, node);
+        }
+        let bgp = untold.may_be("bgpconfigurations", self.bgp.answer().await)?;
+        let peers = untold.may_be("bgppeers", self.peers.answer().await)?;
+        facts.bgp = peers.map(|peers| bgp_facts(bgp.flatten().map(|bgp| bgp.spec), &peers));
+        let endpoints = untold.may_be("hostendpoints", self.host_endpoints.answer().await)?;
+        facts.host_endpoints = endpoints.map(|endpoints| endpoints.len());
+        let mut all = Vec::new();
+        for question in self.policies {
+            match untold.may_be("networkpolicies", question.answer().await)? {
+                Some(policies) => all.extend(policies),
+                None => return Ok(()),
+            }
+        }
+        facts.policies = Some(policies::count(&all));
+        Ok(())
+    }
+}
+
+/// Blocks that nodes hold, by the pool that they are of.
+fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: &str) {
+    for pool in pools.iter_mut() {
+        pool.blocks_taken = Some(0);
+    }
+    let nets: Vec<Option<IpNet>> = pools.iter().map(|pool| pool.cidr.parse().ok()).collect();
+    for Object { spec, .. } in affinities.iter().filter(|a| a.spec.deleted != "true") {
+        let Ok(block) = spec.cidr.parse::<IpNet>() else { continue };
+        let within = nets.iter().position(|net| net.is_some_and(|net| net.contains(&block)));
+        if let Some(pool) = within.and_then(|at| pools.get_mut(at)) {
+            pool.blocks_taken = pool.blocks_taken.map(|taken| taken + 1);
+            pool.has_our_block |= spec.node == node;
+        }
+    }
+}
+
+fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
+    let bgp = bgp.unwrap_or_default();
+    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut unsupported = Vec::new();
+    for Object { metadata, spec } in peers {
+        if !spec.peer_ip.is_empty() {
+            *named.entry(&spec.peer_ip).or_default() += 1;
+        }
+        let lost: Vec<&str> = [
+            ("password", spec.password.is_some()),
+            ("filters", !spec.filters.is_empty()),
+            ("port", spec.peer_ip.rsplit_once(':').is_some_and(|(ip, _)| !ip.contains(':') || ip.ends_with(']'))),
+            ("maxRestartTime", spec.max_restart_time.is_some()),
+            ("ttlSecurity", spec.ttl_security.is_some()),
+            ("reachableBy", spec.reachable_by.is_some()),
+            ("numAllowedLocalASNumbers", spec.num_allowed_local.is_some()),
+            ("keepOriginalNextHop", spec.keep_original_next_hop),
+        ]
+        .into_iter()
+        .filter_map(|(name, set)| set.then_some(name))
+        .collect();
+        if !lost.is_empty() {
+            unsupported.push(format!("{}: {}", metadata.name, lost.join(", ")));
+        }
+    }
+    BgpFacts {
+        mesh: bgp.mesh,
+        mesh_password: bgp.mesh_password.is_some(),
+        peers: peers.len(),
+        unsupported,
+        duplicates: named.into_iter().filter(|(_, times)| *times > 1).map(|(ip, _)| ip.to_owned()).collect(),
+    }
+}
+
+/// A pool with Calico's defaults where it leaves something open.
+fn pool(object: Object<Pool>) -> PoolFacts {
+    let spec = object.spec;
+    let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
+    let block_size = match spec.block_size {
+        0 if spec.cidr.contains(':') => 122,
+        0 => 26,
+        size => size,
+    };
+    PoolFacts {
+        name: object.metadata.name,
+        cidr: spec.cidr,
+        vxlan_mode: or(spec.vxlan_mode, "Never"),
+        ipip_mode: or(spec.ipip_mode, "Never"),
+        disabled: spec.disabled,
+        node_selector: or(spec.node_selector, "all()"),
+        block_size,
+        blocks_taken: None,
+        has_our_block: false,
+        allowed_uses: spec.allowed_uses,
+        manual: spec.assignment_mode == "Manual",
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Object<S> {
+    pub metadata: Named,
+    pub spec: S,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Named {
+    pub name: String,
+}
+
+/// An object that only counts.
+#[derive(Deserialize)]
+struct Bare {}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Felix {
+    vxlan_enabled: Option<bool>,
+    #[serde(rename = "vxlanVNI")]
+    vxlan_vni: Option<u32>,
+    ipip_enabled: Option<bool>,
+    vxlan_port: Option<u16>,
+    #[serde(rename = "vxlanMTU")]
+    vxlan_mtu: Option<u32>,
+    bpf_enabled: Option<bool>,
+    wireguard_enabled: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pool {
+    cidr: String,
+    #[serde(default)]
+    vxlan_mode: String,
+    #[serde(default)]
+    ipip_mode: String,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    node_selector: String,
+    #[serde(default)]
+    block_size: u8,
+    #[serde(default)]
+    allowed_uses: Vec<String>,
+    #[serde(default)]
+    assignment_mode: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IpamConfig {
+    #[serde(default)]
+    strict_affinity: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Information {
+    #[serde(default)]
+    calico_version: String,
+}
+
+#[derive(Deserialize)]
+struct Affinity {
+    cidr: String,
+    #[serde(default)]
+    node: String,
+    /// A word, not a boolean.
+    #[serde(default)]
+    deleted: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Bgp {
+    #[serde(rename = "nodeToNodeMeshEnabled")]
+    mesh: Option<bool>,
+    #[serde(rename = "nodeMeshPassword")]
+    mesh_password: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Peer {
+    #[serde(default, rename = "peerIP")]
+    peer_ip: String,
+    // Which secret it is, is none of our business.
+    password: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    filters: Vec<String>,
+    max_restart_time: Option<serde::de::IgnoredAny>,
+    ttl_security: Option<serde::de::IgnoredAny>,
+    reachable_by: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "numAllowedLocalASNumbers")]
+    num_allowed_local: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    keep_original_next_hop: bool,
+}

@@ -1,0 +1,426 @@
+//! A `config.ps1` of Calico for Windows, v3.20 to v3.33, as a document `NodeInstallation`.
+//!
+//! The script is read as text ([`script`]); nothing of it is run, and no variable of the machine is
+//! looked at: that a stray `IP` or `KUBECONFIG` wins in silence is a defect of the scripts (B4, B5
+//! of the reference). What the variables mean here is in [`meaning`]. Every value goes through the
+//! checks of a config document, so that what is written can be read again.
+
+mod lex;
+mod meaning;
+mod script;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Value as Json, json};
+
+use super::layers::Layers;
+use super::shape;
+use super::{Layered, Origin, Override, rules};
+use crate::fault::{Exit, Fault};
+use crate::values::WinPath;
+use meaning::{Form, Meaning};
+pub use script::Remark;
+use script::{Place, Script, Value, Variable};
+
+/// More than any `config.ps1` has: upstream's are 6 kB.
+pub const LARGEST: usize = 1 << 18;
+
+/// Where the script comes from, and what is known of the node it belongs to.
+#[derive(Debug, Clone)]
+pub struct Source<'a> {
+    /// What remarks and errors call it: `config.ps1`.
+    pub name: &'a str,
+    /// The folder of the installation, which the script calls `$PSScriptRoot`.
+    pub root: WinPath,
+    /// Whether containerd runs there; none when it is not known.
+    pub containerd: Option<bool>,
+    /// The variables in the definition of the service that runs the script.
+    pub environment: Vec<(String, String)>,
+    /// What is measured on the node, later ones over earlier ones and all over the script.
+    pub measured: Vec<Measured>,
+    /// Fields that no variable of the script says, by path.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+impl Source<'_> {
+    /// A file somewhere: it is taken to belong to the folder that upstream always installs to.
+    pub fn file(name: &str) -> Source<'_> {
+        Source {
+            name,
+            root: WinPath::known(r"C:\CalicoWindows"),
+            containerd: None,
+            environment: Vec::new(),
+            measured: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+}
+
+/// What a variable of the script really is on a node, whatever the script says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// As `VXLAN_VNI`.
+    pub variable: &'static str,
+    pub value: String,
+    /// Who says so: `the HNS network Calico`.
+    pub by: String,
+}
+
+/// A difference between what the script says and what is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    pub variable: &'static str,
+    pub text: String,
+}
+
+/// The document, and what is to be known about it.
+#[derive(Debug)]
+pub struct Imported {
+    /// `NodeInstallation`, with what could be read.
+    pub document: Json,
+    /// Where each field comes from, by its path.
+    pub from: Vec<(String, Origin)>,
+    /// What does not do here, or never did, what it seems to do.
+    pub notes: Vec<Remark>,
+    /// Where script and node differ. The node's values were taken.
+    pub differences: Vec<Difference>,
+    /// What could not be read. The document is not the whole configuration while there is any.
+    pub unread: Vec<Remark>,
+}
+
+/// Turns the bytes of a script into text, as Windows PowerShell 5.1 would: its own default for
+/// `>` and `Out-File` is UTF-16 with a mark.
+///
+/// # Errors
+/// A [`Fault`] `ConfigPs1Unreadable` when it is too large or no text.
+pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
+    let no = |why: String| {
+        Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("{name} is no config.ps1: {why}"))
+            .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1")
+    };
+    if bytes.len() > LARGEST {
+        return Err(no(format!("it is larger than {LARGEST} bytes")));
+    }
+    let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
+        let (pairs, odd) = rest.as_chunks::<2>();
+        let units = pairs.iter().map(|pair| read(*pair));
+        let text: Result<String, _> = char::decode_utf16(units).collect();
+        match text {
+            Ok(text) if odd.is_empty() => Ok(text),
+            _ => Err(no("it begins as UTF-16 and goes on as something else".into())),
+        }
+    };
+    let text = match bytes {
+        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
+        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
+        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
+        // A code page that we cannot know: comments may have such characters, values are looked at.
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    };
+    if text.contains('\0') {
+        return Err(no("it is no text".into()));
+    }
+    Ok(text)
+}
+
+/// Reads a script.
+///
+/// # Errors
+/// A [`Fault`] `ConfigPs1Unreadable` when it sets no variable of Calico's at all, and nothing was
+/// measured either.
+pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
+    let script = in_its_place(text, source);
+    let known = script.variables.keys().any(|name| !matches!(meaning::of(name), Meaning::Extra));
+    if !known && !meaning::names_any(text) && source.measured.is_empty() {
+        let what = format!("{} is no config.ps1: it sets none of Calico's variables", source.name);
+        return Err(Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", what)
+            .hint(r"give the config.ps1 of the installation, usually C:\CalicoWindows\config.ps1"));
+    }
+    let mut importer = Importer {
+        source,
+        layers: Layers::default(),
+        notes: script.notes,
+        unread: script.unread,
+        differences: Vec::new(),
+        measured_by: BTreeMap::new(),
+    };
+    let mut variables = script.variables;
+    for measured in &source.measured {
+        importer.measured(measured, &mut variables);
+    }
+    importer.all(&variables);
+    Ok(importer.done())
+}
+
+/// Where the script has the CNI configuration: the folder, if it names one, and the file.
+pub fn cni_file(text: &str, source: &Source<'_>) -> (Option<WinPath>, String) {
+    let script = in_its_place(text, source);
+    let value = |name: &str| match script.variables.get(name) {
+        Some(Variable { value: Value::Text(text), .. }) if !text.is_empty() => Some(text.clone()),
+        _ => None,
+    };
+    let dir = value("CNI_CONF_DIR").and_then(|dir| dir.parse().ok());
+    (dir, value("CNI_CONF_FILENAME").unwrap_or_else(|| "10-calico.conf".into()))
+}
+
+/// The script as it runs on its node. Where it is not known whether containerd runs there, as with
+/// containerd, and what would differ without is told.
+fn in_its_place(text: &str, source: &Source<'_>) -> Script {
+    let read =
+        |containerd| script::read(text, Place { root: source.root.as_str(), containerd, before: &source.environment });
+    let Some(containerd) = source.containerd else {
+        let mut script = read(true);
+        let without = read(false);
+        script.unread.extend(without.unread);
+        script.unread.sort();
+        script.unread.dedup();
+        for (name, other) in without.variables {
+            let Value::Text(value) = &other.value else { continue };
+            let usual = matches!(value.to_lowercase().as_str(), r"c:\k\cni" | r"c:\k\cni\config");
+            if !usual && script.variables.get(&name).is_none_or(|with| with.value != other.value) {
+                let text = format!("{name} is `{value}` only where containerd does not run");
+                script.notes.push(Remark { line: other.line, text });
+            }
+        }
+        return script;
+    };
+    read(containerd)
+}
+
+struct Importer<'a> {
+    source: &'a Source<'a>,
+    layers: Layers,
+    notes: Vec<Remark>,
+    differences: Vec<Difference>,
+    /// Who said last what a variable is.
+    measured_by: BTreeMap<&'static str, String>,
+    unread: Vec<Remark>,
+}
+
+impl Importer<'_> {
+    /// Puts what is measured over what the script says, and tells the difference.
+    fn measured(&mut self, measured: &Measured, variables: &mut BTreeMap<String, Variable>) {
+        let Measured { variable, value, by } = measured;
+        let there = variables.get(*variable);
+        let line = there.and_then(|there| there.line);
+        let said = there.and_then(|there| match &there.value {
+            Value::Text(text) if text.is_empty() || meaning::is_placeholder(text) => None,
+            Value::Text(text) => Some(text.clone()),
+            Value::List(texts) => Some(texts.join(",")),
+            Value::HostName | Value::ContainerdDir => None,
+        });
+        if let Some(said) = said {
+            if meaning::same(&said, value) {
+                return;
+            }
+            let former = self.measured_by.get(variable).cloned().unwrap_or_else(|| match line {
+                Some(line) => format!("{} (line {line})", self.source.name),
+                None => "the service's definition".into(),
+            });
+            let hidden = [&said, value].into_iter().any(|text| script::may_be_secret(text));
+            let [said, value] = [&said, value].map(|text| if hidden { "***" } else { text.as_str() });
+            let taken = match meaning::of(variable) {
+                Meaning::Kubeconfig => "neither is taken",
+                _ => "which is taken",
+            };
+            let text = format!("{variable}: {former} has `{said}`, {by} has `{value}`, {taken}");
+            self.differences.push(Difference { variable, text });
+        }
+        self.measured_by.insert(variable, by.clone());
+        let real = Variable { name: (*variable).to_owned(), value: Value::Text(value.clone()), line };
+        variables.insert((*variable).to_owned(), real);
+    }
+
+    fn all(&mut self, variables: &BTreeMap<String, Variable>) {
+        let root = &self.source.root;
+        if *root != WinPath::known(r"C:\CalicoWindows") {
+            self.field("calico.rootDir", root.as_str(), None);
+        }
+        for (path, value) in &self.source.fields {
+            self.field(path, value, None);
+        }
+        let mut in_order: Vec<&Variable> = variables.values().collect();
+        in_order.sort_by_key(|variable| variable.line);
+        let etcd = matches!(
+            variables.get("CALICO_DATASTORE_TYPE"),
+            Some(Variable { value: Value::Text(kind), .. }) if kind.eq_ignore_ascii_case("etcdv3")
+        );
+        for variable in in_order {
+            self.variable(variable, variables, etcd);
+        }
+    }
+
+    fn variable(&mut self, variable: &Variable, all: &BTreeMap<String, Variable>, etcd: bool) {
+        let Variable { name, value, line } = variable;
+        let (line, name) = (*line, name.to_uppercase());
+        let text = match value {
+            Value::Text(text) if text.is_empty() => return,
+            _ if matches!(meaning::of(&name), Meaning::Password) => {
+                self.unread(line, format!("{name} holds a secret, which has no place in this document"));
+                return;
+            }
+            // Upstream's own text, which nobody needed to fill in.
+            Value::Text(text)
+                if meaning::is_placeholder(text) && !etcd && matches!(meaning::of(&name), Meaning::Etcd(_)) =>
+            {
+                return;
+            }
+            Value::Text(text) if meaning::is_placeholder(text) => {
+                self.note(line, format!("{name} is still the placeholder `{text}`: left out, so that it is found out"));
+                return;
+            }
+            Value::Text(text) if text == "System.Object[]" => {
+                let why = "is `System.Object[]`, which PowerShell makes of an array: its items are lost; write them \
+                           as one text with commas";
+                self.unread(line, format!("{name} {why}"));
+                return;
+            }
+            Value::Text(text) => Some(text.clone()),
+            Value::List(texts) => {
+                let text = texts.join(",");
+                self.note(
+                    line,
+                    format!(
+                        "{name} is an array, of which PowerShell made the text `System.Object[]` for Calico; \
+                         here it is `{text}`"
+                    ),
+                );
+                Some(text)
+            }
+            Value::HostName | Value::ContainerdDir => None,
+        };
+        match (meaning::of(&name), text) {
+            (Meaning::Field(path, Form::Auto), None) => self.field(path, "auto", line),
+            (Meaning::Etcd(path), Some(text)) if etcd => self.field(path, &text, line),
+            (Meaning::Etcd(_), _) => self.note(line, format!("{name} has no effect with the Kubernetes datastore")),
+            (Meaning::NoEffect(why), _) => self.note(line, format!("{name} has no effect: {why}")),
+            (Meaning::Password, _) => {}
+            (Meaning::NodeRef, None) => {}
+            (Meaning::NoLog, Some(text)) if text.eq_ignore_ascii_case("none") => {}
+            (Meaning::NodeRef, Some(text)) => {
+                let same = all.get("NODENAME").is_some_and(|node| node.value == Value::Text(text.clone()));
+                if !same {
+                    self.extra(&variable.name, &text, line);
+                }
+            }
+            (Meaning::Kubeconfig, text) => self.kubeconfig(text.as_deref(), line),
+            (Meaning::Field(path, form), Some(text)) => match meaning::formed(form, &text) {
+                Ok(text) => {
+                    if name == "DNS_SEARCH" && text != "svc.cluster.local" {
+                        self.note(line, "DNS_SEARCH was read by nobody; from now on it is what pods get".into());
+                    }
+                    self.field(path, &text, line);
+                }
+                Err(_) if form == Form::Level => self.extra(&variable.name, &text, line),
+                Err(why) => self.unread(line, format!("{name}: {why}")),
+            },
+            (Meaning::Extra | Meaning::NoLog, Some(text)) => self.extra(&variable.name, &text, line),
+            (Meaning::Field(..) | Meaning::Extra | Meaning::NoLog, None) => {
+                self.unread(line, format!("{name} depends on the host, and this program cannot set it so"));
+            }
+        }
+    }
+
+    /// The scripts gave Calico the kubeconfig that this names. Ours has one of its own.
+    fn kubeconfig(&mut self, path: Option<&str>, line: Option<usize>) {
+        let own = self.source.root.join("calico-kube-config");
+        let text = match path {
+            Some(path) if !meaning::same(path, own.as_str()) => format!(
+                "KUBECONFIG is `{path}`, so Calico had the rights of whoever that belongs to; \
+                 from now on the node has a kubeconfig of its own, {own}"
+            ),
+            _ => "KUBECONFIG has no effect: the node gets a kubeconfig of its own in the same place".into(),
+        };
+        self.note(line, text);
+    }
+
+    fn extra(&mut self, name: &str, value: &str, line: Option<usize>) {
+        let variables = json!({ name: value }).to_string();
+        self.field("services.extraEnv", &variables, line);
+    }
+
+    /// Sets a field, if a config document may say so.
+    fn field(&mut self, path: &str, value: &str, line: Option<usize>) {
+        let name = self.source.name.to_owned();
+        let from = Origin::File { name, line: line.unwrap_or(1), column: 1 };
+        let given = Override { path: path.to_owned(), value: value.to_owned(), from };
+        let mut alone = Layers::default();
+        alone.set(&given);
+        if alone.findings.is_empty() {
+            self.layers.set(&given);
+        }
+        for finding in alone.findings {
+            self.unread(line, format!("{}: {}", finding.path, finding.problem));
+        }
+    }
+
+    fn note(&mut self, line: Option<usize>, text: String) {
+        self.notes.push(Remark { line, text });
+    }
+
+    fn unread(&mut self, line: Option<usize>, text: String) {
+        self.unread.push(Remark { line, text });
+    }
+
+    fn done(mut self) -> Imported {
+        let layered = Layered { config: self.layers.config(), layers: self.layers };
+        // What is right alone may contradict the rest.
+        for finding in rules::check(&layered) {
+            let line = match layered.nearest_origin(&finding.path) {
+                Some(Origin::File { line, .. }) => Some(*line),
+                _ => None,
+            };
+            self.unread.push(Remark { line, text: format!("{}: {}", finding.path, finding.problem) });
+        }
+        for remarks in [&mut self.notes, &mut self.unread] {
+            remarks.sort();
+            remarks.dedup();
+        }
+        let fields = layered.layers.fields(shape::root());
+        let mut document = json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
+        for (path, value, _) in &fields {
+            let place = path.iter().fold(&mut document, |here, part| &mut here[part.as_str()]);
+            *place = (*value).clone();
+        }
+        let from = fields.iter().map(|(path, _, from)| (path.join("."), (*from).clone())).collect();
+        Imported { document, from, notes: self.notes, differences: self.differences, unread: self.unread }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+impl Imported {
+    /// The document as a file, with all remarks as comments before it.
+    pub fn text(&self, name: &str) -> String {
+        let mut comments =
+            vec![format!("Read from {name} by calicoctl-win. What is not set here is found out, or has its default.")];
+        if self.document["spec"]["calico"]["version"].is_null() {
+            comments.push("Not in it: which release. Set spec.calico.version, or use --release.".into());
+        }
+        let mut section = |title: &str, lines: Vec<String>| {
+            if !lines.is_empty() {
+                comments.extend([String::new(), title.to_owned()]);
+                comments.extend(lines.iter().map(|line| format!("- {line}")));
+            }
+        };
+        section("NOT READ:", self.unread.iter().map(ToString::to_string).collect());
+        section("Differs on the node:", self.differences.iter().map(|found| found.text.clone()).collect());
+        section("To know:", self.notes.iter().map(ToString::to_string).collect());
+        // What the script holds must not end a comment, and YAML has more ends of line than one.
+        let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+        let lines = comments.iter().map(|line| format!("# {}", line.replace(ends, " ")).trim_end().to_owned() + "\n");
+        let document = serde_yaml::to_string(&self.document).expect("plain values can be written as YAML");
+        lines.collect::<String>() + &document
+    }
+}
+
+#[cfg(test)]
+mod tests;

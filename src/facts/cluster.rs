@@ -1,0 +1,316 @@
+//! What was measured in the cluster. What a saved file of an older version lacks is as if nobody
+//! had asked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::values::Cidr;
+
+/// The cluster, as far as it decides how this node is installed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterFacts {
+    /// URL of the API server, from the chosen context.
+    pub server: String,
+    /// As `v1.33.2`.
+    pub kubernetes_version: String,
+    /// Where calico-node's service account lives: `calico-system` or `kube-system`.
+    pub calico_namespace: String,
+    pub api_group: ApiGroup,
+    /// The cluster serves none of Calico's resources: Calico is absent, or keeps its data in etcd.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub calico_unserved: bool,
+    /// ClusterInformation's calicoVersion: what runs on the Linux side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calico_version: Option<String>,
+    pub felix: FelixFacts,
+    pub pools: Vec<PoolFacts>,
+    /// IPAM strict affinity, which Windows nodes need; none where no IPAM config object exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict_affinity: Option<bool>,
+    /// The Kubernetes Node this machine is, if it has joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<ClusterNode>,
+    /// Name of the Node that has one of this machine's addresses, where none has its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_with_our_address: Option<String>,
+    /// The cluster's service CIDRs: from its ServiceCIDR objects, else from kubeadm's ConfigMap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_cidrs: Vec<Cidr>,
+    /// ClusterIPs of the service `default/kubernetes`, of either family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kubernetes_service_ips: Vec<String>,
+    /// ClusterIP of the service `kube-dns`, for comparison with the DNS servers in the config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_service_ip: Option<Ipv4Addr>,
+    /// `calico_backend` of the ConfigMap `calico-config`: `bird`, `vxlan` or `none`. Only installs
+    /// by manifest have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux_backend: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeCounts>,
+    /// The Installation of the Tigera operator, where it runs Calico.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<OperatorFacts>,
+    /// Calico for Windows as HostProcess pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_process: Option<HostProcess>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub typha: Option<TyphaFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<BgpFacts>,
+    /// How many HostEndpoint objects there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_endpoints: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PolicyFacts>,
+    /// Rights that an install needs and the kubeconfig's user lacks; none where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_rights: Option<Vec<Right>>,
+    /// Questions that the cluster refused to answer, and in which words.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unanswered: BTreeMap<String, String>,
+}
+
+impl ClusterFacts {
+    /// Why a question has no answer; none when it was not refused.
+    pub fn untold(&self, question: &str) -> Option<&str> {
+        self.unanswered.get(question).map(String::as_str)
+    }
+}
+
+/// Which API group holds Calico's resources.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApiGroup {
+    #[default]
+    #[serde(rename = "crd.projectcalico.org/v1")]
+    V1,
+    #[serde(rename = "projectcalico.org/v3")]
+    V3,
+}
+
+impl ApiGroup {
+    /// Group and version, as in paths of the API.
+    pub const fn parts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::V1 => ("crd.projectcalico.org", "v1"),
+            Self::V3 => ("projectcalico.org", "v3"),
+        }
+    }
+
+    /// Plural of the IPAM configuration, which the two groups call differently.
+    pub const fn ipam_plural(self) -> &'static str {
+        match self {
+            Self::V1 => "ipamconfigs",
+            Self::V3 => "ipamconfigurations",
+        }
+    }
+}
+
+impl fmt::Display for ApiGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (group, version) = self.parts();
+        write!(f, "{group}/{version}")
+    }
+}
+
+/// FelixConfiguration `default`; none where a field is not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FelixFacts {
+    pub vxlan_enabled: Option<bool>,
+    pub vxlan_vni: Option<u32>,
+    pub ipip_enabled: Option<bool>,
+    /// UDP port of VXLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vxlan_port: Option<u16>,
+    #[serde(default, rename = "vxlanMTU", skip_serializing_if = "Option::is_none")]
+    pub vxlan_mtu: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bpf_enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wireguard_enabled: Option<bool>,
+}
+
+/// An IPPool, in the fields that matter here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PoolFacts {
+    pub name: String,
+    pub cidr: String,
+    /// `Never`, `Always` or `CrossSubnet`.
+    pub vxlan_mode: String,
+    pub ipip_mode: String,
+    pub disabled: bool,
+    pub node_selector: String,
+    pub block_size: u8,
+    /// Blocks that belong to some node; none where it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks_taken: Option<u64>,
+    /// Whether one of them is this node's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_our_block: bool,
+    /// `Workload`, `Tunnel`, `LoadBalancer`; empty is workloads and tunnels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_uses: Vec<String>,
+    /// Only given to pods that ask for it: assignmentMode Manual.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub manual: bool,
+}
+
+impl PoolFacts {
+    /// Whether its addresses are IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        self.cidr.contains(':')
+    }
+
+    /// Whether it may give addresses to pods by itself.
+    pub fn gives_to_pods(&self) -> bool {
+        let workload = self.allowed_uses.is_empty() || self.allowed_uses.iter().any(|u| u == "Workload");
+        !self.disabled && workload
+    }
+
+    /// How many blocks it has: 2^(blockSize − prefix length).
+    pub fn blocks(&self) -> Option<u64> {
+        let (_, prefix) = self.cidr.split_once('/')?;
+        let bits = u32::from(self.block_size).checked_sub(prefix.parse().ok()?)?;
+        1u64.checked_shl(bits)
+    }
+
+    /// Pods that one node can have from it: it has one block, and of that Windows reserves the first
+    /// three addresses and the last.
+    pub fn pods_per_node(&self) -> u64 {
+        let bits = 32u32.saturating_sub(u32::from(self.block_size));
+        1u64.checked_shl(bits).unwrap_or(0).saturating_sub(4)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterNode {
+    pub name: String,
+    pub ready: bool,
+    pub schedulable: bool,
+    pub internal_ips: Vec<String>,
+    pub kubelet_version: String,
+    /// `windows` or `linux`; empty where the kubelet has not said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub os: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// kubelet's limit of pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pods: Option<u64>,
+}
+
+/// The cluster's Nodes, counted by what their labels say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeCounts {
+    pub all: usize,
+    pub linux: usize,
+    /// Linux nodes that are no control plane.
+    pub linux_workers: usize,
+    pub windows: usize,
+}
+
+/// The Tigera operator's Installation `default`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OperatorFacts {
+    /// `HNS`, `Disabled`, or none where it is not set, which is `Disabled`.
+    pub windows_dataplane: Option<String>,
+    /// `Enabled` or `Disabled`.
+    pub bgp: Option<String>,
+    /// `Calico`, or the plugin that owns the pods' network, as `AmazonVPC`.
+    pub cni: Option<String>,
+    pub pools: Vec<OperatorPool>,
+}
+
+/// An IP pool as the Installation wants it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OperatorPool {
+    pub cidr: String,
+    /// `IPIP`, `VXLAN`, `IPIPCrossSubnet`, `VXLANCrossSubnet` or `None`.
+    pub encapsulation: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HostProcess {
+    /// Whether there is a DaemonSet `calico-node-windows`.
+    pub daemon_set: bool,
+    /// Its pod on this node.
+    pub pod_here: Option<String>,
+}
+
+/// The Deployment `calico-typha`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TyphaFacts {
+    pub wanted: u32,
+    pub ready: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BgpFacts {
+    /// Whether every node peers with every other; none where it is not set, which is yes.
+    pub mesh: Option<bool>,
+    /// Whether the mesh has a password.
+    #[serde(default)]
+    pub mesh_password: bool,
+    pub peers: usize,
+    /// BGPPeers with something that Windows leaves out, as `rack-1: password, filters`.
+    #[serde(default)]
+    pub unsupported: Vec<String>,
+    /// Addresses that more than one BGPPeer names.
+    #[serde(default)]
+    pub duplicates: Vec<String>,
+}
+
+/// Network policies of all kinds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyFacts {
+    pub all: usize,
+    /// How many have rules that Windows skips.
+    pub skipped: usize,
+    /// The first of those, with the reason.
+    pub examples: Vec<String>,
+}
+
+/// What somebody may, or may not, do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Right {
+    pub verb: String,
+    /// Empty for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Plural, with `/` and the subresource where there is one.
+    pub resource: String,
+    /// None for the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Without it the run cannot do its work; other rights are for checks that are skipped then.
+    pub needed: bool,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in {namespace}"),
+            None => f.write_str(" in the whole cluster"),
+        }
+    }
+}

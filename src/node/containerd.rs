@@ -1,0 +1,224 @@
+//! Where containerd looks for CNI, from its `config.toml` in all three generations of that file.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use crate::fault::{Exit, Fault};
+use crate::values::WinPath;
+
+/// The folders of CNI's programs and of its configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CniDirs {
+    pub bin: WinPath,
+    pub conf: WinPath,
+}
+
+impl Default for CniDirs {
+    /// What containerd takes when nothing is said, on Windows.
+    fn default() -> Self {
+        let folder = WinPath::known(r"C:\Program Files\containerd\cni");
+        Self { bin: folder.join("bin"), conf: folder.join("conf") }
+    }
+}
+
+/// How the reader of a configuration gets at the files it names.
+pub struct Files<'a> {
+    /// A file's text; none where there is no such file.
+    pub read: &'a dyn Fn(&WinPath) -> Result<Option<String>>,
+    /// The names of the files in a folder; none where there is no such folder.
+    pub list: &'a dyn Fn(&WinPath) -> Result<Vec<String>>,
+}
+
+/// Reads a configuration and what it imports. As in containerd, an imported file is read after the
+/// one that names it, and what it says counts more.
+///
+/// # Errors
+/// INVALID_CONFIG naming file, line and column where one is no TOML; what reading fails with.
+pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
+    let mut dirs = CniDirs::default();
+    let mut waiting = VecDeque::from([config.clone()]);
+    let mut seen = Vec::new();
+    while let Some(path) = waiting.pop_front() {
+        if seen.contains(&path) {
+            continue;
+        }
+        let text = (files.read)(&path)?;
+        seen.push(path.clone());
+        let Some(text) = text else { continue };
+        let table = parse(&path, &text)?;
+        if let Some(cni) = section(&table) {
+            let many = cni.get("bin_dirs").and_then(Value::as_array).into_iter().flatten();
+            if let Some(bin) = many.chain(cni.get("bin_dir")).find_map(folder) {
+                dirs.bin = bin;
+            }
+            if let Some(conf) = cni.get("conf_dir").and_then(folder) {
+                dirs.conf = conf;
+            }
+        }
+        for import in table.get("imports").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+            waiting.extend(imported(&path, import, files)?);
+        }
+    }
+    Ok(dirs)
+}
+
+fn parse(path: &WinPath, text: &str) -> Result<Table> {
+    text.trim_start_matches('\u{feff}').parse::<Table>().map_err(|error| {
+        let what = format!("containerd's configuration {path} cannot be read: {}", error.to_string().trim_end());
+        Fault::new(Exit::InvalidConfig, "ContainerdConfigInvalid", what)
+            .hint("mend it, or say where CNI lies with spec.windowsNodes.cniBinDir and cniConfigDir")
+            .into()
+    })
+}
+
+/// The part about CNI. Its plugin has another name in each version of the file, and containerd
+/// looks under no other.
+fn section(table: &Table) -> Option<&Table> {
+    let plugin = match table.get("version").and_then(Value::as_integer).unwrap_or(1) {
+        ..=1 => "cri",
+        2 => "io.containerd.grpc.v1.cri",
+        _ => "io.containerd.cri.v1.runtime",
+    };
+    table.get("plugins")?.get(plugin)?.get("cni")?.as_table()
+}
+
+/// A folder as people write it there: with either slash, and `""` for the default. One without a
+/// drive lies on the drive of Windows.
+fn folder(value: &Value) -> Option<WinPath> {
+    let text = value.as_str()?.trim();
+    match text.strip_prefix(['/', '\\']) {
+        Some(below) => format!(r"C:\{below}").parse().ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The files that an import names: absolute or beside the file that names them, with `*` and `?` in
+/// the last part.
+fn imported(from: &WinPath, import: &str, files: &Files<'_>) -> Result<Vec<WinPath>> {
+    let (folder_part, pattern) = import.rsplit_once(['/', '\\']).unwrap_or(("", import));
+    let here = from.parent().context("find the folder of containerd's configuration")?;
+    // A drive's root is written without its slash here.
+    let place = match folder(&Value::String(format!("{folder_part}\\"))) {
+        Some(absolute) if !folder_part.is_empty() => absolute,
+        _ => here.join(folder_part.trim_start_matches("./").trim_start_matches(".\\")),
+    };
+    let place: WinPath = place.as_str().trim_end_matches('\\').parse().unwrap_or(place);
+    if !pattern.contains(['*', '?']) {
+        return Ok(vec![place.join(pattern)]);
+    }
+    let mut names = (files.list)(&place)?;
+    names.retain(|name| fits(&pattern.to_lowercase(), &name.to_lowercase()));
+    names.sort_by_key(|name| name.to_lowercase());
+    Ok(names.iter().map(|name| place.join(name)).collect())
+}
+
+/// Whether a name fits a pattern of `*` and `?`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| fits(rest.as_str(), &name[at..]))
+        }
+        Some(wanted) => {
+            let mut own = name.chars();
+            own.next().is_some_and(|c| wanted == '?' || wanted == c) && fits(rest.as_str(), own.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of a disk with these files, of which the first is the configuration.
+    fn dirs(disk: &[(&str, &str)]) -> Result<(String, String)> {
+        let files = Files {
+            read: &|path| {
+                let found = disk.iter().find(|(name, _)| WinPath::known(name) == *path);
+                Ok(found.map(|(_, text)| (*text).to_owned()))
+            },
+            list: &|folder| {
+                let paths = disk.iter().map(|(name, _)| WinPath::known(name));
+                Ok(paths.filter(|path| path.parent().as_ref() == Some(folder)).map(|path| path.name().into()).collect())
+            },
+        };
+        cni_dirs(&WinPath::known(disk[0].0), &files).map(|dirs| (dirs.bin.to_string(), dirs.conf.to_string()))
+    }
+
+    const CONFIG: &str = r"C:\Program Files\containerd\config.toml";
+    const BIN: &str = r"C:\Program Files\containerd\cni\bin";
+    const CONF: &str = r"C:\Program Files\containerd\cni\conf";
+
+    #[test]
+    fn every_generation_of_the_file_is_read() {
+        for (text, bin, conf) in [
+            (
+                "[plugins.cri.cni]\nbin_dir = 'C:\\cni\\bin'\nconf_dir = \"C:/cni/conf\"\n",
+                r"C:\cni\bin",
+                r"C:\cni\conf",
+            ),
+            (
+                "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"C:/opt/cni/bin\"\nconf_dir = \"c:\\\\etc\\\\cni\"\n",
+                r"C:\opt\cni\bin",
+                r"c:\etc\cni",
+            ),
+            (
+                "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dir = ''\nbin_dirs = ['C:\\a', 'C:\\b']\nconf_dir = 'C:\\c'\n",
+                r"C:\a",
+                r"C:\c",
+            ),
+            ("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dir = 'C:\\a'\n", r"C:\a", CONF),
+            // Not said, or nothing said, is the default.
+            ("", BIN, CONF),
+            ("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"\"\nconf_dir = \"\"\n", BIN, CONF),
+            ("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['']\n", BIN, CONF),
+            // Under the name of another generation containerd does not look.
+            ("version = 2\n[plugins.cri.cni]\nbin_dir = 'C:\\old'\n", BIN, CONF),
+            // A file that came from Linux.
+            (
+                "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/opt/cni/bin\"\n",
+                r"C:\opt\cni\bin",
+                CONF,
+            ),
+        ] {
+            let have = dirs(&[(CONFIG, text)]).unwrap();
+            assert_eq!(have, (bin.to_owned(), conf.to_owned()), "{text}");
+        }
+        assert_eq!(dirs(&[(CONFIG, "\u{feff}# from Notepad\r\n")]).unwrap().0, BIN);
+    }
+
+    #[test]
+    fn imports_count_more_than_what_imports_them() {
+        let main = "version = 2\nimports = ['conf.d/*.toml', 'C:\\k\\last.toml', 'missing.toml']\n\
+                    [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = 'C:\\main'\nconf_dir = 'C:\\main-conf'\n";
+        let part = |dir: &str| {
+            format!(
+                "version = 2\nimports = ['..\\..\\x.toml']\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = '{dir}'\n"
+            )
+        };
+        let (one, two, last) = (part(r"C:\one"), part(r"C:\two"), part(r"C:\last"));
+        let one_and_two = [
+            (CONFIG, main),
+            (r"C:\Program Files\containerd\conf.d\10-one.toml", one.as_str()),
+            (r"C:\Program Files\containerd\conf.d\20-two.TOML", two.as_str()),
+            (r"C:\Program Files\containerd\conf.d\30-not.txt", "not TOML"),
+        ];
+        assert_eq!(dirs(&one_and_two).unwrap(), (r"C:\two".into(), r"C:\main-conf".into()));
+        let all: Vec<_> = one_and_two.into_iter().chain([(r"C:\k\last.toml", last.as_str())]).collect();
+        assert_eq!(dirs(&all).unwrap().0, r"C:\last");
+        // A file that imports itself is read once.
+        assert_eq!(dirs(&[(CONFIG, "imports = ['config.toml']\n")]).unwrap().0, BIN);
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_an_error_with_its_place() {
+        let error = dirs(&[(CONFIG, "version = 2\n[plugins\n")]).unwrap_err();
+        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ContainerdConfigInvalid");
+        let said = error.to_string();
+        assert!(said.contains(CONFIG) && said.contains("line 2"), "{said}");
+    }
+}

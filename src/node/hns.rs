@@ -1,0 +1,444 @@
+//! The Host Networking Service as its version 1 API has it: the documents, and what its error
+//! numbers ask for. Its error texts are localised and change with the build, so nothing is decided
+//! on them. The calls themselves are made by the Windows node.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+
+use super::win32::{self, refused};
+use crate::facts::HnsVersion;
+use crate::fault::{Exit, Fault};
+use crate::plan::item::{Network, NetworkKind};
+
+/// A network under the id that HNS knows it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownNetwork {
+    /// A GUID without braces.
+    pub id: String,
+    pub name: String,
+    /// `Overlay`, `nat`, …, as HNS wrote it.
+    pub kind: String,
+    /// None where this program does not know the kind.
+    pub network: Option<Network>,
+}
+
+/// An endpoint of a pod, of another machine, or of the host itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub id: String,
+    pub name: String,
+    /// Name of its network.
+    pub network: String,
+    /// GUID of its network.
+    pub network_id: String,
+    pub ip: Option<Ipv4Addr>,
+    /// 1 created, 2 attached, 3 attached and shared, 4 detached, 5 degraded; none where HNS does
+    /// not say.
+    pub state: Option<u64>,
+    /// Stands for an endpoint on another machine, or (`Calico_ep`) for the host.
+    pub remote: bool,
+    /// Containers that share it.
+    pub containers: Vec<String>,
+}
+
+impl Endpoint {
+    /// Whether a pod uses it. Calico's own, `<network>_ep`, is the host's address on the network
+    /// and attached to no pod.
+    pub fn is_a_pods(&self) -> bool {
+        let calicos = self.name.eq_ignore_ascii_case(&format!("{}_ep", self.network));
+        let attached = self.state.map_or(!self.containers.is_empty(), |state| matches!(state, 2 | 3));
+        attached && !self.remote && !calicos
+    }
+}
+
+/// HNS said no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// `0x803Bxxxx`, or the Win32 error inside a `0x8007xxxx`. Old builds give none.
+    pub code: Option<u32>,
+    /// What HNS says in the language of the machine. For people only.
+    pub text: String,
+}
+
+/// What a refusal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaction {
+    /// The thing is gone already: fine when it was to be deleted.
+    Gone,
+    /// The adapter may still be on its way back from a vSwitch (hcsshim issue 95).
+    TryAgain,
+    /// A network of that name is there.
+    Exists,
+    /// Policy lists, endpoints or namespaces still refer to it.
+    References,
+    /// The service is stopping or stopped.
+    Stopped,
+    Denied,
+    Fail,
+}
+
+impl Refusal {
+    /// What to do when something was to be created.
+    pub const fn on_create(&self) -> Reaction {
+        match self.code {
+            None | Some(win32::HNS_ADAPTER_NOT_FOUND | win32::UNSPECIFIED | win32::NOT_FOUND) => Reaction::TryAgain,
+            Some(win32::HNS_NETWORK_EXISTS) => Reaction::Exists,
+            _ => self.on_any(),
+        }
+    }
+
+    /// What to do when something was to be deleted or looked at.
+    pub const fn on_delete(&self) -> Reaction {
+        match self.code {
+            Some(win32::HNS_NETWORK_NOT_FOUND | win32::HNS_ENDPOINT_NOT_FOUND | win32::NOT_FOUND) => Reaction::Gone,
+            Some(win32::HNS_HAS_REFERENCES) => Reaction::References,
+            _ => self.on_any(),
+        }
+    }
+
+    const fn on_any(&self) -> Reaction {
+        match self.code {
+            Some(win32::HNS_MANAGER_STOPPED | win32::RPC_UNAVAILABLE | win32::RPC_NOT_REGISTERED) => Reaction::Stopped,
+            Some(win32::ACCESS_DENIED) => Reaction::Denied,
+            _ => Reaction::Fail,
+        }
+    }
+
+    /// The refusal as it is told: what was tried, the number, and what HNS says itself.
+    pub fn fault(&self, what: impl Into<String>) -> Fault {
+        let mut fault = match (self.on_any(), self.code) {
+            (Reaction::Denied, _) => win32::not_elevated(what),
+            (_, Some(code)) => refused(code, what),
+            (_, None) => Fault::new(Exit::Failed, "WindowsError", what),
+        };
+        let text = self.text.trim().trim_end_matches('.');
+        if !text.is_empty() {
+            fault.what = format!("{}; HNS says: {text}", fault.what);
+        }
+        fault
+    }
+}
+
+/// What an answer of HNS holds. It says no in two ways: by its result, or with the result 0 and
+/// `"Success":false` in the text, where `ErrorCode` may be missing.
+///
+/// # Errors
+/// The refusal. An answer that is no JSON is one too.
+pub fn answer(hresult: i32, text: &str) -> Result<Value, Refusal> {
+    let envelope: Value = match serde_json::from_str(text) {
+        Ok(envelope) => envelope,
+        Err(_) if hresult < 0 || text.is_empty() => Value::Null,
+        Err(e) => return Err(Refusal { code: None, text: format!("an answer that is no JSON ({e})") }),
+    };
+    let said = envelope["Error"].as_str().unwrap_or_default().to_owned();
+    let code = envelope["ErrorCode"].as_u64().and_then(|code| u32::try_from(code).ok()).filter(|code| *code != 0);
+    if hresult < 0 {
+        return Err(Refusal { code: Some(win32_code(hresult.cast_unsigned())), text: said });
+    }
+    if envelope["Success"] == json!(false) {
+        return Err(Refusal { code: code.map(win32_code), text: said });
+    }
+    Ok(envelope.get("Output").cloned().unwrap_or(Value::Null))
+}
+
+/// The Win32 error in a `0x8007xxxx`; others stay as they are.
+const fn win32_code(hresult: u32) -> u32 {
+    if hresult >> 16 == 0x8007 { hresult & 0xFFFF } else { hresult }
+}
+
+/// The body that creates a network. A key that is left out lets HNS choose.
+pub fn create_body(name: &str, network: &Network) -> Value {
+    let mut body = json!({ "Type": network.kind.to_string(), "Name": name });
+    if let Some(adapter) = &network.adapter {
+        body["NetworkAdapterName"] = json!(adapter);
+    }
+    if let Some(prefix) = network.subnet {
+        let mut subnet = json!({ "AddressPrefix": prefix.to_string() });
+        if let Some(gateway) = network.gateway {
+            subnet["GatewayAddress"] = json!(gateway.to_string());
+        }
+        if let Some(vsid) = network.vsid {
+            subnet["Policies"] = json!([{ "Type": "VSID", "VSID": vsid }]);
+        }
+        body["Subnets"] = json!([subnet]);
+    }
+    body
+}
+
+/// The networks of `GET /networks/`. What has neither id nor name is passed over.
+pub fn networks(output: &Value) -> Vec<KnownNetwork> {
+    objects(output).filter_map(network).collect()
+}
+
+fn network(value: &Value) -> Option<KnownNetwork> {
+    let kind = text(value, "Type").unwrap_or_default();
+    let subnets = value["Subnets"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (prefix, subnet) = subnets
+        .iter()
+        .find_map(|subnet| Some((Some(text(subnet, "AddressPrefix")?.parse().ok()?), subnet)))
+        .unwrap_or((None, &Value::Null));
+    let vsid = objects(&subnet["Policies"])
+        .find(|policy| text(policy, "Type").is_some_and(|kind| kind.eq_ignore_ascii_case("VSID")))
+        .and_then(|policy| u32::try_from(policy["VSID"].as_u64()?).ok());
+    Some(KnownNetwork {
+        id: text(value, "ID")?,
+        name: text(value, "Name")?,
+        network: kind_of(&kind).map(|kind| Network {
+            kind,
+            subnet: prefix,
+            gateway: address(subnet, "GatewayAddress"),
+            vsid,
+            adapter: text(value, "NetworkAdapterName"),
+            management_ip: address(value, "ManagementIP"),
+        }),
+        kind,
+    })
+}
+
+/// HNS spells its kinds in varying case.
+fn kind_of(text: &str) -> Option<NetworkKind> {
+    use NetworkKind::{Ics, Internal, L2Bridge, L2Tunnel, Nat, Overlay, Private, Transparent};
+    [Overlay, L2Bridge, L2Tunnel, Transparent, Nat, Ics, Private, Internal]
+        .into_iter()
+        .find(|kind| kind.to_string().eq_ignore_ascii_case(text))
+}
+
+/// The endpoints of `GET /endpoints/`.
+pub fn endpoints(output: &Value) -> Vec<Endpoint> {
+    let endpoint = |value: &Value| {
+        let containers = value["SharedContainers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Some(Endpoint {
+            id: text(value, "ID")?,
+            name: text(value, "Name").unwrap_or_default(),
+            network: text(value, "VirtualNetworkName").unwrap_or_default(),
+            network_id: text(value, "VirtualNetwork").unwrap_or_default(),
+            ip: address(value, "IPAddress"),
+            state: value["State"].as_u64(),
+            remote: value["IsRemoteEndpoint"] == json!(true),
+            containers: containers.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        })
+    };
+    objects(output).filter_map(endpoint).collect()
+}
+
+/// The answer of `GET /globals/version`.
+pub fn version(output: &Value) -> Option<HnsVersion> {
+    let part = |key: &str| u32::try_from(output[key].as_u64()?).ok();
+    Some(HnsVersion { major: part("Major")?, minor: part("Minor")? })
+}
+
+/// What is deleted with a network, in order, as paths of HNS: policy lists that refer to its
+/// endpoints, endpoints that stand for other machines, its own endpoints, the network. With policy
+/// lists left, HNS since 17763.1554 may end in a bad state.
+///
+/// # Errors
+/// The names of the pods' endpoints that are still attached.
+pub fn removal(
+    network: &KnownNetwork,
+    endpoints: &[Endpoint],
+    policy_lists: &Value,
+) -> Result<Vec<String>, Vec<String>> {
+    let mut own: Vec<&Endpoint> =
+        endpoints.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id)).collect();
+    let used: Vec<String> = own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|e| describe(e)).collect();
+    if !used.is_empty() {
+        return Err(used);
+    }
+    own.sort_by_key(|endpoint| !endpoint.remote);
+    let refers = |list: &Value| {
+        let references = list["References"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let to = |id: &str| {
+            references.iter().filter_map(Value::as_str).any(|reference| {
+                let last = reference.rsplit('/').next().unwrap_or_default();
+                last.eq_ignore_ascii_case(id)
+            })
+        };
+        own.iter().any(|endpoint| to(&endpoint.id))
+    };
+    let lists = objects(policy_lists).filter(|list| refers(list)).filter_map(|list| text(list, "ID"));
+    let lists = lists.map(|id| format!("/policylists/{id}"));
+    let ends = own.iter().map(|endpoint| format!("/endpoints/{}", endpoint.id));
+    Ok(lists.chain(ends).chain([format!("/networks/{}", network.id)]).collect())
+}
+
+fn describe(endpoint: &Endpoint) -> String {
+    match endpoint.containers.as_slice() {
+        [] => endpoint.name.clone(),
+        containers => format!("{} of container {}", endpoint.name, containers.join(", ")),
+    }
+}
+
+/// Whether a network is Calico's by its name. Others' are never deleted, whoever asks (upstream's
+/// scripts delete every network but NAT: defect B13).
+pub fn is_calicos(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name == "external" || name.starts_with("calico")
+}
+
+/// The refusal to delete a network that is not Calico's.
+pub fn foreign(name: &str) -> Fault {
+    let what = format!("delete HNS network {name}: it is not one of Calico's, and its owner's pods may use it");
+    Fault::new(Exit::Conflict, "ForeignNetwork", what).hint("remove it with the product that made it")
+}
+
+fn objects(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().map(Vec::as_slice).unwrap_or_default().iter().filter(|value| value.is_object())
+}
+
+/// A text that says something: HNS writes absent ones as null or as nothing.
+fn text(value: &Value, key: &str) -> Option<String> {
+    value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn address(value: &Value, key: &str) -> Option<Ipv4Addr> {
+    text(value, key)?.parse().ok().filter(|ip: &Ipv4Addr| !ip.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A network as HNS 13 shows it, shortened.
+    fn external() -> Value {
+        json!({
+            "ActivityId": "4E9C", "AdditionalParams": {}, "CurrentEndpointCount": 0,
+            "Extensions": [{"Id": "E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017", "IsEnabled": true, "Name": "VFP"}],
+            "Health": {"LastErrorCode": 0}, "ID": "9B21E2F7-1F6B-4A43-8C55-54B4B2E0D1A1", "IPv6": false,
+            "ManagementIP": "10.20.0.21", "Name": "External", "NetworkAdapterName": "Ethernet",
+            "Policies": [], "State": 1, "Type": "overlay", "Version": 55834574851_u64,
+            "Subnets": [{
+                "AdditionalParams": {}, "AddressPrefix": "192.168.255.0/30", "GatewayAddress": "192.168.255.1",
+                "Policies": [{"Type": "SomethingNew"}, {"Type": "VSID", "VSID": 9999}],
+            }],
+        })
+    }
+
+    fn endpoint(name: &str, network_id: &str, extra: Value) -> Value {
+        let mut endpoint = json!({
+            "ID": format!("id-{name}"), "Name": name, "VirtualNetwork": network_id, "VirtualNetworkName": "Calico",
+            "IPAddress": "10.244.1.5", "State": 1,
+        });
+        for (key, value) in extra.as_object().unwrap() {
+            endpoint[key] = value.clone();
+        }
+        endpoint
+    }
+
+    fn known(id: &str, name: &str) -> KnownNetwork {
+        KnownNetwork { id: id.into(), name: name.into(), kind: "Overlay".into(), network: None }
+    }
+
+    #[test]
+    fn a_network_is_read_as_hns_shows_it() {
+        let nat = json!({"ID": "1", "Name": "nat", "Type": "nat", "Subnets": [{"AddressPrefix": "172.20.0.0/20"}]});
+        let layered = json!({"ID": "2", "Name": "odd", "Type": "Layered", "ManagementIP": ""});
+        let found = networks(&json!([external(), nat, layered, {"Name": "no id"}, null]));
+        assert_eq!(found.len(), 3);
+        let network = found[0].network.as_ref().unwrap();
+        assert_eq!(network.vsid, Some(9999), "defect B11: the VSID is read, to be compared");
+        insta::assert_snapshot!(serde_json::to_string(network).unwrap(), @r#"{"kind":"Overlay","subnet":"192.168.255.0/30","gateway":"192.168.255.1","vsid":9999,"adapter":"Ethernet","managementIp":"10.20.0.21"}"#);
+        insta::assert_snapshot!(serde_json::to_string(&found[1].network).unwrap(), @r#"{"kind":"NAT","subnet":"172.20.0.0/20"}"#);
+        assert_eq!((found[2].kind.as_str(), &found[2].network), ("Layered", &None));
+    }
+
+    #[test]
+    fn a_management_ip_is_none_until_there_is_one() {
+        for ip in [json!(null), json!(""), json!("0.0.0.0")] {
+            let mut network = external();
+            network["ManagementIP"] = ip;
+            assert_eq!(networks(&json!([network]))[0].network.as_ref().unwrap().management_ip, None);
+        }
+    }
+
+    #[test]
+    fn a_network_is_asked_for_as_upstream_does() {
+        let Some(mut network) = networks(&json!([external()])).remove(0).network else { unreachable!() };
+        insta::assert_snapshot!(create_body("External", &network), @r#"{"Type":"Overlay","Name":"External","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"192.168.255.0/30","GatewayAddress":"192.168.255.1","Policies":[{"Type":"VSID","VSID":9999}]}]}"#);
+        (network.kind, network.vsid, network.adapter) = (NetworkKind::L2Bridge, None, None);
+        insta::assert_snapshot!(create_body("External", &network), @r#"{"Type":"L2Bridge","Name":"External","Subnets":[{"AddressPrefix":"192.168.255.0/30","GatewayAddress":"192.168.255.1"}]}"#);
+    }
+
+    #[test]
+    fn hns_says_no_in_two_ways_and_in_any_language() {
+        let no = |hresult: u32, text: &str| answer(hresult.cast_signed(), text).unwrap_err();
+        let gone = no(0, r#"{"Success":false,"Error":"Das Netzwerk wurde nicht gefunden. ","ErrorCode":2151350273}"#);
+        assert_eq!((gone.code, gone.on_delete()), (Some(win32::HNS_NETWORK_NOT_FOUND), Reaction::Gone));
+        for (refusal, create, delete) in [
+            (no(0x8007_0490, ""), Reaction::TryAgain, Reaction::Gone),
+            (no(0x8000_4005, "garbage"), Reaction::TryAgain, Reaction::Fail),
+            (no(0x803B_0006, "{}"), Reaction::TryAgain, Reaction::Fail),
+            (no(0x803B_0010, "{}"), Reaction::Exists, Reaction::Fail),
+            (no(0x803B_002C, "{}"), Reaction::Fail, Reaction::References),
+            (no(0x8007_06BA, ""), Reaction::Stopped, Reaction::Stopped),
+            (no(0x8007_0005, ""), Reaction::Denied, Reaction::Denied),
+            (no(0x8007_0057, ""), Reaction::Fail, Reaction::Fail),
+            // An old build: no number at all.
+            (no(0, r#"{"Success":false,"Error":"Element not found. "}"#), Reaction::TryAgain, Reaction::Fail),
+            (no(0, "<html>"), Reaction::TryAgain, Reaction::Fail),
+        ] {
+            assert_eq!((refusal.on_create(), refusal.on_delete()), (create, delete), "{refusal:?}");
+        }
+        assert_eq!(answer(0, r#"{"Success":true}"#), Ok(Value::Null));
+        assert_eq!(answer(0, ""), Ok(Value::Null));
+        assert_eq!(answer(0, r#"{"Success":true,"Output":[1]}"#), Ok(json!([1])));
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_number_and_hnss_own_words() {
+        let refusal = |code: Option<u32>| Refusal { code, text: "Falscher Parameter. ".into() };
+        insta::assert_snapshot!(refusal(Some(87)).fault("create HNS network External"), @"create HNS network External (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter");
+        insta::assert_snapshot!(refusal(None).fault("delete HNS network Calico"), @"delete HNS network Calico; HNS says: Falscher Parameter");
+        assert_eq!(refusal(Some(5)).fault("x").exit, Exit::NotElevated);
+    }
+
+    #[test]
+    fn what_refers_to_a_network_goes_before_it() {
+        let found = endpoints(&json!([
+            endpoint("Calico_ep", "AAAA", json!({"State": 2})),
+            endpoint("web", "aaaa", json!({"State": 4})),
+            endpoint("far", "aaaa", json!({"IsRemoteEndpoint": true, "State": 2})),
+            endpoint("other", "bbbb", json!({"State": 2})),
+        ]));
+        let lists = json!([
+            {"ID": "of-other", "References": ["/endpoints/id-other"]},
+            {"ID": "of-web", "References": ["/endpoints/id-other", "/endpoints/ID-WEB"]},
+        ]);
+        let paths = removal(&known("aaaa", "Calico"), &found, &lists).unwrap();
+        insta::assert_snapshot!(paths.join("\n"), @r"
+        /policylists/of-web
+        /endpoints/id-far
+        /endpoints/id-Calico_ep
+        /endpoints/id-web
+        /networks/aaaa
+        ");
+    }
+
+    #[test]
+    fn a_network_with_pods_stays() {
+        let found = endpoints(&json!([
+            endpoint("web", "aaaa", json!({"State": 2, "SharedContainers": ["3f2c"]})),
+            endpoint("db", "aaaa", json!({"State": 3})),
+            endpoint("old", "aaaa", json!({"State": null, "SharedContainers": ["77"]})),
+        ]));
+        let used = removal(&known("aaaa", "Calico"), &found, &Value::Null).unwrap_err();
+        assert_eq!(used, ["web of container 3f2c", "db", "old of container 77"]);
+    }
+
+    #[test]
+    fn b13_only_calicos_networks_may_be_deleted() {
+        for name in ["External", "external", "Calico", "calico-10-244-1-0"] {
+            assert!(is_calicos(name), "{name}");
+        }
+        for name in ["nat", "azure", "flannel.4096", "vxlan0", "cbr0", "vpcbr0123", "Default Switch", "my Calico"] {
+            assert!(!is_calicos(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_version_is_a_pair_of_numbers() {
+        assert_eq!(version(&json!({"Major": 13, "Minor": 2})), Some(HnsVersion { major: 13, minor: 2 }));
+        assert_eq!(version(&json!({"Major": 13})), None);
+        assert_eq!(version(&Value::Null), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Looks at what else is on a node. Only through [`Node`], so that both nodes are looked at alike.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::image_path::CommandLine;
+use super::{Listing, Node};
+use crate::facts::{CniConfig, ServiceFacts, Survey};
+use crate::plan::item::{Id, RegValue, Service, State};
+use crate::values::WinPath;
+
+/// Services that a check looks at; the machine's others are nobody's business.
+const SERVICES: [&str; 18] = [
+    "containerd",
+    "docker",
+    "kubelet",
+    "kube-proxy",
+    "flanneld",
+    "flannel",
+    "rke2",
+    "rancher-wins",
+    "RemoteAccess",
+    "hns",
+    "CalicoNode",
+    "CalicoFelix",
+    "CalicoConfd",
+    "CalicoUpgrade",
+    "antrea-agent",
+    "ovs-vswitchd",
+    "windows_exporter",
+    "csi-proxy",
+];
+
+/// What checks want to know besides [`Node::facts`].
+///
+/// # Errors
+/// Naming what could not be read. A CNI configuration that cannot be read is a finding, not an error.
+pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, installed: bool) -> Result<Survey> {
+    let mut services = BTreeMap::new();
+    for (id, state) in node.list(Listing::Services).context("list the services")? {
+        let (Id::Service(name), State::Service(service)) = (id, state) else { continue };
+        if SERVICES.iter().any(|wanted| wanted.eq_ignore_ascii_case(&name)) {
+            let running = node.get(&Id::Running(name.clone()))?.is_some();
+            let facts = ServiceFacts { running, command: command(&service), depends_on: service.depends_on.clone() };
+            services.insert(name.to_lowercase(), facts);
+        }
+    }
+    let mut networks = BTreeMap::new();
+    for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
+        if let (Id::Network(name), State::Network(network)) = (id, state) {
+            networks.insert(name, network.kind);
+        }
+    }
+    Ok(Survey {
+        services,
+        networks,
+        cni_configs: cni_dir.map(|dir| cni_configs(node, dir)).unwrap_or_default(),
+        installed,
+        calico_folder: node.disk(root).is_dir(),
+    })
+}
+
+/// What a service really runs.
+fn command(service: &Service) -> Vec<String> {
+    let line = CommandLine::of_image_path(&service.image_path);
+    let text = |name: &str| match service.parameters.get(name) {
+        Some(RegValue::String(text) | RegValue::ExpandString(text)) => text.as_str(),
+        _ => "",
+    };
+    let line = match line.is_nssm() {
+        true => CommandLine::of_nssm(text("Application"), text("AppParameters")),
+        false => line,
+    };
+    line.program.into_iter().chain(line.args).collect()
+}
+
+/// The configurations in a folder, sorted by name: a runtime takes the first.
+fn cni_configs(node: &dyn Node, dir: &WinPath) -> Vec<CniConfig> {
+    let Ok(entries) = std::fs::read_dir(node.disk(dir)) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_config = |name: &String| {
+        let lower = name.to_lowercase();
+        [".conf", ".conflist", ".json"].iter().any(|end| lower.ends_with(end))
+    };
+    let mut names: Vec<String> = names.filter(is_config).collect();
+    names.sort();
+    let plugin = |name: &str| {
+        let bytes = std::fs::read(node.disk(&dir.join(name))).ok()?;
+        let document: Value = serde_json::from_slice(&bytes).ok()?;
+        let plugin = document["type"].as_str().or(document["plugins"][0]["type"].as_str())?;
+        Some(plugin.to_owned())
+    };
+    names.into_iter().map(|file| CniConfig { plugin: plugin(&file), file }).collect()
+}

@@ -1,0 +1,89 @@
+//! Which boot this is.
+//!
+//! A volatile registry key is gone after a boot, whatever the clock and the time zone do in
+//! between. A boot time that is computed or printed moves with both, and has made upstream's
+//! scripts wipe the networks of a running node (calico#9359).
+
+use anyhow::Result;
+use windows_registry::{Key, LOCAL_MACHINE};
+use windows_sys::Win32::Foundation::FILETIME;
+use windows_sys::Win32::System::Registry::RegQueryInfoKeyW;
+
+use super::registry;
+use crate::node::win32::{self, refused};
+
+/// The key that the mark lies below. It is there once Calico is installed.
+pub const PARENT: &str = r"SOFTWARE\Tigera\Calico";
+/// The mark's own, volatile key.
+pub const NAME: &str = "Boot";
+const VALUE: &str = "Id";
+
+/// Windows builds all below `HKLM\HARDWARE` anew at each boot and keeps it in memory alone. Nothing
+/// writes to the first of these later; not every machine has it.
+const HARDWARE: [&str; 2] = [r"HARDWARE\DESCRIPTION\System\BIOS", r"HARDWARE\DESCRIPTION\System"];
+
+/// The identity of this boot.
+///
+/// It is made from the moment at which Windows wrote down what hardware it found, which anybody may
+/// read. The first run that finds Calico's key and may write puts it into a volatile key below it,
+/// from which it is read from then on. So looking at a machine without Calico leaves no trace, and
+/// a run without an administrator's rights has the same answer as one with them.
+///
+/// # Errors
+/// When the registry cannot be read.
+pub fn id() -> Result<String> {
+    let mark = format!(r"{PARENT}\{NAME}");
+    if let Some(id) = registry::text(&mark, VALUE)? {
+        return Ok(id);
+    }
+    let id = hardware()?;
+    if registry::exists(PARENT)? {
+        // Without the rights it goes unmarked: the next look finds the same.
+        let _unmarked = LOCAL_MACHINE
+            .options()
+            .read()
+            .write()
+            .create()
+            .volatile()
+            .wow64_64()
+            .open(&mark)
+            .and_then(|key| key.set_string(VALUE, &id));
+    }
+    Ok(id)
+}
+
+/// When the machine's description was written, in steps of 100 ns.
+fn hardware() -> Result<String> {
+    for name in HARDWARE {
+        if let Some(key) = registry::open(name)? {
+            return written(&key, name);
+        }
+    }
+    Err(refused(win32::FILE_NOT_FOUND, format!("read HKLM\\{}", HARDWARE[1])).into())
+}
+
+fn written(key: &Key, name: &str) -> Result<String> {
+    let null = std::ptr::null_mut::<u32>;
+    let mut written = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
+    // SAFETY: the key is open; what is not asked for may be null.
+    let code = unsafe {
+        RegQueryInfoKeyW(
+            key.as_raw(),
+            std::ptr::null_mut(),
+            null(),
+            std::ptr::null(),
+            null(),
+            null(),
+            null(),
+            null(),
+            null(),
+            null(),
+            null(),
+            &raw mut written,
+        )
+    };
+    if code != 0 {
+        return Err(refused(code, format!("read HKLM\\{name}")).into());
+    }
+    Ok(format!("boot-{:08x}{:08x}", written.dwHighDateTime, written.dwLowDateTime))
+}

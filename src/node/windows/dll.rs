@@ -1,0 +1,68 @@
+//! Libraries (DLLs): functions that not every Windows has, looked up when they are needed, since an
+//! import that is missing would keep the whole program from starting; and where Windows may look.
+
+use std::ffi::CStr;
+
+use windows_sys::Win32::Foundation::{FARPROC, HMODULE};
+use windows_sys::Win32::System::LibraryLoader::{GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW};
+
+use super::{last_error, wide};
+
+/// From here on a library is looked for in `System32` alone: not beside the executable, where an
+/// ordinary user may have put one when it was started from a downloads folder, and not in the
+/// current folder or on `PATH`. First of all calls of the program.
+///
+/// What lacks the function (Windows before 8) is refused later with a sentence.
+pub fn restrict_search() {
+    type SetDefaultDllDirectories = unsafe extern "system" fn(u32) -> i32;
+    if let Ok(Some(found)) = function("kernel32.dll", c"SetDefaultDllDirectories") {
+        // SAFETY: this is the function's documented signature.
+        let set =
+            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, SetDefaultDllDirectories>(found) };
+        // SAFETY: takes a number of flags. A refusal leaves the search as it was.
+        unsafe { set(LOAD_LIBRARY_SEARCH_SYSTEM32) };
+    }
+}
+
+/// Whether a library of Windows's own is there and loads.
+///
+/// # Errors
+/// Windows's number where it does not: 126 where it is not there.
+pub fn loads(name: &str) -> Result<(), u32> {
+    load(name).map(drop)
+}
+
+/// A function of a DLL in the system's own folder, and only there. The DLL stays loaded.
+///
+/// # Errors
+/// Windows error 126 when there is no such DLL, 127 when it has no such function.
+pub fn function(dll: &str, name: &CStr) -> Result<FARPROC, u32> {
+    let module = load(dll)?;
+    // SAFETY: the module is loaded and never freed, and `name` has a zero at its end.
+    match unsafe { GetProcAddress(module, name.as_ptr().cast()) } {
+        None => Err(last_error()),
+        found => Ok(found),
+    }
+}
+
+fn load(dll: &str) -> Result<HMODULE, u32> {
+    let file = wide(dll);
+    // SAFETY: `file` is UTF-16 with a zero at its end and outlives the call.
+    let module = unsafe { LoadLibraryExW(file.as_ptr(), std::ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32) };
+    if module.is_null() { Err(last_error()) } else { Ok(module) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::win32;
+
+    #[test]
+    fn a_missing_dll_and_a_missing_function_are_told_apart() {
+        assert_eq!(function("no-such-thing.dll", c"f").unwrap_err(), win32::MODULE_NOT_FOUND);
+        assert_eq!(function("kernel32.dll", c"NoSuchThing").unwrap_err(), win32::PROCEDURE_NOT_FOUND);
+        assert!(function("kernel32.dll", c"GetTickCount64").unwrap().is_some());
+        assert_eq!(loads("version.dll"), Ok(()));
+        assert_eq!(loads("no-such-library.dll"), Err(win32::MODULE_NOT_FOUND));
+    }
+}

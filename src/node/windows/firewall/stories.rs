@@ -1,0 +1,71 @@
+//! Stories on the test DLL that stands for the firewall (tests/windows/shims/firewall.c).
+
+use super::*;
+use crate::node::windows::testing::Machine;
+
+const NAME: &str = "Overlay Traffic 4789 UDP";
+
+/// A firewall with these rules and faults; lines as firewall.c has them.
+fn firewall(rules: &str, faults: &str) -> Option<Machine> {
+    let machine = Machine::new()?;
+    machine.write("firewall", rules);
+    machine.write("firewall.faults", faults);
+    Some(machine)
+}
+
+fn ours() -> FirewallRule {
+    FirewallRule {
+        display_name: NAME.into(),
+        group: FIREWALL_GROUP.into(),
+        protocol: "UDP".into(),
+        local_ports: "4789".into(),
+        enabled: true,
+    }
+}
+
+fn said(result: Result<()>) -> String {
+    let error = result.unwrap_err();
+    let id = error.downcast_ref::<Fault>().map_or("-", |fault| fault.id);
+    format!("{id}: {error:#}")
+}
+
+#[test]
+fn b31_a_rule_that_is_there_is_changed_in_place_and_several_become_one() {
+    let others = "7\tOverlay Traffic 4789 UDP\t\t17\t4789\t1\t2\t1\t1\n9\tRDP\t\t6\t3389\t1\t1\t1\t2\n";
+    let Some(machine) = firewall(&format!("3\tOverlayTraffic4789UDP\t\t17\t4790\t0\t1\t0\t3\n{others}"), "") else {
+        return;
+    };
+    assert!(!get(NAME).unwrap().unwrap().enabled, "one that blocks lets nothing in");
+    put(NAME, Some(&ours())).unwrap();
+    // The outbound one and the other service's are left alone.
+    let made = "3\tOverlay Traffic 4789 UDP\tcalicoctl-win\t17\t4789\t1\t1\t1\t3\n";
+    assert_eq!(machine.read("firewall"), format!("{made}{others}"));
+    assert_eq!(list().unwrap(), [(NAME.to_owned(), ours())]);
+    put(NAME, Some(&ours())).unwrap();
+    assert_eq!(machine.read("firewall"), format!("{made}{others}"));
+    drop(machine);
+
+    let twice =
+        "1\tOverlay Traffic 4789 UDP\t\t17\t4789\t1\t1\t1\t3\n2\tOverlayTraffic4789UDP\t\t17\t4789\t1\t1\t1\t3\n";
+    let Some(machine) = firewall(twice, "") else { return };
+    put(NAME, Some(&ours())).unwrap();
+    assert_eq!(machine.read("firewall").lines().count(), 1);
+    assert_eq!(get(NAME).unwrap(), Some(ours()));
+    put(NAME, None).unwrap();
+    assert_eq!(machine.read("firewall"), "");
+    put(NAME, None).unwrap();
+}
+
+#[test]
+fn a_firewall_that_refuses_says_why() {
+    let mut tell = Vec::new();
+    for fault in ["Rules 0x800706D9", "Add 0x80070005", "Enum 0x80070057"] {
+        let Some(_machine) = firewall("", fault) else { return };
+        tell.push(said(put(NAME, Some(&ours()))));
+    }
+    insta::assert_snapshot!(tell.join("\n"), @r#"
+    FirewallStopped: read the firewall's rules: the service mpssvc does not answer (Windows error 0x800706D9)
+    NotElevated: add firewall rule Overlay Traffic 4789 UDP: add it to the firewall's rules (Windows error 5: access is denied)
+    WindowsError: list the firewall's rules (Windows error 87: the parameter is incorrect)
+    "#);
+}

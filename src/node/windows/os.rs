@@ -1,0 +1,165 @@
+//! Windows itself: its version, the processor, the name of the machine, and who runs this program.
+
+use anyhow::{Context, Result};
+use windows_sys::Wdk::System::SystemServices::RtlGetVersion;
+use windows_sys::Win32::Foundation::{CloseHandle, HANDLE};
+use windows_sys::Win32::Security::{
+    GetTokenInformation, TOKEN_ELEVATION, TOKEN_QUERY, TOKEN_USER, TokenElevation, TokenUser,
+};
+use windows_sys::Win32::System::SystemInformation::{
+    ComputerNamePhysicalDnsHostname, GetComputerNameExW, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64,
+    IMAGE_FILE_MACHINE_I386, IMAGE_FILE_MACHINE_UNKNOWN, OSVERSIONINFOEXW,
+};
+use windows_sys::Win32::System::SystemServices::{VER_NT_DOMAIN_CONTROLLER, VER_NT_SERVER};
+use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
+
+use super::{dll, last_error, registry, security};
+use crate::facts::{Os, Product};
+use crate::fault::{Exit, Fault};
+use crate::node::win32::refused;
+
+const CURRENT_VERSION: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
+
+/// Version and edition. The build is the kernel's own word, which no manifest and no compatibility
+/// setting changes; what the kernel does not say stands in the registry.
+///
+/// # Errors
+/// When the registry cannot be read.
+pub fn facts() -> Result<Os> {
+    let version = version();
+    let text = |name| registry::text(CURRENT_VERSION, name);
+    let product = match u32::from(version.wProductType) {
+        VER_NT_DOMAIN_CONTROLLER => Product::DomainController,
+        VER_NT_SERVER => Product::Server,
+        _ => Product::Client,
+    };
+    Ok(Os {
+        build: version.dwBuildNumber,
+        ubr: registry::number(CURRENT_VERSION, "UBR")?.unwrap_or_default(),
+        product,
+        installation_type: text("InstallationType")?.unwrap_or_default(),
+        arch: machine()?,
+        display_version: text("DisplayVersion")?,
+    })
+}
+
+fn version() -> OSVERSIONINFOEXW {
+    let mut version = OSVERSIONINFOEXW {
+        dwOSVersionInfoSize: size_of::<OSVERSIONINFOEXW>().try_into().expect("it is 284 bytes"),
+        // SAFETY: a record of numbers and arrays of numbers, for which zero is a value.
+        ..unsafe { std::mem::zeroed() }
+    };
+    // SAFETY: the size field says which of the two records it is; the call always succeeds.
+    unsafe { RtlGetVersion((&raw mut version).cast()) };
+    version
+}
+
+/// The machine's processor: `amd64`, `arm64`, or the number that Windows has for it.
+///
+/// # Errors
+/// `UNSUPPORTED` where this program runs as one of 32 bits on a machine of 64, where Windows would
+/// show it another registry and another `System32`.
+fn machine() -> Result<String> {
+    let (process, native) = machines();
+    if process == IMAGE_FILE_MACHINE_I386 && native != IMAGE_FILE_MACHINE_I386 {
+        return Err(Fault::new(
+            Exit::Unsupported,
+            "Is64Bit",
+            "this is a 32-bit program on a 64-bit Windows, which shows it a registry and a System32 of their own",
+        )
+        .hint("use the calicoctl-win.exe for amd64")
+        .into());
+    }
+    Ok(match native {
+        IMAGE_FILE_MACHINE_AMD64 => "amd64".into(),
+        IMAGE_FILE_MACHINE_ARM64 => "arm64".into(),
+        IMAGE_FILE_MACHINE_I386 => "x86".into(),
+        other => format!("{other:#06x}"),
+    })
+}
+
+/// What this process is made for, when it is not what the machine is, and what the machine is.
+/// Looked up: Windows before 1709 does not have it, and there the two are the same.
+fn machines() -> (u16, u16) {
+    type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
+    let own = if cfg!(target_pointer_width = "32") { IMAGE_FILE_MACHINE_I386 } else { IMAGE_FILE_MACHINE_AMD64 };
+    let (mut process, mut native) = (IMAGE_FILE_MACHINE_UNKNOWN, own);
+    if let Ok(Some(found)) = dll::function("kernel32.dll", c"IsWow64Process2") {
+        // SAFETY: this is the function's documented signature.
+        let ask = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, IsWow64Process2>(found) };
+        // SAFETY: the handle stands for this process; both places are ours.
+        unsafe { ask(GetCurrentProcess(), &raw mut process, &raw mut native) };
+    }
+    (process, native)
+}
+
+/// The DNS host name in lower case, not the NetBIOS name, which is cut off after 15 characters.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn host_name() -> Result<String> {
+    let mut name = vec![0u16; 256];
+    let mut length = 256;
+    // SAFETY: the buffer has the length that is said. A DNS label is 63 characters at most.
+    let told = unsafe { GetComputerNameExW(ComputerNamePhysicalDnsHostname, name.as_mut_ptr(), &raw mut length) };
+    if told == 0 {
+        return Err(refused(last_error(), "read the host name").into());
+    }
+    name.truncate(length as usize);
+    Ok(String::from_utf16(&name).context("read the host name")?.to_lowercase())
+}
+
+/// Whether this process runs with an administrator's full rights, as SYSTEM always does.
+///
+/// # Errors
+/// When Windows refuses to say.
+pub fn is_elevated() -> Result<bool> {
+    let mut elevation = TOKEN_ELEVATION { TokenIsElevated: 0 };
+    let mut needed = 0;
+    let size = size_of::<TOKEN_ELEVATION>().try_into().expect("it is 4 bytes");
+    let token = Token::own()?;
+    // SAFETY: the token is open, and the place has the size that is said.
+    let told =
+        unsafe { GetTokenInformation(token.0, TokenElevation, (&raw mut elevation).cast(), size, &raw mut needed) };
+    if told == 0 {
+        return Err(refused(last_error(), "ask whether this session is elevated").into());
+    }
+    Ok(elevation.TokenIsElevated != 0)
+}
+
+/// The SID of the account that this program runs as; none when Windows does not say.
+pub fn own_sid() -> Option<String> {
+    let token = Token::own().ok()?;
+    // A TOKEN_USER with its SID behind it: 16 and 68 bytes at most. Words, so that it is aligned.
+    let mut buffer = [0u64; 16];
+    let mut needed = 0;
+    let size = size_of_val(&buffer).try_into().ok()?;
+    // SAFETY: the token is open, and the buffer has the size that is said.
+    let told = unsafe { GetTokenInformation(token.0, TokenUser, buffer.as_mut_ptr().cast(), size, &raw mut needed) };
+    if told == 0 {
+        return None;
+    }
+    // SAFETY: Windows wrote a TOKEN_USER, whose SID lies in the same buffer.
+    Some(unsafe { security::sid_text((*buffer.as_ptr().cast::<TOKEN_USER>()).User.Sid) })
+}
+
+/// This process's access token.
+struct Token(HANDLE);
+
+impl Token {
+    fn own() -> Result<Self> {
+        let mut token = std::ptr::null_mut();
+        // SAFETY: the handle stands for this process.
+        if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &raw mut token) } == 0 {
+            return Err(refused(last_error(), "open this process's token").into());
+        }
+        Ok(Self(token))
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        // SAFETY: opened by us, and not used any more.
+        unsafe { CloseHandle(self.0) };
+    }
+}

@@ -1,0 +1,313 @@
+//! The Service Control Manager's calls, with what the crate `windows-service` leaves out: command
+//! lines as they are, dependencies that are cleared, the process of a service that starts or stops.
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::size_of;
+use std::ptr;
+use std::time::Duration;
+
+use windows_service::Error;
+use windows_service::service::{Service, ServiceAccess};
+use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
+use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, ERROR_SERVICE_DOES_NOT_EXIST};
+use windows_sys::Win32::System::Services::{
+    ChangeServiceConfigW, CloseServiceHandle, CreateServiceW, ENUM_SERVICE_STATUS_PROCESSW, ENUM_SERVICE_STATUSW,
+    EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW, QueryServiceConfig2W, QueryServiceStatusEx,
+    SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT, SC_MANAGER_CREATE_SERVICE, SC_MANAGER_ENUMERATE_SERVICE,
+    SC_STATUS_PROCESS_INFO, SERVICE_ACTIVE, SERVICE_AUTO_START, SERVICE_CONFIG_DESCRIPTION, SERVICE_DEMAND_START,
+    SERVICE_DESCRIPTIONW, SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_NO_CHANGE, SERVICE_QUERY_STATUS,
+    SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS,
+};
+
+use crate::fault::{Exit, Fault};
+use crate::node::win32::{self, refused};
+use crate::plan::item::{self, StartType};
+
+/// What became of a service, with what the crate's status leaves out.
+#[derive(Debug, Clone, Copy)]
+pub struct Status {
+    /// As `SERVICE_RUNNING`.
+    pub state: SERVICE_STATUS_CURRENT_STATE,
+    /// Also while it starts and stops. None when there is no process.
+    pub pid: Option<u32>,
+    /// Whether the process is the service's alone, so that it ends with the service.
+    pub own_process: bool,
+    /// Windows error of the last end; 1066 says that `specific` is meant.
+    pub exit: u32,
+    /// The service's own exit code.
+    pub specific: u32,
+    pub checkpoint: u32,
+    pub wait_hint: Duration,
+}
+
+/// A service; none when there is none of that name.
+pub fn open(name: &str, access: ServiceAccess) -> windows_service::Result<Option<Service>> {
+    let manager = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT)?;
+    match manager.open_service(name, access) {
+        Ok(service) => Ok(Some(service)),
+        Err(error) if code(&error) == Some(ERROR_SERVICE_DOES_NOT_EXIST) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The Windows error behind an error.
+pub fn code(error: &Error) -> Option<u32> {
+    match error {
+        Error::Winapi(error) => error.raw_os_error().map(i32::cast_unsigned),
+        _ => None,
+    }
+}
+
+/// What was tried and why it was refused.
+pub fn said(error: Error, what: impl Into<String>) -> anyhow::Error {
+    match code(&error) {
+        Some(win32::ACCESS_DENIED) => denied(what).into(),
+        Some(code) => refused(code, what).into(),
+        None => anyhow::Error::from(error).context(what.into()),
+    }
+}
+
+pub fn denied(what: impl Into<String>) -> Fault {
+    let what = format!("{}: access is denied (Windows error {})", what.into(), win32::ACCESS_DENIED);
+    Fault::new(Exit::Failed, "AccessDenied", what).hint("run this in an elevated session (Run as administrator)")
+}
+
+pub fn status(service: &Service) -> windows_service::Result<Status> {
+    let mut raw = SERVICE_STATUS_PROCESS::default();
+    let mut needed = 0;
+    let size = u32::try_from(size_of::<SERVICE_STATUS_PROCESS>()).expect("a status is a few words");
+    // SAFETY: the handle is open, and the status is as large as is said.
+    let done = unsafe {
+        QueryServiceStatusEx(
+            service.raw_handle(),
+            SC_STATUS_PROCESS_INFO,
+            ptr::from_mut(&mut raw).cast(),
+            size,
+            &mut needed,
+        )
+    };
+    succeeded(done)?;
+    Ok(Status {
+        state: raw.dwCurrentState,
+        pid: Some(raw.dwProcessId).filter(|&pid| pid != 0),
+        own_process: raw.dwServiceType & SERVICE_WIN32_OWN_PROCESS != 0,
+        exit: raw.dwWin32ExitCode,
+        specific: raw.dwServiceSpecificExitCode,
+        checkpoint: raw.dwCheckPoint,
+        wait_hint: Duration::from_millis(raw.dwWaitHint.into()),
+    })
+}
+
+/// Registers a service and gives it, open with all rights.
+pub fn create(name: &str, wanted: &item::Service) -> windows_service::Result<()> {
+    let access = SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE;
+    let texts = Texts::of(wanted);
+    let name = wide(name);
+    // SAFETY: null stands for this machine and its one database.
+    let manager = Handle(unsafe { OpenSCManagerW(ptr::null(), ptr::null(), access) });
+    manager.opened()?;
+    // SAFETY: every text ends with a null and outlives the call; null where nothing is set.
+    let service = Handle(unsafe {
+        CreateServiceW(
+            manager.0,
+            name.as_ptr(),
+            texts.display_name.as_ptr(),
+            SERVICE_QUERY_STATUS,
+            SERVICE_WIN32_OWN_PROCESS,
+            start_type(wanted.start),
+            SERVICE_ERROR_NORMAL,
+            texts.image_path.as_ptr(),
+            ptr::null(),
+            ptr::null_mut(),
+            texts.depends_on.as_ptr(),
+            texts.account.as_ptr(),
+            ptr::null(),
+        )
+    });
+    service.opened()
+}
+
+/// Changes a service in place, as far as it differs from `now`: an account that is named again
+/// would want its password again.
+pub fn change(service: &Service, now: &item::Service, wanted: &item::Service) -> windows_service::Result<()> {
+    let texts = Texts::of(wanted);
+    let same_account = now.account.eq_ignore_ascii_case(&wanted.account);
+    let account = if same_account { ptr::null() } else { texts.account.as_ptr() };
+    // SAFETY: the handle is open; every text ends with a null and outlives the call; null leaves
+    // a setting as it is. Dependencies are cleared by an empty list, which two nulls are.
+    let done = unsafe {
+        ChangeServiceConfigW(
+            service.raw_handle(),
+            SERVICE_NO_CHANGE,
+            start_type(wanted.start),
+            SERVICE_NO_CHANGE,
+            texts.image_path.as_ptr(),
+            ptr::null(),
+            ptr::null_mut(),
+            texts.depends_on.as_ptr(),
+            account,
+            ptr::null(),
+            texts.display_name.as_ptr(),
+        )
+    };
+    succeeded(done)
+}
+
+/// The description; empty where there is none.
+pub fn description(service: &Service) -> windows_service::Result<String> {
+    // Words, so that the structure in front is aligned.
+    let mut buffer = vec![0_u64; 1024];
+    let mut needed = 0;
+    // SAFETY: the handle is open, and the buffer is as large as is said: 8 KB is the most there is.
+    let done = unsafe {
+        QueryServiceConfig2W(
+            service.raw_handle(),
+            SERVICE_CONFIG_DESCRIPTION,
+            buffer.as_mut_ptr().cast(),
+            8 * 1024,
+            &mut needed,
+        )
+    };
+    succeeded(done)?;
+    // SAFETY: Windows put this structure at the front of the buffer, which is aligned for it.
+    let description = unsafe { &*buffer.as_ptr().cast::<SERVICE_DESCRIPTIONW>() };
+    // SAFETY: the text lies in the buffer and ends with a null, or there is none.
+    Ok(unsafe { text(description.lpDescription) })
+}
+
+/// The names of all services that are programs and not drivers.
+pub fn names() -> windows_service::Result<Vec<String>> {
+    let access = SC_MANAGER_CONNECT | SC_MANAGER_ENUMERATE_SERVICE;
+    // SAFETY: null stands for this machine and its one database.
+    let manager = Handle(unsafe { OpenSCManagerW(ptr::null(), ptr::null(), access) });
+    manager.opened()?;
+    let mut names = Vec::new();
+    let (mut needed, mut count, mut resume) = (0, 0, 0);
+    loop {
+        // 64 KB, words for the sake of alignment: the call gives on where it left off.
+        let mut buffer = vec![0_u64; 8 * 1024];
+        // SAFETY: the handle is open, and the buffer is as large as is said.
+        let done = unsafe {
+            EnumServicesStatusExW(
+                manager.0,
+                SC_ENUM_PROCESS_INFO,
+                SERVICE_WIN32,
+                SERVICE_STATE_ALL,
+                buffer.as_mut_ptr().cast(),
+                64 * 1024,
+                &mut needed,
+                &mut count,
+                &mut resume,
+                ptr::null(),
+            )
+        };
+        let more = match succeeded(done) {
+            Ok(()) => false,
+            Err(error) if code(&error) == Some(ERROR_MORE_DATA) => true,
+            Err(error) => return Err(error),
+        };
+        let entries = buffer.as_ptr().cast::<ENUM_SERVICE_STATUS_PROCESSW>();
+        for at in 0..count as usize {
+            // SAFETY: Windows filled that many entries, aligned, with names that lie in the buffer.
+            names.push(unsafe { text((*entries.add(at)).lpServiceName) });
+        }
+        // A first call without room for a single entry would never end.
+        if !more || count == 0 {
+            return Ok(names);
+        }
+    }
+}
+
+/// The running services that depend on this one.
+pub fn running_dependents(service: &Service) -> windows_service::Result<Vec<String>> {
+    // The documented most: 256 KB.
+    let mut buffer = vec![0_u64; 32 * 1024];
+    let (mut needed, mut count) = (0, 0);
+    // SAFETY: the handle is open, and the buffer is as large as is said.
+    let done = unsafe {
+        EnumDependentServicesW(
+            service.raw_handle(),
+            SERVICE_ACTIVE,
+            buffer.as_mut_ptr().cast::<ENUM_SERVICE_STATUSW>(),
+            256 * 1024,
+            &mut needed,
+            &mut count,
+        )
+    };
+    succeeded(done)?;
+    let entries = buffer.as_ptr().cast::<ENUM_SERVICE_STATUSW>();
+    // SAFETY: Windows filled that many entries, aligned, with names that lie in the buffer.
+    Ok((0..count as usize).map(|at| unsafe { text((*entries.add(at)).lpServiceName) }).collect())
+}
+
+/// A definition's texts as Windows takes them.
+struct Texts {
+    display_name: Vec<u16>,
+    image_path: Vec<u16>,
+    /// Each with its null, and one more; two where there are none.
+    depends_on: Vec<u16>,
+    account: Vec<u16>,
+}
+
+impl Texts {
+    fn of(service: &item::Service) -> Self {
+        let mut depends_on: Vec<u16> = service.depends_on.iter().flat_map(|name| wide(name)).collect();
+        depends_on.push(0);
+        if service.depends_on.is_empty() {
+            depends_on.push(0);
+        }
+        Self {
+            display_name: wide(&service.display_name),
+            image_path: wide(&service.image_path),
+            depends_on,
+            account: wide(&service.account),
+        }
+    }
+}
+
+fn wide(text: &str) -> Vec<u16> {
+    text.encode_utf16().chain([0]).collect()
+}
+
+/// # Safety
+/// The pointer is null or leads to a text that ends with a null.
+unsafe fn text(pointer: *const u16) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller says that the text ends with a null, so every unit up to it can be read.
+    let length = (0..).take_while(|&at| unsafe { *pointer.add(at) } != 0).count();
+    // SAFETY: that many units were just read.
+    String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(pointer, length) })
+}
+
+const fn start_type(start: StartType) -> u32 {
+    match start {
+        StartType::Auto => SERVICE_AUTO_START,
+        StartType::Manual => SERVICE_DEMAND_START,
+        StartType::Disabled => SERVICE_DISABLED,
+    }
+}
+
+fn succeeded(done: i32) -> windows_service::Result<()> {
+    if done == 0 { Err(Error::Winapi(io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// A handle of the Service Control Manager that is closed when it goes.
+struct Handle(SC_HANDLE);
+
+impl Handle {
+    fn opened(&self) -> windows_service::Result<()> {
+        if self.0.cast::<c_void>().is_null() { Err(Error::Winapi(io::Error::last_os_error())) } else { Ok(()) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: the handle is open, and only we close it.
+            unsafe { CloseServiceHandle(self.0) };
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Whose Kubernetes this machine belongs to: what its HNS networks, its services and the cloud's
+//! metadata service tell. The order is upstream's (reference: `Get-PlatformType`).
+
+pub mod metadata;
+
+use anyhow::Result;
+
+use crate::facts::{Cloud, Provider};
+use crate::node::{Listing, Node};
+use crate::plan::item::Id;
+
+use metadata::{Answers, Metadata};
+
+/// Finds the platform. A cloud that is given is believed, and only asked for the instance's name.
+///
+/// # Errors
+/// When the node's networks or services cannot be listed. A metadata service that does not answer,
+/// or answers something else, is no cloud.
+pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> Result<Option<Cloud>> {
+    let by_machine = match given {
+        Some(provider) => Some((provider, "the config".to_owned())),
+        None => by_machine(node)?,
+    };
+    let answers = match &by_machine {
+        None | Some((Provider::Rke2, _)) if given.is_none() => metadata.ask_all(),
+        Some((Provider::Eks | Provider::Ec2, _)) => metadata.ask_ec2(),
+        Some((Provider::Gce, _)) => metadata.ask_gce(),
+        _ => Answers::default(),
+    };
+    Ok(judge(by_machine, answers))
+}
+
+/// The networks that the cloud's own CNI made, and the services of a distribution.
+fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
+    // Without HNS there is no network to tell by; preflight says that there is no HNS.
+    let networks = node.list(Listing::Networks).unwrap_or_default();
+    for (id, _) in &networks {
+        let Id::Network(name) = id else { continue };
+        let provider = match name.to_lowercase() {
+            name if name == "azure" => Provider::Aks,
+            name if name.starts_with("vpcbr") => Provider::Eks,
+            _ => continue,
+        };
+        return Ok(Some((provider, format!("the HNS network {name}"))));
+    }
+    let rke2 = node.get(&Id::Service("rke2".into()))?;
+    Ok(rke2.map(|_| (Provider::Rke2, "the service rke2".into())))
+}
+
+fn judge(by_machine: Option<(Provider, String)>, answers: Answers) -> Option<Cloud> {
+    let (provider, evidence) = match by_machine {
+        // A distribution on a cloud has the cloud's names and routes.
+        None | Some((Provider::Rke2, _)) if answers.ec2.is_some() => {
+            (Provider::Ec2, "the EC2 instance metadata service".into())
+        }
+        None | Some((Provider::Rke2, _)) if answers.gce.is_some() => (Provider::Gce, "the GCE metadata service".into()),
+        found => found?,
+    };
+    let instance_name = match provider {
+        Provider::Eks | Provider::Ec2 => answers.ec2.flatten(),
+        Provider::Gce => answers.gce.flatten(),
+        _ => None,
+    };
+    Some(Cloud { provider, instance_name, evidence })
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::node::sandbox::SandboxNode;
+    use crate::node::sandbox::model::{CloudMetadata, Flavour, Name, NodeNetwork, NodeService};
+    use crate::plan::item::{NetworkKind, Service, StartType};
+    use crate::sandbox::metadata::MetadataServer;
+
+    /// A machine with these HNS networks, on this cloud.
+    fn found(networks: &[&str], rke2: bool, cloud: Option<(Flavour, &str)>, given: Option<Provider>) -> Option<Cloud> {
+        let folder = TempDir::new().unwrap();
+        let mut node = SandboxNode::open(&folder.path().join("node")).unwrap();
+        node.edit(|model| {
+            for name in networks {
+                let network = NodeNetwork {
+                    id: (*name).into(),
+                    kind: NetworkKind::L2Bridge,
+                    subnet: None,
+                    gateway: None,
+                    vsid: None,
+                    adapter: None,
+                    management_ip: None,
+                    endpoints: Default::default(),
+                };
+                model.networks.insert(Name::new(*name), network);
+            }
+            if rke2 {
+                let definition = Service {
+                    display_name: "rke2".into(),
+                    description: String::new(),
+                    image_path: r"C:\usr\local\bin\rke2.exe".into(),
+                    account: "LocalSystem".into(),
+                    start: StartType::Auto,
+                    depends_on: Vec::new(),
+                    restart_after: Vec::new(),
+                    parameters: Default::default(),
+                };
+                model.services.insert(Name::new("rke2"), NodeService { definition, pid: None, stop_seconds: 1 });
+            }
+            Ok(())
+        })
+        .unwrap();
+        let server = cloud.map(|(flavour, host_name)| {
+            MetadataServer::start(&CloudMetadata { flavour, host_name: host_name.into() }).unwrap()
+        });
+        let metadata = server.as_ref().map_or_else(Metadata::nowhere, |server| Metadata::at(server.url()));
+        detect(&node, given, &metadata).unwrap()
+    }
+
+    fn told(cloud: Option<Cloud>) -> String {
+        cloud.map_or_else(
+            || "nothing".into(),
+            |cloud| {
+                format!("{:?} {} by {}", cloud.provider, cloud.instance_name.as_deref().unwrap_or("-"), cloud.evidence)
+            },
+        )
+    }
+
+    #[test]
+    fn each_platform_is_told_by_its_own_traces() {
+        let ec2 = Some((Flavour::Ec2, "ip-10-0-0-7.ec2.internal"));
+        let gce = Some((Flavour::Gce, "win-1.c.project.internal"));
+        let lines = [
+            found(&["nat", "azure"], false, None, None),
+            found(&["nat", "vpcbr1a2b"], false, ec2, None),
+            found(&["nat"], false, ec2, None),
+            found(&[], true, ec2, None),
+            found(&[], true, None, None),
+            found(&[], false, gce, None),
+            found(&["azureother", "nat"], false, None, None),
+            found(&["azure"], false, gce, Some(Provider::Gce)),
+            found(&["azure"], false, None, Some(Provider::OpenShift)),
+        ]
+        .map(told);
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        Aks - by the HNS network azure
+        Eks ip-10-0-0-7.ec2.internal by the HNS network vpcbr1a2b
+        Ec2 ip-10-0-0-7.ec2.internal by the EC2 instance metadata service
+        Ec2 ip-10-0-0-7.ec2.internal by the EC2 instance metadata service
+        Rke2 - by the service rke2
+        Gce win-1.c.project.internal by the GCE metadata service
+        nothing
+        Gce win-1.c.project.internal by the config
+        OpenShift - by the config
+        ");
+    }
+
+    #[test]
+    fn b28_another_clouds_look_alike_is_not_taken_for_ec2_and_imds_v2_alone_is_enough() {
+        // OpenStack has EC2's paths without the tokens of IMDSv2.
+        assert_eq!(found(&[], false, Some((Flavour::OpenStack, "win-1.novalocal")), None), None);
+        // An instance without a name in its metadata is still on EC2.
+        assert_eq!(
+            told(found(&[], false, Some((Flavour::Ec2, "")), None)),
+            "Ec2 - by the EC2 instance metadata service"
+        );
+    }
+
+    #[test]
+    fn a_web_page_on_the_metadata_address_is_no_cloud() {
+        assert_eq!(found(&[], false, Some((Flavour::CaptivePortal, "x")), None), None);
+    }
+}

@@ -1,0 +1,393 @@
+//! Checks of what Calico does in the cluster, and whether Windows can do it too.
+
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::cluster::untold;
+use super::{Finding, Input, Judge, Row, Severity};
+use crate::facts::{ClusterFacts, PoolFacts};
+use crate::settings::{Backend, Ipam, Undecided, backend_of, pools_for_windows};
+use crate::values::Vni;
+
+const GROUP: &str = "network";
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "CalicoResources",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "with the datastore kubernetes, Calico's configuration is read from the cluster's API",
+        fix: "install Calico on the cluster's Linux nodes first, or set spec.datastore.type: etcdv3",
+        judge: Judge::Cluster(|cluster, input| match cluster.calico_unserved {
+            false => Pass(cluster.api_group.to_string()),
+            true if input.etcd() => Skip("Calico keeps its data in etcd".into()),
+            true => Fail("the cluster serves no Calico resources".into()),
+        }),
+    },
+    Row {
+        id: "IpipEnabled",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Windows has no IP-in-IP, so its pods would not reach those of other nodes",
+        fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
+        judge: Judge::Cluster(|cluster, input| match backend_of(cluster) {
+            _ if input.side.is_some_and(|side| side.names_backend) => given_ipip(cluster),
+            Err(Undecided::IpIp(reason)) => Fail(format!("{reason}: Windows nodes cannot do IP-in-IP")),
+            Err(Undecided::NotTold(why)) => Unknown(why),
+            _ => Pass("off".into()),
+        }),
+    },
+    Row {
+        id: "BackendKnown",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "the backend is the config's or the cluster's, and never a guess",
+        fix: "set spec.calicoNetwork.backend to vxlan, windows-bgp or none",
+        judge: Judge::Cluster(backend_known),
+    },
+    Row {
+        id: "BackendMatchesCluster",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "pods of nodes with different backends do not reach each other",
+        fix: "leave spec.calicoNetwork.backend out, so that it is the cluster's",
+        judge: Judge::Cluster(|cluster, input| match (input.network(), backend_of(cluster)) {
+            (None, _) => Skip("no backend is decided".into()),
+            (Some(network), _) if network.backend == Backend::None => Skip("another plugin owns the network".into()),
+            (Some(_), Err(Undecided::NotTold(why))) => Unknown(why),
+            (Some(_), Err(_)) => Skip("the cluster has IP-in-IP".into()),
+            (Some(network), Ok((theirs, by))) if network.backend != theirs => {
+                Fail(format!("the config says {}, the cluster {} ({by})", network.backend.name(), theirs.name()))
+            }
+            (Some(network), _) => Pass(network.backend.name().into()),
+        }),
+    },
+    Row {
+        id: "OnePoolType",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Calico for Windows supports one type of IP pool in a cluster: all VXLAN, or all without encapsulation",
+        fix: "kubectl get ippools -o yaml, and give all enabled pools the same vxlanMode; or shut Windows out of some: nodeSelector: kubernetes.io/os == 'linux'",
+        judge: Judge::Cluster(one_pool_type),
+    },
+    Row {
+        id: "VxlanWithBgp",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "where Windows nodes use VXLAN, BGP between the nodes is to be off: the routes of the two compete",
+        fix: "kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"bgp\":\"Disabled\"}}}', or calico_backend: vxlan in the ConfigMap calico-config",
+        judge: Judge::Cluster(vxlan_with_bgp),
+    },
+    Row {
+        id: "CrossSubnet",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Windows knows no CrossSubnet: it encapsulates always, also where Linux nodes send unencapsulated",
+        fix: "nothing, where nodes of one subnet reach each other's VXLAN; else set vxlanMode: Always",
+        judge: Judge::Cluster(|cluster, _| {
+            if cluster.calico_unserved {
+                return unserved();
+            }
+            let names = named(pools_for_windows(cluster).filter(|pool| pool.vxlan_mode == "CrossSubnet"));
+            if names.is_empty() {
+                Pass("no pool has it".into())
+            } else {
+                Fail(format!("vxlanMode: CrossSubnet in {names}"))
+            }
+        }),
+    },
+    Row {
+        id: "VxlanMtu",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
+        fix: "set the MTU of the Windows adapters themselves, where the network needs a smaller one",
+        judge: Judge::Cluster(|cluster, _| match cluster.felix.vxlan_mtu {
+            _ if cluster.calico_unserved => unserved(),
+            None | Some(0) => Pass("not set".into()),
+            Some(mtu) => Fail(format!("FelixConfiguration has vxlanMTU: {mtu}, which Windows ignores")),
+        }),
+    },
+    Row {
+        id: "VxlanPort",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Calico for Windows speaks VXLAN on UDP 4789 only, whatever Felix is told",
+        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanPort\":4789}}'",
+        judge: Judge::Cluster(|cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_port) {
+            (None, _) => Unknown("no backend is decided".into()),
+            (Some(false), _) => Skip("VXLAN is not used".into()),
+            (Some(true), None | Some(0 | 4789)) => Pass("4789".into()),
+            (Some(true), Some(port)) => Fail(format!("FelixConfiguration has vxlanPort: {port}")),
+        }),
+    },
+    Row {
+        id: "VniOutOfRange",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Windows takes a VNI from 4096; above 65535 its routes would carry another one, and 9999 is the network External's",
+        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}', which changes the Linux nodes too",
+        judge: Judge::Cluster(|cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_vni) {
+            (None, _) => Unknown("no backend is decided".into()),
+            (Some(false), _) => Skip("VXLAN is not used".into()),
+            (Some(true), vni) => match Vni::try_from(vni.unwrap_or(Vni::DEFAULT.get())) {
+                Ok(vni) => Pass(vni.to_string()),
+                Err(problem) => {
+                    Fail(format!("FelixConfiguration `default` has a vxlanVNI that Windows cannot take: {problem}"))
+                }
+            },
+        }),
+    },
+    Row {
+        id: "VniDiffersFromFelix",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "nodes with different VNIs do not reach each other's pods, and nothing tells of it",
+        fix: "leave spec.calicoNetwork.vxlan.vxlanVNI out, so that it is the cluster's",
+        judge: Judge::Cluster(vni_matches),
+    },
+    Row {
+        id: "StrictAffinity",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
+        fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
+        judge: Judge::Cluster(|cluster, input| {
+            if cluster.calico_unserved {
+                return unserved();
+            }
+            if input.network().is_some_and(|net| net.backend == Backend::None || net.ipam != Ipam::CalicoIpam) {
+                return Skip("Calico IPAM is not used".into());
+            }
+            match cluster.strict_affinity {
+                Some(true) => Pass("on".into()),
+                Some(false) => Fail("IPAM strict affinity is off".into()),
+                None => Fail("IPAM strict affinity is not set: there is no IPAM config object".into()),
+            }
+        }),
+    },
+    Row {
+        id: "BlockSize",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "of a node's one block Windows reserves four addresses, so a block smaller than /29 has none left for pods",
+        fix: "make a new IP pool with a larger block, as blockSize: 26, and disable the old one",
+        judge: Judge::Cluster(|cluster, _| {
+            let mut pools = pools_for_windows(cluster).peekable();
+            if pools.peek().is_none() {
+                return Unknown("no enabled IPv4 pool selects this node".into());
+            }
+            let small = named(pools.filter(|pool| pool.block_size > 29));
+            if small.is_empty() { Pass(sizes(cluster)) } else { Fail(format!("blocks smaller than /29 in {small}")) }
+        }),
+    },
+    Row {
+        id: "PodCapacity",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "a Windows node has one block: /26 gives 60 pods, /25 124, /24 252, whatever kubelet's limit is",
+        fix: "set kubelet's --max-pods to what a block holds, or make pools with larger blocks",
+        judge: Judge::Cluster(pod_capacity),
+    },
+    Row {
+        id: "PoolsExhausted",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "a node that gets no block of its own cannot run pods: on Windows none is borrowed",
+        fix: "add an IP pool, or free blocks of nodes that are gone: calicoctl ipam check",
+        judge: Judge::Cluster(pools_exhausted),
+    },
+    Row {
+        id: "Ipv6",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
+        fix: "nothing, where pods on Windows need IPv4 only",
+        judge: Judge::Cluster(|cluster, _| {
+            if cluster.calico_unserved {
+                return unserved();
+            }
+            let pools = named(cluster.pools.iter().filter(|pool| pool.is_ipv6() && !pool.disabled));
+            let services = cluster.kubernetes_service_ips.iter().any(|ip| ip.contains(':'));
+            match (pools.is_empty(), services) {
+                (true, false) => Pass("IPv4 only".into()),
+                (false, _) => Fail(format!("IPv6 in {pools}")),
+                (true, true) => Fail("the cluster's services have IPv6 addresses".into()),
+            }
+        }),
+    },
+    Row {
+        id: "WireGuard",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Windows nodes take no part in WireGuard: traffic to and from them is not encrypted",
+        fix: "nothing, where that is acceptable; else keep such workloads on Linux nodes",
+        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.wireguard_enabled, "wireguardEnabled")),
+    },
+    Row {
+        id: "Ebpf",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Windows has no eBPF dataplane, and what it replaces, such as kube-proxy, is still needed there",
+        fix: "keep kube-proxy on the Windows nodes, and VXLAN between the nodes",
+        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.bpf_enabled, "bpfEnabled")),
+    },
+    Row {
+        id: "HostEndpoints",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "policies of host endpoints are not enforced on Windows hosts",
+        fix: "protect Windows hosts with the Windows firewall",
+        judge: Judge::Cluster(|cluster, _| match cluster.host_endpoints {
+            None => untold(cluster, "hostendpoints", "the host endpoints were not counted"),
+            Some(0) => Pass("none".into()),
+            Some(n) => Fail(format!("the cluster has {n} host endpoints")),
+        }),
+    },
+    Row {
+        id: "PoliciesSkipped",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny that is skipped falls through",
+        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes",
+        judge: Judge::Cluster(|cluster, _| match &cluster.policies {
+            None => untold(cluster, "networkpolicies", "the policies were not read"),
+            Some(policies) if policies.skipped == 0 => Pass(format!("{} policies", policies.all)),
+            Some(policies) => Fail(format!(
+                "{} of {} policies have rules that Windows skips, such as {}",
+                policies.skipped,
+                policies.all,
+                policies.examples.join(", ")
+            )),
+        }),
+    },
+];
+
+/// The config names the backend, so that a pool with IP-in-IP is the user's own decision.
+fn given_ipip(cluster: &ClusterFacts) -> Finding {
+    match backend_of(cluster) {
+        Err(Undecided::IpIp(reason)) => Warn(format!("{reason}, and the config names the backend")),
+        _ => Pass("off".into()),
+    }
+}
+
+fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
+    match (input.network(), backend_of(cluster)) {
+        (Some(network), _) => Pass(network.backend.name().into()),
+        (None, Ok((backend, by))) => Pass(format!("{} ({by})", backend.name())),
+        (None, Err(Undecided::IpIp(_))) => Skip("the cluster has IP-in-IP".into()),
+        (None, Err(Undecided::NotTold(why))) => Fail(why),
+        (None, Err(Undecided::NoFacts)) => Unknown("the cluster was not asked".into()),
+    }
+}
+
+/// Whether this node has, or would have, the backend vxlan.
+fn uses_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<bool> {
+    match input.network() {
+        Some(network) => Some(network.backend == Backend::Vxlan),
+        // With a VNI that Windows cannot take there are no settings, but there is a backend.
+        None => Some(backend_of(cluster).ok()?.0 == Backend::Vxlan),
+    }
+}
+
+fn unserved() -> Finding {
+    Unknown("the cluster serves no Calico resources".into())
+}
+
+fn named<'a>(pools: impl Iterator<Item = &'a PoolFacts>) -> String {
+    pools.map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn on_or_off(cluster: &ClusterFacts, set: Option<bool>, field: &str) -> Finding {
+    match set {
+        _ if cluster.calico_unserved => unserved(),
+        Some(true) => Fail(format!("FelixConfiguration has {field}: true")),
+        _ => Pass("off".into()),
+    }
+}
+
+fn one_pool_type(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let pools: Vec<&PoolFacts> = pools_for_windows(cluster).collect();
+    if pools.is_empty() {
+        return Unknown("no enabled IPv4 pool selects this node".into());
+    }
+    let (vxlan, plain): (Vec<&PoolFacts>, Vec<&PoolFacts>) =
+        pools.into_iter().partition(|pool| pool.vxlan_mode != "Never");
+    match (vxlan.is_empty(), plain.is_empty()) {
+        (false, false) => {
+            Fail(format!("{} with VXLAN beside {} without", named(vxlan.into_iter()), named(plain.into_iter())))
+        }
+        (false, true) => Pass("VXLAN".into()),
+        _ => Pass("no VXLAN".into()),
+    }
+}
+
+fn vxlan_with_bgp(cluster: &ClusterFacts, input: &Input) -> Finding {
+    match uses_vxlan(cluster, input) {
+        None => return Unknown("no backend is decided".into()),
+        Some(false) => return Skip("VXLAN is not used".into()),
+        Some(true) => {}
+    }
+    if let Some(operator) = &cluster.operator {
+        return match operator.bgp.as_deref() {
+            Some("Enabled") => Fail("the Installation has bgp: Enabled".into()),
+            _ => Pass("BGP is off".into()),
+        };
+    }
+    match cluster.linux_backend.as_deref() {
+        Some("bird") => Fail("the ConfigMap calico-config has calico_backend: bird".into()),
+        Some(other) => Pass(format!("calico_backend: {other}")),
+        None => untold(cluster, "calico-config", "neither the operator nor a ConfigMap calico-config tells of BGP"),
+    }
+}
+
+fn vni_matches(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(network) = input.network() else { return Unknown("no backend is decided".into()) };
+    if network.backend != Backend::Vxlan {
+        return Skip("VXLAN is not used".into());
+    }
+    let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
+    if network.vni.get() == theirs {
+        return Pass(network.vni.to_string());
+    }
+    Fail(format!(
+        "the VNI {} differs from the cluster's {theirs} (FelixConfiguration `default`): \
+         this node's pods will not reach those of nodes with the other",
+        network.vni
+    ))
+}
+
+/// As `default: /26, 60 pods a node`.
+fn sizes(cluster: &ClusterFacts) -> String {
+    let one = |pool: &PoolFacts| format!("{}: /{}, {} pods a node", pool.name, pool.block_size, pool.pods_per_node());
+    pools_for_windows(cluster).map(one).take(5).collect::<Vec<_>>().join("; ")
+}
+
+fn pod_capacity(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let Some(node) = &cluster.node else { return Skip("the Node is not registered".into()) };
+    let Some(max_pods) = node.max_pods else { return Unknown("kubelet has not told its limit of pods".into()) };
+    let Some(most) = pools_for_windows(cluster).map(PoolFacts::pods_per_node).max() else {
+        return Unknown("no enabled IPv4 pool selects this node".into());
+    };
+    if max_pods <= most {
+        return Pass(format!("{most} pods, kubelet takes {max_pods}"));
+    }
+    Fail(format!("kubelet takes {max_pods} pods, a block holds {most} ({})", sizes(cluster)))
+}
+
+fn pools_exhausted(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let pools: Vec<&PoolFacts> = pools_for_windows(cluster).filter(|pool| !pool.manual).collect();
+    if pools.iter().any(|pool| pool.has_our_block) {
+        return Pass("this node has a block".into());
+    }
+    let mut free = 0;
+    for pool in &pools {
+        let (Some(all), Some(taken)) = (pool.blocks(), pool.blocks_taken) else {
+            return untold(cluster, "blockaffinities", "the pools' blocks were not counted");
+        };
+        free += all.saturating_sub(taken);
+    }
+    match (pools.is_empty(), free) {
+        (true, _) => Unknown("no enabled IPv4 pool selects this node".into()),
+        (false, 0) => Fail(format!("no block is left in {}", named(pools.into_iter()))),
+        (false, free) => Pass(format!("{free} blocks are left")),
+    }
+}

@@ -1,0 +1,193 @@
+//! Checks of what runs in the cluster beside this node: Calico's version, its operator, Typha, BGP.
+
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::cluster::untold;
+use super::{Finding, Input, Judge, Row, Severity};
+use crate::calico::version::CalicoVersion;
+use crate::facts::{ApiGroup, ClusterFacts};
+use crate::fault::Exit;
+use crate::settings::Backend;
+
+const GROUP: &str = "calico";
+
+/// Nodes up to which Calico does without Typha (Calico's installation guide), and how many one Typha
+/// serves.
+const NODES_WITHOUT_TYPHA: usize = 50;
+const NODES_PER_TYPHA: usize = 200;
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "HostProcessCalico",
+        group: GROUP,
+        severity: Severity::Hard(Exit::Conflict),
+        why: "Calico's HostProcess pods take away the services CalicoNode, CalicoFelix and kube-proxy each time they start",
+        fix: "keep the operator's way and install nothing here; or switch it off first: kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
+        judge: Judge::Cluster(host_process),
+    },
+    Row {
+        id: "CalicoTooOld",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
+        fix: "upgrade Calico on the Linux nodes first",
+        judge: Judge::Cluster(|cluster, _| match linux_version(cluster) {
+            Err(finding) => finding,
+            Ok(linux) if !linux.reaches(3, 12, 0) => Fail(format!("the Linux nodes run {linux}")),
+            Ok(linux) => Pass(linux.to_string()),
+        }),
+    },
+    Row {
+        id: "CalicoVersionSkew",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "the nodes of a cluster share their datastore and should run the same minor version of Calico, but for the time of an upgrade",
+        fix: "install the release that the Linux nodes run: --release VERSION",
+        judge: Judge::Cluster(version_skew),
+    },
+    Row {
+        id: "ApiGroupSupported",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "Calico before v3.32 does not find its resources in projectcalico.org/v3",
+        fix: "install v3.32.0 or later: --release VERSION",
+        judge: Judge::Cluster(|cluster, input| match (cluster.api_group, release(input)) {
+            _ if cluster.calico_unserved => Skip("the cluster serves no Calico resources".into()),
+            (ApiGroup::V1, _) => Pass(ApiGroup::V1.to_string()),
+            (ApiGroup::V3, None) => Unknown("no release is named".into()),
+            (ApiGroup::V3, Some(version)) if version.reaches(3, 32, 0) => Pass(ApiGroup::V3.to_string()),
+            (ApiGroup::V3, Some(version)) => {
+                Fail(format!("the cluster has {} only, which {version} does not know", ApiGroup::V3))
+            }
+        }),
+    },
+    Row {
+        id: "WindowsBgpRelease",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "some releases do not configure BGP on Windows: v3.32.0 and v3.32.1 have templates that fail, and from v3.30.3 on failures are reported",
+        fix: "install a release before v3.30.3 or after v3.32.1 for windows-bgp, or use VXLAN",
+        judge: Judge::Cluster(windows_bgp_release),
+    },
+    Row {
+        id: "BgpPeers",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "RemoteAccess knows no BGP passwords, filters or ports, and takes one peer per address: what is more is left out silently",
+        fix: "kubectl get bgppeers -o yaml, and shut Windows nodes out of such peers with nodeSelector",
+        judge: Judge::Cluster(bgp_peers),
+    },
+    Row {
+        id: "Typha",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "without Typha every node reads the datastore itself, which a large cluster's API server does not bear",
+        fix: "kubectl -n NAMESPACE get deployment calico-typha, and let it have a replica for each 200 nodes",
+        judge: Judge::Cluster(typha),
+    },
+];
+
+/// The release to install.
+fn release<'a>(input: &Input<'a>) -> Option<&'a CalicoVersion> {
+    match input.settings {
+        Some(settings) => Some(&settings.calico.version),
+        None => input.side?.version.as_ref(),
+    }
+}
+
+fn host_process(cluster: &ClusterFacts, _: &Input) -> Finding {
+    if let Some(pod) = cluster.host_process.as_ref().and_then(|found| found.pod_here.as_ref()) {
+        return Fail(format!("the pod {}/{pod} runs Calico on this node", cluster.calico_namespace));
+    }
+    if cluster.operator.as_ref().is_some_and(|operator| operator.windows_dataplane.as_deref() == Some("HNS")) {
+        return Fail(
+            "the operator's Installation has windowsDataplane: HNS, so its pods come to every Windows node".into(),
+        );
+    }
+    match (&cluster.host_process, cluster.untold("installations")) {
+        (Some(found), _) if found.daemon_set => {
+            Warn("there is a DaemonSet calico-node-windows; it has no pod on this node".into())
+        }
+        (None, _) => untold(cluster, "daemonsets", "it was not asked whether there are HostProcess pods"),
+        (_, Some(why)) => Unknown(why.to_owned()),
+        _ => Pass("none".into()),
+    }
+}
+
+/// What the Linux nodes run.
+fn linux_version(cluster: &ClusterFacts) -> Result<CalicoVersion, Finding> {
+    let Some(text) = &cluster.calico_version else {
+        return Err(Unknown("the cluster does not tell its Calico version (ClusterInformation)".into()));
+    };
+    text.parse().map_err(Unknown)
+}
+
+fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let linux = match linux_version(cluster) {
+        Ok(linux) => linux,
+        Err(finding) => return finding,
+    };
+    match release(input) {
+        None => Skip(format!("the Linux nodes run {linux}, and no release is named to compare with")),
+        Some(own) if own.line() == linux.line() => Pass(format!("{own}, the Linux nodes run {linux}")),
+        Some(own) => Fail(format!("the Linux nodes run {linux}, and {own} is to be installed")),
+    }
+}
+
+fn windows_bgp_release(_: &ClusterFacts, input: &Input) -> Finding {
+    match input.network() {
+        None => return Unknown("no backend is decided".into()),
+        Some(network) if network.backend != Backend::WindowsBgp => return Skip("BGP is not used".into()),
+        Some(_) => {}
+    }
+    let Some(version) = release(input) else { return Unknown("no release is named".into()) };
+    if version.is_line(3, 32) && !version.reaches(3, 32, 2) {
+        return Fail(format!("{version}'s templates for BGP on Windows fail"));
+    }
+    if version.reaches(3, 30, 3) && !version.reaches(3, 33, 0) {
+        return Warn(format!(
+            "failures of BGP on Windows are reported for {version}: look at Get-BgpRouter afterwards"
+        ));
+    }
+    Pass(version.to_string())
+}
+
+fn bgp_peers(cluster: &ClusterFacts, input: &Input) -> Finding {
+    if input.network().is_some_and(|network| network.backend != Backend::WindowsBgp) {
+        return Skip("BGP is not used".into());
+    }
+    let Some(bgp) = &cluster.bgp else {
+        return untold(cluster, "bgppeers", "the BGP peers were not read");
+    };
+    let mut lost = bgp.unsupported.clone();
+    if bgp.mesh_password {
+        lost.push("the node mesh: password".into());
+    }
+    lost.extend(bgp.duplicates.iter().map(|ip| format!("{ip}: more than one peer")));
+    match lost.is_empty() {
+        true => Pass(format!("{} peers", bgp.peers)),
+        false => Fail(format!("Windows leaves out {}", lost.join("; "))),
+    }
+}
+
+fn typha(cluster: &ClusterFacts, _: &Input) -> Finding {
+    let Some(nodes) = cluster.nodes else {
+        return untold(cluster, "nodes", "the cluster's nodes were not counted");
+    };
+    if let Some(why) = cluster.untold("deployments") {
+        return Unknown(why.to_owned());
+    }
+    let Some(typha) = cluster.typha else {
+        return match nodes.all > NODES_WITHOUT_TYPHA {
+            true => Fail(format!("{} nodes, and there is no Typha", nodes.all)),
+            false => Pass(format!("not needed for {} nodes", nodes.all)),
+        };
+    };
+    let enough = nodes.all.div_ceil(NODES_PER_TYPHA);
+    if typha.ready < typha.wanted {
+        Fail(format!("{} of {} Typhas are ready", typha.ready, typha.wanted))
+    } else if (typha.wanted as usize) < enough {
+        Fail(format!("{} Typhas for {} nodes", typha.wanted, nodes.all))
+    } else {
+        Pass(format!("{} ready", typha.ready))
+    }
+}

@@ -1,0 +1,146 @@
+//! What a node says that it is.
+
+use calicoctl_win::facts::NodeFacts;
+
+use crate::nodes::on_each;
+
+#[test]
+fn a_node_knows_what_it_is() {
+    on_each(|node| {
+        let facts = node.facts().unwrap();
+        assert_eq!(facts.host_name, facts.host_name.to_lowercase());
+        assert!(!facts.host_name.is_empty() && !facts.host_name.ends_with('\0'), "{:?}", facts.host_name);
+        assert!(facts.os.build >= 17763 && facts.os.ubr > 0, "{:?}", facts.os);
+        assert_eq!(facts.os.arch, "amd64");
+        assert!(["Server", "Server Core", "Client"].contains(&facts.os.installation_type.as_str()), "{:?}", facts.os);
+        assert!(facts.elevated, "the contract needs an elevated session");
+        assert!(facts.features.is_some() && facts.tls.is_some());
+    });
+}
+
+#[test]
+fn a_node_is_the_same_when_it_is_looked_at_again() {
+    on_each(|node| {
+        let (one, two) = (node.facts().unwrap(), node.facts().unwrap());
+        assert!(!one.boot_id.is_empty());
+        assert_eq!((one.boot_id, one.os, one.runtime), (two.boot_id, two.os, two.runtime));
+    });
+}
+
+#[test]
+fn facts_are_saved_and_read_again() {
+    on_each(|node| {
+        let facts = node.facts().unwrap();
+        let text = serde_json::to_string_pretty(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<NodeFacts>(&text).unwrap(), facts, "{text}");
+    });
+}
+
+/// What only Windows has.
+#[cfg(windows)]
+mod on_windows {
+    use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
+    use calicoctl_win::plan::item::RegValue;
+
+    fn put(key: &str, name: &str, value: Option<RegValue>) {
+        registry::put(key, name, value.as_ref()).unwrap();
+    }
+
+    fn text(text: &str) -> Option<RegValue> {
+        Some(RegValue::String(text.into()))
+    }
+
+    #[test]
+    fn windows_says_what_it_is() {
+        let facts = os::facts().unwrap();
+        assert!(facts.build >= 17763 && facts.ubr > 0 && facts.arch == "amd64", "{facts:?}");
+        assert!(facts.display_version.is_some() && !facts.installation_type.is_empty(), "{facts:?}");
+        assert!(os::is_elevated().unwrap());
+        let name = os::host_name().unwrap();
+        assert!(!name.is_empty() && name == name.to_lowercase() && !name.contains('\0'), "{name:?}");
+    }
+
+    #[test]
+    fn a_boot_is_marked_once_calico_is_there_and_the_mark_goes_with_it() {
+        let mark = format!(r"{}\{}", boot::PARENT, boot::NAME);
+        let before = boot::id().unwrap();
+        assert!(!registry::exists(boot::PARENT).unwrap(), "looking leaves no trace");
+
+        put(boot::PARENT, "InstalledBy", text("contract"));
+        assert_eq!(boot::id().unwrap(), before);
+        assert_eq!(registry::text(&mark, "Id").unwrap().as_deref(), Some(before.as_str()));
+        // Whatever the clock or the hardware say from now on.
+        put(&mark, "Id", text("pinned"));
+        assert_eq!(boot::id().unwrap(), "pinned");
+
+        put(boot::PARENT, "InstalledBy", None);
+        assert!(!registry::exists(r"SOFTWARE\Tigera").unwrap(), "the mark does not hold the key");
+        assert_eq!(boot::id().unwrap(), before);
+    }
+
+    #[test]
+    fn b21_containerd_is_found_by_its_service_and_its_folders_by_its_own_configuration() {
+        const SERVICE: &str = r"SYSTEM\CurrentControlSet\Services\containerd";
+        const NSSM: &str = r"SYSTEM\CurrentControlSet\Services\containerd\Parameters";
+        let folder = std::path::Path::new(r"C:\Vertrag mit containerd");
+        std::fs::create_dir_all(folder).unwrap();
+        let config = |name: &str, bin: &str| {
+            let text = format!(
+                "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = '{bin}'\nconf_dir = 'C:/conf'\n"
+            );
+            std::fs::write(folder.join(name), text).unwrap();
+        };
+        config("config.toml", r"C:\beside");
+        config("andere ü.toml", r"C:\told");
+        let found = || {
+            let runtime = runtime::facts().unwrap().unwrap();
+            (runtime.cni_bin_dir.to_string(), runtime.cni_conf_dir.to_string())
+        };
+
+        // It is stopped: nothing runs here at all.
+        put(
+            SERVICE,
+            "ImagePath",
+            text(r#""C:\Vertrag mit containerd\containerd.exe" --run-service --log-file C:\logs\containerd.exe"#),
+        );
+        assert_eq!(found(), (r"C:\beside".into(), r"C:\conf".into()));
+        put(SERVICE, "ImagePath", text(r#"C:\k\containerd.exe --config "C:\Vertrag mit containerd\andere ü.toml""#));
+        assert_eq!(found().0, r"C:\told");
+        put(SERVICE, "ImagePath", text(r"C:\k\nssm.exe"));
+        put(
+            NSSM,
+            "Application",
+            Some(RegValue::ExpandString(r"%SystemDrive%\Vertrag mit containerd\containerd.exe".into())),
+        );
+        assert_eq!(found().0, r"C:\beside");
+        put(NSSM, "AppParameters", text(r#"-c "C:\Vertrag mit containerd\andere ü.toml""#));
+        assert_eq!(found().0, r"C:\told");
+        std::fs::remove_dir_all(folder).unwrap();
+        // A file that is told and not there: containerd runs on its defaults.
+        assert_eq!(found().0, r"C:\Program Files\containerd\cni\bin");
+
+        for (key, name) in [(NSSM, "Application"), (NSSM, "AppParameters"), (SERVICE, "ImagePath")] {
+            put(key, name, None);
+        }
+        assert_eq!(runtime::facts().unwrap(), None);
+    }
+
+    #[test]
+    fn features_tls_and_a_pending_reboot_are_read_from_where_windows_keeps_them() {
+        const CLIENT: &str = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
+        const UPDATE: &str = r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired";
+        let before = tls::facts().unwrap();
+        put(CLIENT, "DisabledByDefault", Some(RegValue::Dword(1)));
+        assert_eq!(tls::facts().unwrap().client_disabled_by_default, Some(true));
+        put(CLIENT, "DisabledByDefault", None);
+        assert_eq!(tls::facts().unwrap(), before);
+
+        let said = || reboot::facts().unwrap().iter().any(|reason| reason == "Windows Update installed something");
+        assert!(!said());
+        put(UPDATE, "x", Some(RegValue::Dword(1)));
+        assert!(said());
+        put(UPDATE, "x", None);
+        assert!(!said());
+        assert!(!features::facts().unwrap().remote_access, "the contract's machine is no router");
+    }
+}

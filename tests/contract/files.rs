@@ -1,0 +1,379 @@
+//! Files, folders and release trees.
+
+use std::fs;
+
+use calicoctl_win::fault::Fault;
+use calicoctl_win::node::{Node, STATE_DIR, STORE_DIR};
+use calicoctl_win::plan::item::{Access, Id, Manifest, ManifestFile, State, Tree};
+use calicoctl_win::values::{Sha256, WinPath};
+
+use crate::nodes::on_each;
+
+/// A folder of the story's own, with blanks and letters of other alphabets in its name.
+fn folder(node: &mut dyn Node, story: &str) -> WinPath {
+    let folder = WinPath::known(&format!(r"C:\Vertrag für {story} 契約"));
+    node.put(&Id::Dir(folder.clone()), Some(&State::Dir { access: Access::Inherited })).unwrap();
+    folder
+}
+
+/// A file as it is to be, its bytes in the store.
+fn stored(node: &mut dyn Node, text: &str, access: Access) -> State {
+    let sha256 = Sha256::of(text.as_bytes());
+    node.save(&blob(&sha256), text.as_bytes(), Access::Administrators).unwrap();
+    State::File { sha256, access }
+}
+
+fn blob(sha256: &Sha256) -> WinPath {
+    WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str())
+}
+
+fn text(node: &dyn Node, path: &WinPath) -> String {
+    fs::read_to_string(node.disk(path)).unwrap()
+}
+
+/// The id of the fault that a put ends with.
+fn refusal(node: &mut dyn Node, id: &Id, state: Option<&State>) -> &'static str {
+    let error = node.put(id, state).unwrap_err();
+    error.downcast_ref::<Fault>().map_or_else(|| panic!("not a fault: {error:#}"), |fault| fault.id)
+}
+
+fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
+    let entries = fs::read_dir(node.disk(folder)).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_becomes_what_the_store_holds_and_goes_again() {
+    on_each(|node| {
+        let folder = folder(node, "Dateien");
+        let path = folder.join("Ein Knoten.conf");
+        let id = Id::File(path.clone());
+        assert_eq!(node.get(&id).unwrap(), None);
+
+        let open = stored(node, "for all", Access::Inherited);
+        node.put(&id, Some(&open)).unwrap();
+        assert_eq!(node.get(&id).unwrap().as_ref(), Some(&open));
+        assert_eq!(node.get(&Id::CniConf(folder.join("EIN KNOTEN.CONF"))).unwrap().as_ref(), Some(&open));
+
+        let secret = stored(node, "for few", Access::Administrators);
+        node.put(&id, Some(&secret)).unwrap();
+        node.put(&id, Some(&secret)).unwrap();
+        assert_eq!(node.get(&id).unwrap().as_ref(), Some(&secret));
+        assert_eq!(text(node, &path), "for few");
+        assert_eq!(names(node, &folder), ["Ein Knoten.conf"], "nothing is left beside it");
+
+        node.put(&id, None).unwrap();
+        node.put(&id, None).unwrap();
+        assert_eq!(node.get(&id).unwrap(), None);
+        assert!(node.left_until_reboot().is_empty());
+        node.put(&Id::Dir(folder.clone()), None).unwrap();
+        assert_eq!(node.get(&Id::Dir(folder)).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
+    on_each(|node| {
+        let folder = folder(node, "Fehler");
+        let id = Id::File(folder.join("a"));
+        let before = stored(node, "before", Access::Inherited);
+        node.put(&id, Some(&before)).unwrap();
+
+        let lost = State::File { sha256: Sha256::of(b"never stored"), access: Access::Inherited };
+        assert_eq!(refusal(node, &id, Some(&lost)), "FileNotFound");
+        let damaged = stored(node, "damaged later", Access::Inherited);
+        let State::File { sha256, .. } = &damaged else { unreachable!("it is a file") };
+        fs::write(node.disk(&blob(sha256)), "DAMAGED later").unwrap();
+        let error = node.put(&id, Some(&damaged)).unwrap_err();
+        assert!(format!("{error:#}").contains("was damaged"), "{error:#}");
+        assert_eq!(node.get(&id).unwrap().as_ref(), Some(&before));
+        assert_eq!(names(node, &folder), ["a"]);
+
+        assert_eq!(refusal(node, &Id::File(folder.join("no such folder").join("a")), Some(&before)), "FileNotFound");
+        assert_eq!(refusal(node, &Id::File(folder.clone()), Some(&before)), "FileInUse");
+        assert_eq!(
+            refusal(node, &Id::Dir(folder.join("a")), Some(&State::Dir { access: Access::Inherited })),
+            "AlreadyExists"
+        );
+
+        node.put(&id, None).unwrap();
+        fs::remove_file(node.disk(&blob(sha256))).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_is_read_only_is_replaced_and_deleted_all_the_same() {
+    on_each(|node| {
+        let folder = folder(node, "Schreibschutz");
+        let path = folder.join("a");
+        let id = Id::File(path.clone());
+        let protect = |node: &dyn Node| {
+            let mut permissions = fs::metadata(node.disk(&path)).unwrap().permissions();
+            permissions.set_readonly(true);
+            fs::set_permissions(node.disk(&path), permissions).unwrap();
+        };
+        let (one, two) = (stored(node, "one", Access::Inherited), stored(node, "two", Access::Inherited));
+        node.put(&id, Some(&one)).unwrap();
+        protect(node);
+        node.put(&id, Some(&two)).unwrap();
+        assert_eq!(text(node, &path), "two");
+        protect(node);
+        node.put(&id, None).unwrap();
+        assert_eq!(node.get(&id).unwrap(), None);
+        node.put(&Id::Dir(folder), None).unwrap();
+    });
+}
+
+#[test]
+fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
+    on_each(|node| {
+        let folder = folder(node, "Ordner");
+        for (name, access) in [("Offen", Access::Inherited), ("Geheim", Access::Administrators)] {
+            let id = Id::Dir(folder.join(name));
+            node.put(&id, Some(&State::Dir { access })).unwrap();
+            node.put(&id, Some(&State::Dir { access })).unwrap();
+            assert_eq!(node.get(&id).unwrap(), Some(State::Dir { access }));
+        }
+        let below = Id::Dir(folder.join("no").join("parent"));
+        assert_eq!(refusal(node, &below, Some(&State::Dir { access: Access::Inherited })), "FileNotFound");
+
+        fs::write(node.disk(&folder.join("Offen").join("theirs")), "x").unwrap();
+        let (open, secret) = (Id::Dir(folder.join("OFFEN")), Id::Dir(folder.join("geheim")));
+        node.put(&open, None).unwrap();
+        assert!(node.get(&open).unwrap().is_some(), "others have a file in it");
+        fs::remove_file(node.disk(&folder.join("Offen").join("theirs"))).unwrap();
+        for id in [open, secret, Id::Dir(folder)] {
+            node.put(&id, None).unwrap();
+            assert_eq!(node.get(&id).unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn our_own_files_are_made_for_administrators_with_the_folders_they_need() {
+    on_each(|node| {
+        let folder = WinPath::known(STATE_DIR).join("contract");
+        let (saved, journal) = (folder.join("deep").join("receipt.json"), folder.join("journal"));
+        for text in ["{}", "{\"longer\": true}", ""] {
+            node.save(&saved, text.as_bytes(), Access::Administrators).unwrap();
+            assert_eq!(self::text(node, &saved), text);
+        }
+        for line in ["one", "zwei ü"] {
+            node.append(&journal, line).unwrap();
+        }
+        assert_eq!(text(node, &journal), "one\nzwei ü\n");
+        for made in [STATE_DIR, folder.as_str()] {
+            let state = node.get(&Id::Dir(WinPath::known(made))).unwrap();
+            assert_eq!(state, Some(State::Dir { access: Access::Administrators }), "{made}");
+        }
+        let Some(State::File { access, .. }) = node.get(&Id::File(saved)).unwrap() else { panic!("it was saved") };
+        assert_eq!(access, Access::Administrators);
+        assert_eq!(node.secure(&WinPath::known(STATE_DIR)).unwrap(), None, "nothing is wrong with it");
+        assert_eq!(node.secure(&folder.join("not there")).unwrap(), None);
+        fs::remove_dir_all(node.disk(&folder)).unwrap();
+    });
+}
+
+/// A release of one file in the store.
+fn staged(node: &mut dyn Node, content: &str) -> Tree {
+    let files = [(
+        "bin/calico.exe".into(),
+        ManifestFile { size: content.len() as u64, sha256: Sha256::of(content.as_bytes()) },
+    )];
+    let manifest = Manifest { version: "v3.32.1".into(), archive: None, files: files.into() };
+    let folder = WinPath::known(STORE_DIR).join("trees").join(manifest.digest().as_str());
+    for (name, bytes) in
+        [("bin/calico.exe", content.as_bytes()), (Manifest::FILE, &serde_json::to_vec(&manifest).unwrap())]
+    {
+        node.save(&folder.join(name), bytes, Access::Inherited).unwrap();
+    }
+    Tree::Release(manifest.digest())
+}
+
+/// Takes releases out of the store again, and nothing of other stories'.
+fn unstage(node: &dyn Node, trees: &[&Tree]) {
+    let store = WinPath::known(STORE_DIR).join("trees");
+    for tree in trees {
+        let Tree::Release(digest) = tree else { panic!("only releases are staged") };
+        for name in [digest.to_string(), format!("drifted-{digest}")] {
+            let _not_there = fs::remove_dir_all(node.disk(&store.join(&name)));
+        }
+    }
+}
+
+#[test]
+fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
+    on_each(|node| {
+        let root = WinPath::known(r"C:\Calico Vertrag");
+        let id = Id::Tree(root.clone());
+        node.save(&root.join("theirs.txt"), b"before us", Access::Inherited).unwrap();
+        assert_eq!(node.get(&id).unwrap(), Some(State::Tree(Tree::Foreign)));
+
+        let (one, two) = (staged(node, "one"), staged(node, "two"));
+        for tree in [one.clone(), two.clone(), one.clone()] {
+            node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
+            node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
+            assert_eq!(node.get(&id).unwrap(), Some(State::Tree(tree)));
+        }
+        assert_eq!(text(node, &root.join("bin").join("calico.exe")), "one");
+        assert_eq!(node.secure(&root).unwrap(), None, "users cannot change a release of ours");
+
+        fs::write(node.disk(&root.join("bin").join("calico.exe")), "changed").unwrap();
+        assert!(
+            matches!(node.get(&id).unwrap(), Some(State::Tree(Tree::Drifted { files, .. })) if files == ["bin/calico.exe"])
+        );
+
+        node.put(&id, Some(&State::Tree(Tree::Foreign))).unwrap();
+        assert_eq!(text(node, &root.join("theirs.txt")), "before us");
+        node.put(&id, None).unwrap();
+        assert_eq!(node.get(&id).unwrap(), None);
+        let lost = Tree::Release(Sha256::of(b"no such release"));
+        assert!(node.put(&id, Some(&State::Tree(lost))).is_err());
+        unstage(node, &[&one, &two]);
+        fs::remove_dir_all(node.disk(&WinPath::known(STORE_DIR).join("trees").join("foreign"))).unwrap();
+    });
+}
+
+/// What only Windows has.
+#[cfg(windows)]
+mod on_windows {
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::nodes::machine;
+
+    /// What the program that is started in the stories below does.
+    #[test]
+    #[ignore = "waits for its input to end; the stories run it"]
+    fn a_program_that_waits() {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+    }
+
+    /// Starts a copy of this very program at a path.
+    fn start(node: &dyn Node, path: &WinPath) -> Child {
+        fs::copy(std::env::current_exe().unwrap(), node.disk(path)).unwrap();
+        let mut program = Command::new(node.disk(path));
+        program.args(["--ignored", "--exact", "files::on_windows::a_program_that_waits"]);
+        program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_runs_is_replaced_and_its_old_file_goes_later() {
+        let node = &mut *machine();
+        let folder = folder(node, "Programme");
+        let path = folder.join("läuft.exe");
+        let running = start(node, &path);
+        let (new, newer) = (stored(node, "new", Access::Inherited), stored(node, "newer", Access::Inherited));
+
+        node.put(&Id::File(path.clone()), Some(&new)).unwrap();
+        assert_eq!(text(node, &path), "new");
+        assert_eq!(names(node, &folder), ["läuft.exe", "läuft.exe.old-1"]);
+        assert!(node.left_until_reboot().is_empty(), "nothing waits for a reboot: the next run cleans up");
+
+        end(running);
+        node.put(&Id::File(path.clone()), Some(&newer)).unwrap();
+        assert_eq!(names(node, &folder), ["läuft.exe"]);
+        node.put(&Id::File(path), None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_runs_and_is_to_go_goes_with_the_next_boot() {
+        let node = &mut *machine();
+        let folder = folder(node, "Abschied");
+        let path = folder.join("läuft.exe");
+        let running = start(node, &path);
+
+        node.put(&Id::File(path.clone()), None).unwrap();
+        assert_eq!(node.get(&Id::File(path.clone())).unwrap(), None);
+        assert_eq!(node.left_until_reboot(), [folder.join("läuft.exe.old-1")]);
+        // Windows has noted it: the boot itself is for the tests of the executable.
+        let pending = calicoctl_win::node::windows::reboot::facts().unwrap();
+        assert!(pending.iter().any(|reason| reason.contains("wait to be moved or deleted: ")), "{pending:?}");
+        node.put(&Id::Dir(folder.clone()), None).unwrap();
+        assert_eq!(node.left_until_reboot().last(), Some(&folder), "it holds nothing else");
+
+        end(running);
+        node.put(&Id::File(path), None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+    }
+
+    #[test]
+    fn a_mark_of_the_web_does_not_come_along() {
+        let node = &mut *machine();
+        let folder = folder(node, "Netz");
+        let state = stored(node, "from the web", Access::Inherited);
+        let State::File { sha256, .. } = &state else { unreachable!("it is a file") };
+        let mark = |path: &WinPath| format!("{}:Zone.Identifier", node_path(path));
+        fs::write(mark(&blob(sha256)), "[ZoneTransfer]\r\nZoneId=3\r\n").unwrap();
+
+        let path = folder.join("a.exe");
+        node.put(&Id::File(path.clone()), Some(&state)).unwrap();
+        assert!(fs::metadata(mark(&path)).is_err());
+
+        fs::remove_file(mark(&blob(sha256))).unwrap();
+        node.put(&Id::File(path), None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+    }
+
+    fn node_path(path: &WinPath) -> String {
+        path.to_string()
+    }
+
+    #[test]
+    fn a_release_in_which_a_file_is_open_is_not_moved_and_the_error_names_the_file() {
+        use std::os::windows::fs::OpenOptionsExt;
+
+        let node = &mut *machine();
+        let root = WinPath::known(r"C:\Calico in Benutzung");
+        let id = Id::Tree(root.clone());
+        let tree = staged(node, "in use");
+        node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
+        let open =
+            fs::File::options().read(true).share_mode(0).open(node.disk(&root.join("bin").join("calico.exe"))).unwrap();
+        // Wine moves such a folder, Windows does not: then the error must say which file it is.
+        if let Err(error) = node.put(&id, None) {
+            assert!(format!("{error:#}").contains(r"bin\calico.exe is in use"), "{error:#}");
+        }
+        drop(open);
+        node.put(&id, None).unwrap();
+        unstage(node, &[&tree]);
+    }
+
+    #[test]
+    fn a_folder_of_ours_that_others_may_write_to_is_made_safe_or_refused() {
+        use calicoctl_win::node::windows::security;
+
+        let node = &mut *machine();
+        let folder = folder(node, "Einbruch");
+        let file = folder.join("config.yaml");
+        fs::write(node.disk(&file), "from an administrator").unwrap();
+        security::set(&node.disk(&folder), "D:(A;OICI;FA;;;WD)").unwrap();
+
+        let said = node.secure(&folder).unwrap();
+        assert_eq!(said.as_deref(), Some("everybody may write to it"));
+        assert_eq!(node.secure(&folder).unwrap(), None);
+        assert_eq!(node.get(&Id::Dir(folder.clone())).unwrap(), Some(State::Dir { access: Access::Administrators }));
+
+        // What everybody may write to may say anything by now.
+        for place in [&folder, &file] {
+            security::set(&node.disk(place), "D:(A;;FA;;;WD)").unwrap();
+        }
+        let error = node.secure(&folder).unwrap_err();
+        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "UnsafeFolder");
+        assert!(error.to_string().contains("config.yaml, everybody may write to it"), "{error}");
+        assert_eq!(text(node, &file), "from an administrator", "nothing was changed");
+
+        node.put(&Id::File(file), None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+    }
+}

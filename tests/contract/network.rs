@@ -1,0 +1,339 @@
+//! HNS networks, routes, firewall rules and adapters.
+//!
+//! On the machine these stories change its network, so they run there only where the test DLLs
+//! stand for Windows (`tests/windows/shims`), which keep their state in `C:\test`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use calicoctl_win::fault::{Exit, Fault};
+use calicoctl_win::node::sandbox::SandboxNode;
+use calicoctl_win::node::sandbox::model::{Endpoint, Name};
+use calicoctl_win::node::{Listing, Node};
+use calicoctl_win::plan::item::{FirewallRule, Id, IpConfig, Network, NetworkKind, State};
+use calicoctl_win::values::WinPath;
+
+use crate::nodes::on_each;
+
+/// Runs a story on each node, each time on a fresh Windows Server with one adapter that has
+/// 10.20.0.21 from DHCP, and with another product's network `nat`.
+fn on_each_network(story: impl Fn(&mut dyn Node)) {
+    on_each(|node| {
+        if let Some(test) = test_dir(node) {
+            if !test.join("adapters").exists() {
+                println!("left out: the test DLLs are not there");
+                return;
+            }
+            for file in ["hns.endpoints", "hns.policylists", "hns.faults", "settings", "firewall", "hns.late"] {
+                drop(fs::remove_file(test.join(file)));
+            }
+            let ethernet = "7\tEthernet\t00-15-5D-0A-00-15\t1\tauto\tvmxnet3\t10.20.0.21/24\t0\n";
+            fs::write(test.join("adapters"), ethernet).unwrap();
+            fs::write(test.join("routes"), "0.0.0.0/0\t7\t10.20.0.1\t0\n").unwrap();
+            let nat = r#"{"ID":"1111","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20"}]}"#;
+            fs::write(test.join("hns.networks"), format!("{nat}\n")).unwrap();
+        }
+        story(node);
+    });
+}
+
+/// Where the test DLLs keep their state; none on a sandbox.
+fn test_dir(node: &dyn Node) -> Option<PathBuf> {
+    let dir = node.disk(&WinPath::known(r"C:\test"));
+    (dir == Path::new(r"C:\test")).then_some(dir)
+}
+
+/// Changes a sandbox as others than the engine would.
+fn edit(node: &dyn Node, change: impl FnOnce(&mut calicoctl_win::node::sandbox::model::Model)) {
+    let root = node.disk(&WinPath::known(r"C:\"));
+    let mut sandbox = SandboxNode::open(root.parent().unwrap()).unwrap();
+    sandbox
+        .edit(|model| {
+            change(model);
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn network(name: &str) -> Id {
+    Id::Network(name.into())
+}
+
+fn overlay(prefix: &str, vsid: u32) -> Network {
+    Network {
+        kind: NetworkKind::Overlay,
+        subnet: Some(prefix.parse().unwrap()),
+        gateway: None,
+        vsid: Some(vsid),
+        adapter: Some("Ethernet".into()),
+        management_ip: None,
+    }
+}
+
+fn external() -> State {
+    State::Network(overlay("192.168.255.0/30", 9999))
+}
+
+fn fault(result: anyhow::Result<()>) -> (&'static str, Exit, String) {
+    let error = result.unwrap_err();
+    let fault = error.downcast_ref::<Fault>().unwrap_or_else(|| panic!("no fault: {error:#}"));
+    (fault.id, fault.exit, fault.what.clone())
+}
+
+fn adapter(node: &dyn Node, name: &str) -> Option<IpConfig> {
+    match node.get(&Id::Adapter(name.into())).unwrap() {
+        Some(State::Adapter(config)) => Some(config),
+        None => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether an adapter has the machine's address and gateway.
+fn is_reached_by(node: &dyn Node, name: &str) -> bool {
+    adapter(node, name).is_some_and(|config| {
+        config.addresses == ["10.20.0.21/24".parse().unwrap()] && config.gateway == Some("10.20.0.1".parse().unwrap())
+    })
+}
+
+/// A management IP comes with the vSwitch's address, which may take a while.
+fn management_ip(node: &mut dyn Node, id: &Id) -> String {
+    for _ in 0..100 {
+        if let Some(State::Network(Network { management_ip: Some(ip), .. })) = node.get(id).unwrap() {
+            return ip.to_string();
+        }
+        node.pause(Duration::from_millis(100));
+    }
+    panic!("no management IP of {id} in time");
+}
+
+#[test]
+fn a_network_is_made_once_and_found_in_any_case() {
+    on_each_network(|node| {
+        let id = network("External");
+        assert_eq!(node.get(&id).unwrap(), None);
+        node.put(&id, None).unwrap();
+        node.put(&id, Some(&external())).unwrap();
+        node.put(&id, Some(&external())).unwrap();
+        let there = node.get(&network("EXTERNAL")).unwrap().unwrap();
+        assert!(there.satisfies(&external()), "{there:?}");
+        let names: Vec<Id> = node.list(Listing::Networks).unwrap().into_iter().map(|(id, _)| id).collect();
+        assert!(names.contains(&id) && names.contains(&network("nat")) && names.len() == 2, "{names:?}");
+        assert_eq!(management_ip(node, &id), "10.20.0.21");
+        assert!(is_reached_by(node, "vEthernet (Ethernet)"));
+
+        // A second one stands on the same vSwitch, and the vSwitch on the last one left.
+        let calico = network("Calico");
+        node.put(&calico, Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
+        assert_eq!(management_ip(node, &calico), "10.20.0.21");
+        node.put(&id, None).unwrap();
+        assert!(is_reached_by(node, "vEthernet (Ethernet)"));
+        node.put(&calico, None).unwrap();
+        assert_eq!(node.get(&calico).unwrap(), None);
+        assert!(is_reached_by(node, "Ethernet") && adapter(node, "vEthernet (Ethernet)").is_none());
+    });
+}
+
+#[test]
+fn b11_the_vsid_is_read_back_and_another_one_is_another_network() {
+    on_each_network(|node| {
+        let id = network("Calico");
+        let with = |vsid| State::Network(overlay("10.244.1.0/26", vsid));
+        node.put(&id, Some(&with(4096))).unwrap();
+        let there = node.get(&id).unwrap().unwrap();
+        assert!(there.satisfies(&with(4096)) && !there.satisfies(&with(5000)));
+        assert_eq!(fault(node.put(&id, Some(&with(5000)))).0, "HnsNetworkExists");
+        assert!(node.get(&id).unwrap().unwrap().satisfies(&with(4096)));
+        node.put(&id, None).unwrap();
+        node.put(&id, Some(&with(5000))).unwrap();
+        assert!(node.get(&id).unwrap().unwrap().satisfies(&with(5000)));
+        node.put(&id, None).unwrap();
+    });
+}
+
+#[test]
+fn b13_networks_of_others_are_never_touched() {
+    on_each_network(|node| {
+        let nat = node.get(&network("nat")).unwrap();
+        assert!(nat.is_some());
+        let (id, exit, _) = fault(node.put(&network("nat"), None));
+        assert_eq!((id, exit), ("ForeignNetwork", Exit::Conflict));
+        node.put(&network("External"), Some(&external())).unwrap();
+        node.put(&network("External"), None).unwrap();
+        assert_eq!(node.get(&network("nat")).unwrap(), nat);
+    });
+}
+
+#[test]
+fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
+    on_each_network(|node| {
+        let wanted = Network { adapter: Some("Ethernet 2".into()), ..overlay("192.168.255.0/30", 9999) };
+        let (id, _, what) = fault(node.put(&network("External"), Some(&State::Network(wanted))));
+        assert_eq!(id, "HnsAdapterNotFound");
+        assert!(what.contains("create HNS network External on adapter `Ethernet 2`; there are: Ethernet"), "{what}");
+        assert_eq!(node.get(&network("External")).unwrap(), None);
+        assert!(is_reached_by(node, "Ethernet"));
+    });
+}
+
+#[test]
+fn a_network_with_pods_stays_and_names_them() {
+    on_each_network(|node| {
+        let id = network("Calico");
+        node.put(&id, Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
+        match test_dir(node) {
+            Some(test) => {
+                let networks = fs::read_to_string(test.join("hns.networks")).unwrap();
+                let calico = networks.lines().find(|line| line.contains("\"Calico\"")).unwrap();
+                let guid = &calico.split("\"ID\":\"").nth(1).unwrap()[..36];
+                let web = format!(
+                    r#"{{"ID":"e1","Name":"web","VirtualNetwork":"{guid}","State":2,"SharedContainers":["3f2c"]}}"#
+                );
+                fs::write(test.join("hns.endpoints"), web).unwrap();
+            }
+            None => edit(node, |model| {
+                let web = Endpoint {
+                    ip: "10.244.1.5".parse().unwrap(),
+                    mac: "0E-2A-0A-F4-01-05".into(),
+                    remote: false,
+                    provider_address: None,
+                    container: Some("3f2c".into()),
+                };
+                model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
+            }),
+        }
+        let (fault, _, what) = fault(node.put(&id, None));
+        assert_eq!(fault, "HnsNetworkInUse");
+        assert!(what.contains("to which endpoints are attached: web of container 3f2c"), "{what}");
+        assert!(node.get(&id).unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_route_is_added_changed_found_and_deleted() {
+    on_each_network(|node| {
+        let id = Id::Route("169.254.169.254/32".parse().unwrap());
+        let route =
+            |metric| State::Route { interface: "Ethernet".into(), next_hop: "0.0.0.0".parse().unwrap(), metric };
+        assert_eq!(node.get(&id).unwrap(), None);
+        node.put(&id, None).unwrap();
+        for metric in [256, 256, 5] {
+            node.put(&id, Some(&route(metric))).unwrap();
+            assert_eq!(node.get(&id).unwrap(), Some(route(metric)));
+        }
+        let listed = node.list(Listing::Routes).unwrap();
+        assert_eq!(listed.iter().filter(|(have, _)| *have == id).count(), 1, "{listed:?}");
+        // The way there by another hop is the same route.
+        let by = State::Route { interface: "Ethernet".into(), next_hop: "10.20.0.7".parse().unwrap(), metric: 5 };
+        node.put(&id, Some(&by)).unwrap();
+        assert_eq!(node.get(&id).unwrap(), Some(by));
+        let elsewhere = State::Route { interface: "Wi-Fi".into(), next_hop: "0.0.0.0".parse().unwrap(), metric: 5 };
+        assert_eq!(fault(node.put(&id, Some(&elsewhere))).0, "NotFound");
+
+        // A vSwitch takes the adapter's link-local routes.
+        node.put(&id, Some(&route(5))).unwrap();
+        node.put(&network("External"), Some(&external())).unwrap();
+        assert_eq!(node.get(&id).unwrap(), None);
+        node.put(&network("External"), None).unwrap();
+        node.put(&id, Some(&route(5))).unwrap();
+        node.put(&id, None).unwrap();
+        assert_eq!(node.get(&id).unwrap(), None);
+    });
+}
+
+#[test]
+fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
+    on_each_network(|node| {
+        let rule = |name: &str, group: &str| FirewallRule {
+            display_name: name.into(),
+            group: group.into(),
+            protocol: "UDP".into(),
+            local_ports: "4789".into(),
+            enabled: true,
+        };
+        let id = Id::Firewall("Overlay Traffic 4789 UDP".into());
+        let ours = State::Firewall(rule("Overlay Traffic 4789 UDP", "calicoctl-win"));
+        let count = |node: &dyn Node| node.list(Listing::FirewallRules).unwrap().len();
+        assert_eq!(node.get(&id).unwrap(), None);
+        node.put(&id, None).unwrap();
+        node.put(&id, Some(&ours)).unwrap();
+        node.put(&id, Some(&ours)).unwrap();
+        assert_eq!((node.get(&id).unwrap(), count(node)), (Some(ours.clone()), 1));
+        node.put(&id, None).unwrap();
+        assert_eq!((node.get(&id).unwrap(), count(node)), (None, 0));
+
+        // rke2 made it by its own name: it is found, taken over, and given back.
+        let rke2 = Id::Firewall("OverlayTraffic4789UDP".into());
+        let theirs = State::Firewall(rule("OverlayTraffic4789UDP", ""));
+        node.put(&rke2, Some(&theirs)).unwrap();
+        assert_eq!(node.get(&id).unwrap(), Some(theirs.clone()));
+        node.put(&id, Some(&ours)).unwrap();
+        assert_eq!((node.get(&rke2).unwrap(), count(node)), (Some(ours), 1));
+        node.put(&id, Some(&theirs)).unwrap();
+        assert_eq!((node.get(&rke2).unwrap(), count(node)), (Some(theirs), 1));
+
+        // Another rule is another rule.
+        let kubectl = Id::Firewall("kubectl exec 10250".into());
+        let exec = FirewallRule {
+            display_name: "kubectl exec 10250".into(),
+            protocol: "TCP".into(),
+            local_ports: "10250".into(),
+            ..rule("", "calicoctl-win")
+        };
+        node.put(&kubectl, Some(&State::Firewall(exec.clone()))).unwrap();
+        node.put(&id, None).unwrap();
+        assert_eq!((node.get(&kubectl).unwrap(), count(node)), (Some(State::Firewall(exec)), 1));
+        node.put(&kubectl, None).unwrap();
+    });
+}
+
+#[test]
+fn an_adapter_gets_back_what_a_vswitch_lost() {
+    on_each_network(|node| {
+        let id = Id::Adapter("Ethernet".into());
+        let all = node.list(Listing::Adapters).unwrap();
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert!(is_reached_by(node, "ethernet"));
+        assert_eq!(adapter(node, "Wi-Fi"), None);
+        let lost = IpConfig { dhcp: false, addresses: Vec::new(), gateway: None, dns: Vec::new(), metric: None };
+        assert_eq!(fault(node.put(&Id::Adapter("Wi-Fi".into()), Some(&State::Adapter(lost)))).0, "NotFound");
+
+        // With DHCP only the servers and the metric are set: the rest is the lease's.
+        let before = adapter(node, "Ethernet").unwrap();
+        let by_hand = IpConfig {
+            dns: vec!["10.20.0.2".parse().unwrap(), "10.20.0.3".parse().unwrap()],
+            metric: Some(15),
+            ..before.clone()
+        };
+        let asked = IpConfig { addresses: vec!["10.20.0.99/24".parse().unwrap()], ..by_hand.clone() };
+        node.put(&id, Some(&State::Adapter(asked))).unwrap();
+        assert_eq!(adapter(node, "Ethernet"), Some(by_hand));
+        node.put(&id, Some(&State::Adapter(before.clone()))).unwrap();
+        assert_eq!(adapter(node, "Ethernet"), Some(before));
+
+        // A static one that lost its address and its gateway.
+        match test_dir(node) {
+            Some(test) => {
+                let ethernet = "7\tEthernet\t00-15-5D-0A-00-15\t0\t20\tvmxnet3\t\t0\n";
+                fs::write(test.join("adapters"), ethernet).unwrap();
+                fs::write(test.join("routes"), "").unwrap();
+            }
+            None => edit(node, |model| {
+                let ethernet = &mut model.adapters[0];
+                (ethernet.dhcp, ethernet.gateway, ethernet.metric) = (false, None, Some(20));
+                ethernet.addresses.clear();
+            }),
+        }
+        let kept = IpConfig {
+            dhcp: false,
+            addresses: vec!["10.20.0.21/24".parse().unwrap()],
+            gateway: Some("10.20.0.1".parse().unwrap()),
+            dns: vec!["10.20.0.2".parse().unwrap()],
+            metric: Some(20),
+        };
+        for _ in 0..2 {
+            node.put(&id, Some(&State::Adapter(kept.clone()))).unwrap();
+            assert_eq!(adapter(node, "Ethernet"), Some(kept.clone()));
+        }
+    });
+}

@@ -1,0 +1,395 @@
+//! Services: what is put is there, starts, stops, goes, and a refusal says the same on both nodes.
+//!
+//! On the machine the services are real, and their program is this very suite: the ignored test
+//! [`service_program`] at the end. What Wine is not faithful in, dependencies and recovery actions,
+//! has its reason where it is left out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+
+use calicoctl_win::fault::Fault;
+use calicoctl_win::node::{Listing, Node};
+use calicoctl_win::plan::item::{Id, RegValue, Service, StartType, State};
+use calicoctl_win::values::WinPath;
+
+use crate::nodes;
+
+/// One story at a time: Wine mixes up the handles of threads that talk to its Service Control
+/// Manager at once (error 6). The product does so from one thread.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn on_each(story: impl Fn(&mut dyn Node)) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    nodes::on_each(story);
+}
+
+/// Puts the program of a test's services onto a node, and gives its path there.
+fn program(node: &dyn Node) -> WinPath {
+    let path = WinPath::known(r"C:\contract\service.exe");
+    let place = node.disk(&path);
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    if !place.exists() {
+        let own = std::env::current_exe().unwrap();
+        // A link where the file system has them: tests are large. Another test may be first.
+        let made = fs::hard_link(&own, &place).or_else(|_| fs::copy(&own, &place).map(drop));
+        assert!(made.is_ok() || place.exists(), "{made:?}");
+    }
+    path
+}
+
+/// A service that does as it is told: see [`service_program`].
+fn service(node: &dyn Node, name: &str, does: &str) -> Service {
+    let program = program(node);
+    Service {
+        display_name: format!("Contract service {name}"),
+        description: "Of calicoctl-win's tests. [managed by calicoctl-win]".into(),
+        image_path: format!("\"{program}\" --ignored --exact services::service_program -- {does}"),
+        account: "LocalSystem".into(),
+        start: StartType::Manual,
+        depends_on: Vec::new(),
+        restart_after: vec![5, 10, 60],
+        parameters: BTreeMap::new(),
+    }
+}
+
+fn put(node: &mut dyn Node, name: &str, wanted: &Service) {
+    node.put(&id(name), Some(&State::Service(Box::new(wanted.clone())))).unwrap();
+    assert_eq!(get(node, name).as_ref(), Some(wanted), "get gives what was put");
+}
+
+fn get(node: &dyn Node, name: &str) -> Option<Service> {
+    node.get(&id(name)).unwrap().map(|state| match state {
+        State::Service(service) => *service,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn id(name: &str) -> Id {
+    Id::Service(name.into())
+}
+
+fn running(name: &str) -> Id {
+    Id::Running(name.into())
+}
+
+fn start(node: &mut dyn Node, name: &str) -> anyhow::Result<()> {
+    node.put(&running(name), Some(&State::Running))
+}
+
+fn stop(node: &mut dyn Node, name: &str) {
+    node.put(&running(name), None).unwrap();
+    assert_eq!(node.process(name).unwrap(), None, "its process is gone");
+    assert_eq!(node.get(&running(name)).unwrap(), None);
+}
+
+fn remove(node: &mut dyn Node, name: &str) {
+    node.put(&id(name), None).unwrap();
+    assert_eq!(get(node, name), None, "the name is free at once");
+}
+
+/// The id of a refusal, which must name the service.
+fn refused(result: anyhow::Result<()>, name: &str) -> &'static str {
+    let error = result.unwrap_err();
+    assert!(format!("{error:#}").contains(name), "{error:#}");
+    error.downcast_ref::<Fault>().unwrap_or_else(|| panic!("{error:#}")).id
+}
+
+#[test]
+fn what_was_put_is_there_and_changes_in_place() {
+    on_each(|node| {
+        let name = "ContractDefinition";
+        assert_eq!(get(node, name), None);
+        let mut wanted = service(node, name, "runs");
+        put(node, name, &wanted);
+        assert_eq!(get(node, "CONTRACTdefinition").as_ref(), Some(&wanted), "names have no case");
+        put(node, name, &wanted);
+
+        wanted.display_name = "Später umbenannt, auf jedem Knoten".into();
+        wanted.description = "Von jemand anderem".into();
+        wanted.image_path = r"C:\Program Files\unquoted\x.exe -a  -b".into();
+        wanted.start = StartType::Disabled;
+        wanted.depends_on = vec!["RpcSs".into(), "Tcpip".into()];
+        wanted.restart_after = vec![7];
+        put(node, name, &wanted);
+        let listed = node.list(Listing::Services).unwrap();
+        assert!(listed.contains(&(id(name), State::Service(Box::new(wanted.clone())))), "{listed:#?}");
+
+        wanted.start = StartType::Auto;
+        wanted.description = String::new();
+        wanted.depends_on.clear();
+        wanted.restart_after.clear();
+        put(node, name, &wanted);
+        remove(node, name);
+        node.put(&id(name), None).unwrap();
+        // The name serves again at once.
+        put(node, name, &wanted);
+        remove(node, name);
+    });
+}
+
+/// What upstream's scripts leave, with every kind of value.
+fn nssm(node: &dyn Node, name: &str) -> Service {
+    let text = |text: &str| RegValue::ExpandString(text.into());
+    let parameters = [
+        ("Application", text(r"%SystemRoot%\System32\WindowsPowerShell\v1.0\powershell.exe")),
+        ("AppParameters", text(r"C:\CalicoWindows\node\node-service.ps1")),
+        ("AppDirectory", text(r"C:\CalicoWindows")),
+        ("AppStdout", RegValue::String(r"C:\CalicoWindows\logs\calico-node.log".into())),
+        ("AppEnvironmentExtra", RegValue::MultiString(vec!["A=1".into(), "B=zwei Wörter".into()])),
+        ("AppRotateBytes", RegValue::Dword(10_485_760)),
+        ("AppAffinity", RegValue::Qword(3)),
+        ("Odd", RegValue::Binary(vec![1, 0, 255])),
+        (r"AppExit\", RegValue::String("Restart".into())),
+        (r"AppExit\129", RegValue::String("Exit".into())),
+        (r"AppEvents\Start\Post", RegValue::String(String::new())),
+    ];
+    Service {
+        image_path: r"C:\CalicoWindows\nssm-2.24\win64\nssm.exe".into(),
+        description: "Calico Windows Startup, configures Calico datamodel resources for this node.".into(),
+        restart_after: Vec::new(),
+        start: StartType::Auto,
+        parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..service(node, name, "runs")
+    }
+}
+
+#[test]
+fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters() {
+    on_each(|node| {
+        let name = "ContractNssm";
+        let theirs = nssm(node, name);
+        put(node, name, &theirs);
+        let ours = service(node, name, "runs");
+        put(node, name, &ours);
+        start(node, name).unwrap();
+        stop(node, name);
+        put(node, name, &theirs);
+
+        // A value less, one more and one of another kind: those and no others.
+        let mut changed = theirs.clone();
+        changed.parameters.remove(r"AppExit\129");
+        changed.parameters.insert("AppThrottle".into(), RegValue::Dword(1500));
+        let directory = changed.parameters.remove("AppDirectory").unwrap();
+        changed.parameters.insert("APPdirectory".into(), directory);
+        changed.parameters.insert("AppStdout".into(), RegValue::ExpandString(r"%TEMP%\x.log".into()));
+        put(node, name, &changed);
+        remove(node, name);
+        put(node, name, &theirs);
+        remove(node, name);
+        // Nothing of it is left for the next of that name.
+        put(node, name, &ours);
+        remove(node, name);
+    });
+}
+
+#[test]
+fn a_service_starts_has_a_process_and_stops() {
+    on_each(|node| {
+        let name = "ContractRuns";
+        let wanted = service(node, name, "runs");
+        put(node, name, &wanted);
+        assert_eq!((node.process(name).unwrap(), node.get(&running(name)).unwrap()), (None, None));
+        start(node, name).unwrap();
+        let process = node.process(name).unwrap().unwrap();
+        assert_eq!(node.get(&running(name)).unwrap(), Some(State::Running));
+        assert!(process.since.is_none_or(|since| since <= node.now()));
+        start(node, name).unwrap();
+        assert_eq!(node.process(name).unwrap(), Some(process), "it runs already, and goes on");
+
+        assert_eq!(refused(node.put(&id(name), None), name), "ServiceMarkedForDelete");
+        assert_eq!(get(node, name), Some(wanted), "and nothing was done");
+        stop(node, name);
+        stop(node, name);
+        start(node, name).unwrap();
+        stop(node, name);
+        remove(node, name);
+    });
+}
+
+#[test]
+fn a_stop_is_waited_for_until_the_process_is_gone() {
+    on_each(|node| {
+        let name = "ContractSlow";
+        let wanted = service(node, name, "stops-slowly");
+        put(node, name, &wanted);
+        start(node, name).unwrap();
+        stop(node, name);
+        remove(node, name);
+    });
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    on_each(|node| {
+        let name = "ContractRefused";
+        assert_eq!(refused(start(node, name), name), "ServiceNotFound");
+        node.put(&running(name), None).unwrap();
+        let mut wanted = service(node, name, "runs");
+        wanted.start = StartType::Disabled;
+        put(node, name, &wanted);
+        assert_eq!(refused(start(node, name), name), "ServiceDisabled");
+        wanted.start = StartType::Manual;
+        wanted.image_path = r#""C:\no such\program.exe" run"#.into();
+        put(node, name, &wanted);
+        assert_eq!(refused(start(node, name), r"C:\no such\program.exe"), "FileNotFound");
+        assert_eq!(node.process(name).unwrap(), None);
+        remove(node, name);
+    });
+}
+
+/// Only the machine has programs that end by themselves; the sandbox has a fault for it.
+#[cfg(windows)]
+mod on_the_machine {
+    use std::time::Duration;
+
+    use super::*;
+    use calicoctl_win::node::windows::{processes, services};
+
+    fn machine(name: &str, does: &str, story: impl FnOnce(&mut dyn Node, &str)) {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut node = calicoctl_win::node::machine().unwrap();
+        let wanted = service(&*node, name, does);
+        put(&mut *node, name, &wanted);
+        story(&mut *node, name);
+        remove(&mut *node, name);
+    }
+
+    #[test]
+    fn a_service_that_ends_at_once_is_told_with_its_exit_code() {
+        machine("ContractEnds", "ends", |node, name| {
+            let error = start(node, name).unwrap_err();
+            assert_eq!(error.to_string(), "start service ContractEnds: it ended right away with its exit code 7");
+            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceDied");
+        });
+    }
+
+    #[test]
+    fn a_program_that_is_no_service_is_told() {
+        machine("ContractNone", "is-no-service", |node, name| {
+            let error = start(node, name).unwrap_err();
+            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceWillNotStart", "{error:#}");
+        });
+    }
+
+    /// Under Wine the Service Control Manager goes on to say that a crashed service runs.
+    #[test]
+    fn a_service_whose_process_died_does_not_run_and_starts_again() {
+        machine("ContractDies", "dies-when-told", |node, name| {
+            start(node, name).unwrap();
+            let dead = node.process(name).unwrap().unwrap();
+            let process = processes::by_pid(dead.pid).unwrap().unwrap();
+            fs::write(format!(r"C:\contract\die-{}", dead.pid), "").unwrap();
+            assert!(processes::ends_within(&process, Duration::from_secs(30)).unwrap());
+            assert_eq!(node.process(name).unwrap(), None);
+            assert_eq!(node.get(&running(name)).unwrap(), None);
+            start(node, name).unwrap();
+            assert_ne!(node.process(name).unwrap().unwrap().pid, dead.pid);
+            stop(node, name);
+        });
+    }
+
+    #[test]
+    fn a_service_that_will_not_stop_is_named_with_its_pid() {
+        machine("ContractStays", "takes-no-stop", |node, name| {
+            start(node, name).unwrap();
+            let pid = node.process(name).unwrap().unwrap().pid;
+            let error = services::stop_within(name, Duration::from_millis(300)).unwrap_err();
+            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceWillNotStop");
+            assert!(error.to_string().contains(&format!("(pid {pid})")), "{error:#}");
+            fs::write(format!(r"C:\contract\die-{pid}"), "").unwrap();
+            let process = processes::by_pid(pid).unwrap();
+            assert!(
+                process.is_none_or(|process| { processes::ends_within(&process, Duration::from_secs(30)).unwrap() })
+            );
+        });
+    }
+}
+
+/// Not a test: the program of the services above, told by its last argument what to do. Started by
+/// hand it ends at once, since no Service Control Manager waits for it.
+#[cfg(windows)]
+#[test]
+#[ignore = "runs as a service"]
+fn service_program() {
+    program::run();
+}
+
+#[cfg(windows)]
+mod program {
+    use std::ffi::OsString;
+    use std::fs;
+    use std::process::exit;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use windows_service::service::{
+        ServiceControl, ServiceControlAccept, ServiceExitCode, ServiceState, ServiceStatus, ServiceType,
+    };
+    use windows_service::service_control_handler::{self, ServiceControlHandlerResult};
+    use windows_service::{define_windows_service, service_dispatcher};
+
+    define_windows_service!(ffi_main, main);
+
+    fn does() -> String {
+        std::env::args().next_back().unwrap_or_default()
+    }
+
+    pub fn run() {
+        if does() != "is-no-service" {
+            let _who_waits = service_dispatcher::start("", ffi_main);
+        }
+    }
+
+    fn main(arguments: Vec<OsString>) {
+        let does = does();
+        let (told, tell) = channel();
+        let accepts = does != "takes-no-stop";
+        let handler = move |control| match control {
+            ServiceControl::Stop => {
+                let _main_ends_first = told.send(());
+                ServiceControlHandlerResult::NoError
+            }
+            ServiceControl::Interrogate => ServiceControlHandlerResult::NoError,
+            _ => ServiceControlHandlerResult::NotImplemented,
+        };
+        let handle = service_control_handler::register(&arguments[0], handler).unwrap();
+        let report = |state, exit, checkpoint| {
+            let accepted = if state == ServiceState::Running && accepts {
+                ServiceControlAccept::STOP
+            } else {
+                ServiceControlAccept::empty()
+            };
+            handle
+                .set_service_status(ServiceStatus {
+                    service_type: ServiceType::OWN_PROCESS,
+                    current_state: state,
+                    controls_accepted: accepted,
+                    exit_code: ServiceExitCode::ServiceSpecific(exit),
+                    checkpoint,
+                    wait_hint: Duration::from_secs(5),
+                    process_id: None,
+                })
+                .unwrap();
+        };
+        report(ServiceState::StartPending, 0, 1);
+        if does == "ends" {
+            report(ServiceState::Stopped, 7, 0);
+            return;
+        }
+        report(ServiceState::Running, 0, 0);
+        let die = format!(r"C:\contract\die-{}", std::process::id());
+        while tell.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
+            if fs::exists(&die).unwrap() {
+                exit(3);
+            }
+        }
+        if does == "stops-slowly" {
+            for step in 1..4 {
+                report(ServiceState::StopPending, 0, step);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+        report(ServiceState::Stopped, 0, 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! A node on which upstream's scripts installed Calico, with their services under NSSM: it is taken
+//! over as it is, and given back as it was.
+
+use serde_json::Value;
+
+use crate::lab::Lab;
+
+/// One of the scripts' services, as they register it.
+fn nssm(name: &str, part: &str, depends_on: &str, pid: Option<u32>) -> String {
+    let pid = pid.map_or_else(String::new, |pid| format!("    pid: {pid}\n"));
+    format!(
+        r"  {name}:
+    definition:
+      displayName: Calico Windows {part}
+      description: Calico's {part}, by the scripts
+      imagePath: C:\CalicoWindows\nssm-2.24\win64\nssm.exe
+      account: LocalSystem
+      start: auto
+      dependsOn: [{depends_on}]
+      parameters:
+        AppDirectory: {{type: expand-string, data: C:\CalicoWindows}}
+        AppEnvironmentExtra: {{type: multi-string, data: [PROXY_PASSWORD=s3cret]}}
+        AppExit\: {{type: string, data: Restart}}
+        AppParameters: {{type: expand-string, data: C:\CalicoWindows\{part}\{part}-service.ps1}}
+        AppRotateBytes: {{type: dword, data: 10485760}}
+        AppStdout: {{type: expand-string, data: C:\CalicoWindows\logs\calico-{part}.log}}
+        Application: {{type: expand-string, data: C:\Windows\System32\WindowsPowerShell\v1.0\powershell.exe}}
+{pid}"
+    )
+}
+
+/// The scripts' node: Felix and confd run, although the backend has no use for confd any more, and
+/// the upgrade service stopped long ago.
+fn scripts_node() -> Lab {
+    let lab = Lab::node();
+    for (path, text) in [
+        ("nssm-2.24/win64/nssm.exe", "nssm"),
+        ("node/node-service.ps1", "# starts"),
+        ("config.ps1", "$env:CALICO_NETWORKING_BACKEND=\"vxlan\""),
+        ("calico-kube-config", "apiVersion: v1"),
+        ("logs/calico-node.log", "it ran"),
+    ] {
+        lab.write(&format!("node/C/CalicoWindows/{path}"), text);
+    }
+    lab.write("node/C/Program Files/containerd/cni/conf/10-calico.conf", "{\"name\": \"Calico\"}");
+    lab.write("node/C/Program Files/containerd/cni/bin/calico.exe", "the scripts' plugin");
+    lab.edit_yaml(|yaml| {
+        let services = [
+            nssm("CalicoConfd", "confd", "CalicoNode", Some(3100)),
+            nssm("CalicoFelix", "felix", "CalicoNode", Some(3104)),
+            nssm("CalicoNode", "node", "", Some(3108)),
+            nssm("CalicoUpgrade", "upgrade", "", None),
+        ];
+        yaml.replace("services:\n", &format!("services:\n{}", services.concat())).replace(
+            "registry:\n",
+            "registry:\n  Software\\Tigera\\Calico:\n    LastBootTime: {type: string, data: 1/5/2026 7:58:11 AM}\n",
+        )
+    });
+    lab
+}
+
+fn states(lab: &Lab) -> Vec<String> {
+    let text = lab.run("service status").stdout;
+    text.lines().take(3).map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn a_plan_says_what_becomes_of_the_scripts_services() {
+    let lab = scripts_node();
+    let before = lab.picture();
+    let plan = lab.run("plan").exits(0);
+    let about: Vec<&str> = plan.stdout.lines().filter(|line| line.contains("Calico") && !line.contains('/')).collect();
+    let about: Vec<&str> =
+        about.into_iter().filter(|line| line.contains("service ") || line.contains("stop ")).collect();
+    insta::assert_snapshot!(about.join("\n"), @r"
+      -   stop         CalicoConfd
+      -   service      CalicoUpgrade                                        removes the NSSM service CalicoUpgrade, which runs C:\CalicoWindows\upgrade\upgrade-service.ps1
+      -   service      CalicoConfd                                          removes the NSSM service CalicoConfd, which runs C:\CalicoWindows\confd\confd-service.ps1
+      ~   service      CalicoFelix                                          adopts the NSSM service CalicoFelix, which runs C:\CalicoWindows\felix\felix-service.ps1
+      ~   service      CalicoNode                                           adopts the NSSM service CalicoNode, which runs C:\CalicoWindows\node\node-service.ps1
+    ");
+    let json = lab.run("plan -o json").exits(0).stdout;
+    assert!(json.contains("AppParameters") && !json.contains("s3cret"), "{json}");
+    lab.picture().same_as(&before);
+
+    let _there = lab.run("install -y").exits(0);
+    let back = lab.run("plan --uninstall").exits(0).stdout;
+    for name in ["CalicoNode", "CalicoFelix", "CalicoConfd", "CalicoUpgrade"] {
+        assert!(back.contains(&format!("gives back the NSSM service {name}, which runs")), "{back}");
+    }
+}
+
+#[test]
+fn a_kubelet_that_runs_out_of_calicos_folder_is_not_broken() {
+    let lab = scripts_node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace(r"imagePath: C:\k\kubelet.exe", r"imagePath: C:\CalicoWindows\nssm-2.24\win64\nssm.exe")
+    });
+    let before = lab.picture_without_state();
+    for words in ["plan -o json", "install -y -o json"] {
+        let refused = lab.run(words).exits(13).json();
+        assert_eq!(refused["error"]["id"], "FolderInUseByService", "{refused}");
+        assert!(refused["error"]["what"].as_str().unwrap().contains("kubelet"), "{refused}");
+    }
+    lab.picture_without_state().same_as(&before);
+}
+
+/// Defects B15 (a CalicoConfd that nothing needs stays behind) and B19 (a stopped CalicoUpgrade
+/// blocks the start for ever, and failures exit with 0).
+#[test]
+fn b15_b19_the_scripts_node_is_taken_over_and_comes_back_byte_for_byte() {
+    for words in ["install -y -o json", "install -y --no-start -o json"] {
+        let lab = scripts_node();
+        let before = lab.picture_without_state();
+        let result = lab.run(words).exits(0).json();
+        assert_eq!(result["changed"], true, "{result}");
+        assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Absent"], "{words}");
+        let yaml = lab.read("node.yaml");
+        for gone in ["CalicoUpgrade", "nssm.exe", "powershell"] {
+            assert!(!yaml.contains(gone), "{gone} in {yaml}");
+        }
+        assert_eq!(lab.run("status -o json").exits(0).json()["drift"], Value::Array(vec![]));
+        assert_eq!(lab.run(words).exits(0).json()["changed"], false, "a second time there is nothing to do");
+
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Running"]);
+        lab.picture_without_state().says_the_same_as(&before);
+    }
+}
+
+#[test]
+fn with_bgp_confd_is_taken_over_too() {
+    let lab = scripts_node();
+    let before = lab.picture_without_state();
+    let _there = lab.run("install -y --release v3.30.2 --set calicoNetwork.backend=windows-bgp").exits(0);
+    assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Running"]);
+    assert!(!lab.read("node.yaml").contains("nssm.exe"));
+    let _gone = lab.run("uninstall -y").exits(0);
+    lab.picture_without_state().says_the_same_as(&before);
+}
+
+#[test]
+fn a_failed_takeover_leaves_the_scripts_services_running() {
+    for fault in ["put running CalicoFelix#2=dies", "put service CalicoUpgrade#1=fail-after", "put tree *=in-use"] {
+        let lab = scripts_node();
+        let before = lab.picture_without_state();
+        let failed = lab.fails_at(fault, "install -y -o json").exits(9).json();
+        assert_eq!(failed["rolled_back"], true, "{fault}: {failed}");
+        lab.picture_without_state().says_the_same_as(&before);
+    }
+}
+
+/// The config that the scripts were run with is broken, and so is ours: uninstall needs neither
+/// (defect B15).
+#[test]
+fn b15_uninstall_needs_no_valid_config() {
+    let lab = scripts_node();
+    let before = lab.picture_without_state();
+    let _there = lab.run("install -y").exits(0);
+    lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "kind: [nonsense");
+    lab.write("node/C/CalicoWindows/calico-kube-config", "not one");
+    let _gone = lab.run("uninstall -y").exits(0);
+    lab.picture_without_state().says_the_same_as(&before);
+}
+
+#[test]
+fn a_service_that_comes_back_under_us_is_drift() {
+    let lab = scripts_node();
+    let _there = lab.run("install -y").exits(0);
+    lab.edit_yaml(|yaml| {
+        yaml.replace("services:\n", &format!("services:\n{}", nssm("CalicoUpgrade", "upgrade", "", None)))
+    });
+    let status = lab.run("status -o json").json();
+    assert_eq!(status["drift"], serde_json::json!(["service CalicoUpgrade"]), "{status}");
+    let _healed = lab.run("install -y").exits(0);
+    assert!(!lab.read("node.yaml").contains("CalicoUpgrade"));
+}

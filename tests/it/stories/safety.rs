@@ -1,0 +1,78 @@
+//! What is ours is nobody else's to change, and a program that runs is no obstacle.
+
+use calicoctl_win::node::sandbox::SandboxNode;
+use calicoctl_win::node::sandbox::model::Process;
+use calicoctl_win::values::WinPath;
+
+use crate::lab::Lab;
+
+#[test]
+fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot() {
+    let lab = Lab::installed();
+    let exe = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
+    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
+    let program = Process { pid: 5000, image: WinPath::known(exe), service: None };
+    node.edit(|model| {
+        model.processes.push(program);
+        Ok(())
+    })
+    .unwrap();
+
+    let gone = lab.run("uninstall -y -o json").exits(if cfg!(windows) { 3010 } else { 3010 & 0xFF }).json();
+
+    assert_eq!((&gone["exit_name"], &gone["exit_code"]), (&"REBOOT_REQUIRED".into(), &3010.into()), "{gone}");
+    assert_eq!((&gone["status"], &gone["reboot_required"]), (&"reboot_required".into(), &true.into()));
+    assert_eq!(gone["next"][0], "Restart-Computer");
+    assert!(!lab.on_node("C/Program Files/calicoctl-win/calicoctl-win.exe").exists());
+    assert!(lab.on_node("C/Program Files/calicoctl-win/calicoctl-win.exe.old-1").exists());
+}
+
+/// Elsewhere a sandbox cannot say who may write.
+#[cfg(unix)]
+mod others_may_write {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+
+    fn open(path: &Path) {
+        let mode = if path.is_dir() { 0o777 } else { 0o666 };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_state_folder_that_anybody_may_write_to_is_made_safe_and_said() {
+        let lab = Lab::node();
+        let state = lab.on_node("C/ProgramData/calicoctl-win");
+        fs::create_dir_all(&state).unwrap();
+        open(&state);
+
+        let installed = lab.run("install -y").exits(0);
+        assert!(
+            installed.stderr.contains("FolderMadeSafe") || installed.stdout.contains("FolderMadeSafe"),
+            "{installed:?}"
+        );
+        assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
+        let again = lab.run("install -y").exits(0);
+        assert!(!again.stderr.contains("FolderMadeSafe") && !again.stdout.contains("FolderMadeSafe"), "{again:?}");
+    }
+
+    #[test]
+    fn a_receipt_that_anybody_could_have_written_is_not_acted_on() {
+        let lab = Lab::node();
+        let state = lab.on_node("C/ProgramData/calicoctl-win");
+        let planted = state.join("receipts").join("1.json");
+        fs::create_dir_all(planted.parent().unwrap()).unwrap();
+        fs::write(&planted, "{}").unwrap();
+        for path in [&state, &planted] {
+            open(path);
+        }
+        for words in ["install -y", "uninstall -y"] {
+            let refused = lab.run(words).exits(13);
+            assert!(refused.stderr.contains("UnsafeFolder"), "{refused:?}");
+            assert!(refused.stderr.contains("1.json"), "{refused:?}");
+        }
+        assert_eq!(fs::read_to_string(&planted).unwrap(), "{}");
+    }
+}

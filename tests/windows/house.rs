@@ -1,0 +1,279 @@
+//! A Windows node that has joined a cluster and waits for Calico: the machine, an API server on this
+//! host's loopback, a release with programs that run, and a say in what those programs do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use calicoctl_win::calico::version::CalicoVersion;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::machine::{Ended, Machine, eventually};
+
+/// The name of the node in the cluster; the machine's own may be anything.
+pub const NODE: &str = "win-a1";
+
+/// How long anything may take that needs no wait of ours. A machine under load is slow.
+pub const SOON: Duration = Duration::from_secs(90);
+
+/// The folder in which tests and stand-ins meet.
+const TEST: &str = "test";
+
+pub struct House {
+    pub machine: Machine,
+    /// It serves until the house goes.
+    _cluster: EmbeddedCluster,
+    /// The config document, as the executable is to be given it.
+    pub config: String,
+    /// The release archive.
+    pub release: String,
+    _cluster_dir: TempDir,
+}
+
+impl House {
+    /// A node for Calico v3.32.1 and vxlan. None where there is no machine to test on.
+    pub fn new() -> Option<Self> {
+        Self::with("v3.32.1", "vxlan")
+    }
+
+    pub fn with(version: &str, backend: &str) -> Option<Self> {
+        let machine = Machine::new()?;
+        let cluster_dir = TempDir::new().unwrap();
+        let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        let test = machine.c(TEST);
+        fs::create_dir_all(&test).unwrap();
+        fs::write(test.join("kubeconfig"), cluster.admin_kubeconfig_direct()).unwrap();
+        fs::write(test.join("block"), "10.244.7.0/26").unwrap();
+        let config = machine.file("node.yaml", config(version, backend));
+        let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
+        Some(Self { machine, _cluster: cluster, config, release, _cluster_dir: cluster_dir })
+    }
+
+    /// A node on which Calico was installed and is healthy.
+    pub fn installed() -> Option<Self> {
+        let house = Self::new()?;
+        house.install();
+        Some(house)
+    }
+
+    /// Runs `calicoctl-win WORDS`; blanks part its words.
+    pub fn run(&self, words: &str) -> Ended {
+        self.machine.run(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// The words of a whole install of this house's release and config.
+    pub fn install_words(&self) -> Vec<&str> {
+        vec!["install", "--yes", "-c", &self.config, "--release", &self.release]
+    }
+
+    #[track_caller]
+    pub fn install(&self) -> Ended {
+        self.machine.run(&self.install_words()).exits(0)
+    }
+
+    /// What an install gives as JSON, with the exit code it should have.
+    #[track_caller]
+    pub fn install_json(&self, code: i32) -> Value {
+        self.machine.run(&[self.install_words(), vec!["-o", "json"]].concat()).exits(code).json()
+    }
+
+    /// The document of `status`, whatever its exit code.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        self.run("status -o json").json()
+    }
+
+    /// Waits until `status` says what is looked for.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually(what, SOON, || {
+                last = self.status();
+                fits(&last).then(|| last.clone())
+            })
+        }));
+        found.unwrap_or_else(|_| panic!("waited for {what}; status says\n{last:#}"))
+    }
+
+    #[track_caller]
+    pub fn until_healthy(&self) -> Value {
+        self.until("a healthy node", |status| status["overall"] == "Healthy")
+    }
+
+    /// A service as `status` shows it.
+    #[track_caller]
+    pub fn service(&self, name: &str) -> Value {
+        let status = self.status();
+        let services = status["services"].as_array().unwrap_or_else(|| panic!("no services in {status:#}"));
+        services.iter().find(|service| service["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Says what a stand-in is to do at its next starts, a line for each; `steer.h` has the words.
+    pub fn order(&self, name: &str, lines: &str) {
+        let file = self.test_file(&format!("{name}.do"));
+        // In one step, since the stand-in may start right now.
+        let temporary = file.with_extension("new");
+        fs::write(&temporary, lines).unwrap();
+        fs::rename(temporary, file).unwrap();
+    }
+
+    /// Makes a running stand-in end with this code.
+    pub fn end(&self, name: &str, code: i32) {
+        let file = self.test_file(&format!("{name}.now"));
+        let temporary = file.with_extension("new");
+        fs::write(&temporary, code.to_string()).unwrap();
+        fs::rename(temporary, file).unwrap();
+    }
+
+    /// What a stand-in said of itself: an object for each start and each stop.
+    pub fn said(&self, name: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.test_file(&format!("{name}.log"))).unwrap_or_default();
+        // The last line may be half written.
+        text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line.strip_suffix('\n')?).ok()).collect()
+    }
+
+    /// The starts of a stand-in so far.
+    pub fn starts(&self, name: &str) -> Vec<Value> {
+        self.said(name).into_iter().filter(|said| said["event"] == "start").collect()
+    }
+
+    /// Waits until a stand-in was started so often.
+    #[track_caller]
+    pub fn until_started(&self, name: &str, times: usize) -> Vec<Value> {
+        eventually(&format!("start {times} of {name}"), SOON, || {
+            let starts = self.starts(name);
+            (starts.len() >= times).then_some(starts)
+        })
+    }
+
+    /// The numbers in `C:\test\settings` by which the HNS of the tests behaves; `vmcompute.c` has them.
+    #[cfg(not(windows))]
+    pub fn hns_settings(&self, lines: &str) {
+        fs::write(self.test_file("settings"), lines).unwrap();
+    }
+
+    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing mends it.
+    #[cfg(not(windows))]
+    pub fn hns_faults(&self, lines: &str) {
+        fs::write(self.test_file("hns.faults"), lines).unwrap();
+    }
+
+    /// Another product's HNS networks: one that needs no vSwitch, and one that does.
+    #[cfg(not(windows))]
+    pub fn foreign_networks(&self) {
+        let nat = r#"{"ID":"7D0C1D2E-5C0B-4F7E-9D7E-3A1B2C3D4E5F","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20","GatewayAddress":"172.20.0.1"}],"State":1}"#;
+        let vendor = r#"{"ID":"11111111-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"vendor-overlay","Type":"Internal","Subnets":[{"AddressPrefix":"10.1.0.0/16","GatewayAddress":"10.1.0.1"}],"State":1}"#;
+        fs::write(self.test_file("hns.networks"), format!("{nat}\n{vendor}\n")).unwrap();
+    }
+
+    /// The HNS networks by name, as HNS itself has them.
+    #[cfg(not(windows))]
+    pub fn hns(&self) -> BTreeMap<String, Value> {
+        let text = fs::read_to_string(self.test_file("hns.networks")).unwrap_or_default();
+        by_name(text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()))
+    }
+
+    /// The HNS networks by name, as `status` sees them, in HNS's own form.
+    #[cfg(windows)]
+    pub fn hns(&self) -> BTreeMap<String, Value> {
+        let status = self.status();
+        by_name(status["networks"].as_array().into_iter().flatten().map(|network| {
+            let policies = serde_json::json!([{ "Type": "VSID", "VSID": network["vsid"] }]);
+            serde_json::json!({ "Name": network["name"], "Type": network["type"], "Subnets": [{ "Policies": policies }] })
+        }))
+    }
+
+    pub fn test_file(&self, name: &str) -> PathBuf {
+        self.machine.c(TEST).join(name)
+    }
+
+    /// A text file of drive C; nothing when it is not there.
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.machine.c(path)).unwrap_or_default()
+    }
+}
+
+fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
+    networks.map(|network| (network["Name"].as_str().unwrap_or_default().to_owned(), network)).collect()
+}
+
+/// What went on in a house whose story fails. A machine that is not thrown away is made as it was.
+impl Drop for House {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_what_went_on();
+        }
+        if cfg!(windows) {
+            self.run("uninstall --purge --yes");
+        }
+    }
+}
+
+impl House {
+    #[expect(clippy::print_stdout, reason = "the test harness shows it with the failure")]
+    fn show_what_went_on(&self) {
+        for folder in
+            [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
+        {
+            for entry in fs::read_dir(self.machine.c(folder)).into_iter().flatten().flatten() {
+                let text = fs::read(entry.path()).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                let lines: Vec<&str> = text.lines().collect();
+                let short = |line: &&str| line.chars().take(400).collect::<String>();
+                let tail: Vec<String> = lines.iter().skip(lines.len().saturating_sub(25)).map(short).collect();
+                println!("--- C:\\{folder}\\{}\n{}", entry.file_name().display(), tail.join("\n"));
+            }
+        }
+    }
+}
+
+/// A config document with everything that detection could get wrong on a test machine.
+pub fn config(version: &str, backend: &str) -> String {
+    format!(
+        "apiVersion: calicoctl-win/v1alpha1
+kind: NodeInstallation
+spec:
+  calico:
+    version: {version}
+  kubernetes:
+    kubeconfig: 'C:\\test\\kubeconfig'
+    nodeName: {NODE}
+    serviceCIDRs: [10.96.0.0/12]
+    dns:
+      servers: [10.96.0.10]
+  calicoNetwork:
+    backend: {backend}
+"
+    )
+}
+
+/// The archive of a version, in its real layout, with programs that run.
+pub fn release(version: &str) -> Vec<u8> {
+    static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    made.entry(version.to_owned())
+        .or_insert_with(|| {
+            let version: CalicoVersion = version.parse().unwrap();
+            let program = || standin("calico.exe").to_vec();
+            let paths = ["calico-node.exe", "calico.exe", "cni/calico.exe", "cni/calico-ipam.exe"];
+            SyntheticRelease::build_with(&version, &paths.map(|path| (path, program())).into())
+        })
+        .clone()
+}
+
+/// A stand-in program's bytes.
+pub fn standin(name: &str) -> &'static [u8] {
+    static READ: OnceLock<BTreeMap<String, Vec<u8>>> = OnceLock::new();
+    let programs = READ.get_or_init(|| {
+        let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let entries = fs::read_dir(Machine::standins()).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), read(&path))).collect()
+    });
+    programs.get(name).unwrap_or_else(|| panic!("there is no stand-in {name}"))
+}

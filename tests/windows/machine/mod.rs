@@ -1,0 +1,143 @@
+//! A Windows machine to run the executable on: this one, or a Wine prefix of its own per test.
+
+#[cfg(windows)]
+mod real;
+#[cfg(not(windows))]
+mod wine;
+
+use std::fs::{self, File};
+#[cfg(not(windows))]
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// One fresh machine. Under Wine it is a clone of the prepared prefix, switched off when dropped.
+pub struct Machine {
+    exe: PathBuf,
+    /// A folder of its own: with Wine the prefix, on Windows an empty one.
+    root: TempDir,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// As the parent saw it. Wine gives only its low byte; see [`Machine::code_seen_by_cmd`].
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A process of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// For [`Machine::kill`]; under Wine the number that Linux gave it.
+    pub pid: u32,
+    /// File name of its program.
+    pub image: String,
+    pub command_line: String,
+}
+
+impl Ended {
+    /// The one JSON document on stdout.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}\n{}\n{}", self.stdout, self.stderr))
+    }
+
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        self
+    }
+}
+
+impl Machine {
+    /// None, said in a plain sentence, where there is neither Windows nor a prepared Wine prefix.
+    pub fn new() -> Option<Self> {
+        Self::fresh()
+    }
+
+    /// A path on the machine, there or not, as the executable is to be given it.
+    pub fn path(&self, name: &str) -> String {
+        Self::as_seen_inside(&self.disk().join(name), name)
+    }
+
+    /// Puts a file on the machine; its path as the executable is to be given it.
+    pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let path = self.disk().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+        self.path(name)
+    }
+
+    /// Runs the executable, as a script would: no terminal, none of our variables.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.run_program(&self.exe.to_string_lossy(), args)
+    }
+
+    /// Runs another program of the machine.
+    pub fn run_program(&self, program: &str, args: &[&str]) -> Ended {
+        let mut command = self.command(program);
+        command.args(args);
+        ended(command.output())
+    }
+
+    /// Starts the executable and does not wait for it. What it says goes to the file `said`.
+    pub fn start(&self, args: &[&str], said: &str) -> Child {
+        self.start_program(&self.exe.to_string_lossy(), args, said)
+    }
+
+    /// Starts a program and does not wait for it. What it says goes to the file `said`.
+    pub fn start_program(&self, program: &str, args: &[&str], said: &str) -> Child {
+        let said = File::create(self.disk().join(said)).unwrap();
+        let mut command = self.command(program);
+        command.args(args).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
+    }
+
+    /// Runs it from a batch line, and says which `%ERRORLEVEL%` that saw: all 32 bits, also under
+    /// Wine, whose own exit code has 8.
+    pub fn code_seen_by_cmd(&self, args: &[&str]) -> i32 {
+        let line = format!("{} {} >nul 2>nul & echo !errorlevel!", self.exe_inside(), args.join(" "));
+        let ended = self.run_program("cmd", &["/v:on", "/c", &line]);
+        let said = ended.stdout.trim();
+        said.parse().unwrap_or_else(|_| panic!("cmd said `{said}`: {}", ended.stderr))
+    }
+
+    /// The executable that is tested.
+    #[cfg(not(windows))]
+    pub fn exe(&self) -> &Path {
+        &self.exe
+    }
+
+    /// The processes whose program has this file name.
+    pub fn processes_of(&self, image: &str) -> Vec<Process> {
+        self.processes().into_iter().filter(|process| process.image.eq_ignore_ascii_case(image)).collect()
+    }
+}
+
+/// Looks again and again until `look` finds something; fails when `limit` is over.
+#[track_caller]
+pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < limit, "waited {} s for {what}", limit.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn ended(output: std::io::Result<Output>) -> Ended {
+    let output = output.unwrap();
+    Ended {
+        code: output.status.code().expect("it ended by itself"),
+        stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}

@@ -1,0 +1,164 @@
+//! A machine that is a Wine prefix: cloned for one test, switched off and removed with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Machine, Process, eventually};
+
+impl Machine {
+    #[expect(clippy::print_stderr, reason = "who runs the tests is to know what they did not")]
+    pub(super) fn fresh() -> Option<Self> {
+        let (Some(exe), Some(template)) = (variable("CALICOCTL_WIN_EXE"), variable("CALICOCTL_WIN_WINE_PREFIX")) else {
+            eprintln!("skipped: packaging/test.sh builds the .exe and runs this under Wine");
+            return None;
+        };
+        // Beside the template, so that hard links reach.
+        let root = TempDir::with_prefix_in("prefix-", template.parent().expect("a prefix lies in a folder")).unwrap();
+        clone(&template, root.path());
+        let machine = Self { exe, root };
+        machine.power_on();
+        Some(machine)
+    }
+
+    /// The folder of the programs that stand in for Calico and kubelet; `prepare.sh` makes it.
+    pub fn standins() -> PathBuf {
+        variable("CALICOCTL_WIN_WINE_PREFIX").expect("there is a machine").with_file_name("standins")
+    }
+
+    /// Switched on before it is used, and kept on: what the first program starts would hold on to
+    /// the pipes that its output comes through. Services with the start type `auto` start.
+    pub fn power_on(&self) {
+        quietly(self.wine("wineserver").arg("-p"));
+        quietly(self.command("cmd").args(["/c", "exit"]));
+    }
+
+    /// Cuts the power: every process is gone at once, and nothing is asked. The registry is saved,
+    /// which a real power cut only promises for what was flushed.
+    pub fn cut_power(&self) {
+        for option in ["-k", "-w"] {
+            quietly(self.wine("wineserver").arg(option));
+        }
+        eventually("the last process to be gone", Duration::from_secs(20), || {
+            self.processes().is_empty().then_some(())
+        });
+    }
+
+    /// Cuts the power under a command, and gives it again.
+    pub fn power_off(&self, mut running: Child) {
+        self.cut_power();
+        running.wait().unwrap();
+        self.power_on();
+    }
+
+    /// Where the test finds what it puts on the machine.
+    pub fn disk(&self) -> PathBuf {
+        self.root.path().join("drive_c")
+    }
+
+    /// A path of drive C, with `\` or `/`, as the test finds it.
+    pub fn c(&self, path: &str) -> PathBuf {
+        self.disk().join(path.replace('\\', "/"))
+    }
+
+    /// What the registry keeps of HKEY_LOCAL_MACHINE. Up to date only while the machine is off.
+    pub fn saved_registry(&self) -> String {
+        fs::read_to_string(self.root.path().join("system.reg")).unwrap()
+    }
+
+    pub(super) fn as_seen_inside(_path: &Path, name: &str) -> String {
+        format!("C:\\{}", name.replace('/', "\\"))
+    }
+
+    pub(super) fn exe_inside(&self) -> String {
+        format!("Z:{}", self.exe.display()).replace('/', "\\")
+    }
+
+    pub(super) fn command(&self, program: &str) -> Command {
+        let mut command = self.wine("timeout");
+        // Wine is slow to start and never takes minutes: what does hangs.
+        command.args(["--kill-after=5", "120", "wine", program]);
+        command
+    }
+
+    /// Every process of the machine, Wine's own among them, by the prefix in its environment.
+    pub fn processes(&self) -> Vec<Process> {
+        let ours = format!("WINEPREFIX={}", self.root.path().display());
+        let process = |folder: PathBuf| {
+            let pid = folder.file_name()?.to_str()?.parse().ok()?;
+            let environment = fs::read(folder.join("environ")).ok()?;
+            if !environment.split(|byte| *byte == 0).any(|variable| variable == ours.as_bytes()) {
+                return None;
+            }
+            let line = fs::read(folder.join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
+            // Only what has a path of Windows: neither `wine` on its way nor the wineserver.
+            let (drive, rest) = line.split_once(":\\")?;
+            let end = rest.to_ascii_lowercase().find(".exe")? + ".exe".len();
+            let image = rest[..end].rsplit('\\').next()?.to_owned();
+            (drive.len() <= 2).then_some(Process { pid, image, command_line: line })
+        };
+        let folders = fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
+        folders.filter_map(process).collect()
+    }
+
+    /// Ends a process at once.
+    pub fn kill(&self, process: &Process) {
+        quietly(Command::new("kill").args(["-9", &process.pid.to_string()]));
+    }
+
+    fn wine(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear();
+        for name in ["PATH", "HOME"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command
+            .env("LC_ALL", "C.UTF-8")
+            .env("WINEPREFIX", self.root.path())
+            .env("WINEDEBUG", "-all")
+            .env("WINEDLLOVERRIDES", "mscoree=;mshtml=")
+            .current_dir(self.disk());
+        command
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for option in ["-k", "-w"] {
+            quietly(self.wine("wineserver").arg(option));
+        }
+    }
+}
+
+fn quietly(command: &mut Command) {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(|path| std::path::absolute(path).unwrap())
+}
+
+/// Copies a prefix that is switched off. Windows' own folder is 630 MB that no test changes: hard
+/// links. The registry is written in place, and so copied.
+fn clone(template: &Path, prefix: &Path) {
+    let copy = |options: &str, from: PathBuf, to: &Path| {
+        let copied = Command::new("cp").arg(options).arg(&from).arg(to).status().unwrap();
+        assert!(copied.success(), "cannot copy {}", from.display());
+    };
+    let inside =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<PathBuf>>();
+    let disk = prefix.join("drive_c");
+    fs::create_dir(&disk).unwrap();
+    for item in inside(template).into_iter().filter(|item| !item.ends_with("drive_c")) {
+        copy("-a", item, prefix);
+    }
+    for item in inside(&template.join("drive_c")) {
+        copy(if item.ends_with("windows") { "-al" } else { "-a" }, item, &disk);
+    }
+}

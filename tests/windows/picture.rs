@@ -1,0 +1,113 @@
+//! A machine byte for byte: its files, its registry, and what HNS, the firewall and the IP helper keep.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::machine::Machine;
+
+/// What the test DLLs keep in `C:\test`; everything else there is between tests and stand-ins.
+const STATE: [&str; 6] = ["hns.networks", "hns.endpoints", "hns.policylists", "firewall", "adapters", "routes"];
+
+/// Registry keys that Wine itself changes: at every boot, and when a program first asks for fonts.
+const RESTLESS: [&str; 2] = [
+    r"System\\CurrentControlSet\\Control\\Class\\{4D36E968-E325-11CE-BFC1-08002BE10318}",
+    r"System\\CurrentControlSet\\Hardware Profiles\\Current\\Software\\Fonts",
+];
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture(BTreeMap<String, String>);
+
+impl Picture {
+    /// Looks while the machine is off, since Wine saves its registry when it stops; then it boots.
+    pub fn take(machine: &Machine) -> Self {
+        machine.cut_power();
+        let mut seen = BTreeMap::new();
+        for folder in fs::read_dir(machine.disk()).unwrap().map(|entry| entry.unwrap().path()) {
+            // Windows' own folder and the profiles, with the temporary files, are not ours to look at.
+            if !["windows", "users", "test"].iter().any(|name| folder.ends_with(name)) {
+                files(&machine.disk(), &folder, &mut seen);
+            }
+        }
+        for name in STATE {
+            let text = fs::read_to_string(machine.c("test").join(name)).unwrap_or_default();
+            let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+            lines.sort_unstable();
+            seen.insert(format!("state {name}"), lines.join("\n"));
+        }
+        registry(&machine.saved_registry(), &mut seen);
+        machine.power_on();
+        Self(seen)
+    }
+
+    /// Fails with what differs.
+    #[track_caller]
+    pub fn same_as(&self, before: &Self) {
+        self.same_as_before(before, "now");
+    }
+
+    /// The same, and says after what.
+    #[track_caller]
+    pub fn same_as_before(&self, before: &Self, what: &str) {
+        let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
+        let new = self.0.iter().filter(|(name, _)| !before.0.contains_key(*name));
+        let new = new.map(|(name, value)| format!("+ {name}: {value}"));
+        let changed = self.0.iter().filter(|(name, value)| before.0.get(*name).is_some_and(|old| old != *value));
+        let changed = changed.map(|(name, value)| format!("~ {name}\n{value}\nwas\n{}", before.0[name]));
+        let differences: Vec<String> = gone.chain(new).chain(changed).collect();
+        assert!(differences.is_empty(), "{what}: the machine is not as it was:\n{}", differences.join("\n"));
+    }
+
+    /// Without everything whose name begins so.
+    pub fn without(mut self, beginnings: &[&str]) -> Self {
+        self.0.retain(|name, _| !beginnings.iter().any(|beginning| name.starts_with(beginning)));
+        self
+    }
+
+    /// The names that contain a text.
+    pub fn names_with(&self, text: &str) -> Vec<&str> {
+        self.0.keys().map(String::as_str).filter(|name| name.contains(text)).collect()
+    }
+}
+
+fn files(disk: &Path, path: &Path, seen: &mut BTreeMap<String, String>) {
+    let name = format!("file {}", path.strip_prefix(disk).unwrap().display());
+    if path.is_dir() {
+        seen.insert(name, "a folder".into());
+        for entry in fs::read_dir(path).unwrap() {
+            files(disk, &entry.unwrap().path(), seen);
+        }
+    } else {
+        let digest = calicoctl_win::values::Sha256::of(&fs::read(path).unwrap_or_default());
+        seen.insert(name, digest.to_string());
+    }
+}
+
+/// `system.reg`: a line `[Key\\Below] TIME`, then lines `"Name"=value`, long ones going on after `\`.
+fn registry(text: &str, seen: &mut BTreeMap<String, String>) {
+    let joined = text.replace("\\\n  ", "");
+    let mut key = "";
+    for line in joined.lines() {
+        if let Some((name, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            key = name;
+            if !restless(key) {
+                seen.insert(format!("registry {key}"), "a key".into());
+            }
+        } else if let (false, Some((name, value))) = (restless(key), line.split_once('='))
+            && !line.starts_with('#')
+        {
+            // Wine writes down how long a service has at shutdown when any field of it changes, though it
+            // is what every service has.
+            if name == "\"PreshutdownTimeout\"" {
+                continue;
+            }
+            // Wine makes a plain string of a service's ImagePath when any field of it changes.
+            let value = if name == "\"ImagePath\"" { value.trim_start_matches("str(2):") } else { value };
+            seen.insert(format!("registry {key} {name}"), value.to_owned());
+        }
+    }
+}
+
+fn restless(key: &str) -> bool {
+    RESTLESS.iter().any(|start| key.starts_with(start))
+}

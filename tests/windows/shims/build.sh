@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Compiles the test DLLs into a Wine prefix: build.sh PREFIX/drive_c/windows/system32. Puts a
+# machine with one adapter beside them, in C:\test. What a DLL needs in the registry is in
+# overrides.reg, for `wine regedit`.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+system32=$(cd "$1" && pwd)
+cc=x86_64-w64-mingw32-gcc
+flags=(-shared -s -O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-unused-parameter -Wno-format-truncation -Wl,--enable-stdcall-fixup)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$cc" "${flags[@]}" -o "$work/vmcompute.dll" "$here/vmcompute.c" -lole32
+"$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
+
+# Wine's own IP helper goes on under another name; ours passes on to it what it does not do itself.
+[ -f "$system32/iphlporig.dll" ] || cp "$system32/iphlpapi.dll" "$work/iphlporig.dll"
+original=$system32/iphlporig.dll
+[ -f "$original" ] || original=$work/iphlporig.dll
+own=$(sed -n 's/^__declspec(dllexport).* WINAPI \([A-Za-z0-9]*\)(.*/\1/p' "$here/iphlpapi.c")
+{
+    printf 'LIBRARY iphlpapi.dll\nEXPORTS\n'
+    printf '  %s\n' $own
+    x86_64-w64-mingw32-objdump -p "$original" |
+        sed -n '/Ordinal\/Name Pointer/,/^$/s/^[[:space:]]*\[.*[[:space:]]\([A-Za-z_][A-Za-z0-9_]*\)$/\1/p' |
+        grep -vxF "$own" | sed 's/\(.*\)/  \1 = iphlporig.\1/'
+} >"$work/iphlpapi.def"
+"$cc" "${flags[@]}" -o "$work/iphlpapi.dll" "$here/iphlpapi.c" "$work/iphlpapi.def"
+
+# A prefix made of hard links must not write through them.
+cp --remove-destination "$work"/*.dll "$system32/"
+mkdir -p "$system32/../../test"
+for file in adapters routes; do
+    [ -f "$system32/../../test/$file" ] || cp "$here/$file" "$system32/../../test/$file"
+done

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the programs that stand in for Calico, kubelet and containerd into a folder.
+#
+#   tests/windows/standins/build.sh OUTDIR
+#
+# On Windows with another compiler: CC=gcc WINDRES=windres, in Git's bash.
+set -euo pipefail
+mkdir -p "${1:?where to?}"
+out=$(cd "$1" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")"
+cc=${CC_STANDINS:-x86_64-w64-mingw32-gcc}
+flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl,--no-insert-timestamp)
+"$cc" "${flags[@]}" -o "$out/calico.exe" calico.c network.c json.c steer.c -lole32
+cp "$out/calico.exe" "$out/calico-node.exe"
+"$cc" "${flags[@]}" -o "$out/kubelet.exe" plain.c steer.c
+"${WINDRES:-${cc%gcc}windres}" containerd.rc "$out/containerd.o"
+"$cc" "${flags[@]}" -o "$out/containerd.exe" host.c "$out/containerd.o" -ladvapi32
+rm "$out/containerd.o"

@@ -1,0 +1,165 @@
+/* Stands in for calico-node.exe (Go flags, up to v3.32), for calico.exe (sub-commands, from v3.33) and
+ * for the CNI plugins, by the name it is started under. Command lines are the real ones, and what is
+ * not one of them is refused as Go's parsers refuse it. */
+#include "network.h"
+#include "steer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef CALICO_VERSION
+#define CALICO_VERSION "v0.0.0-standin"
+#endif
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+static BOOL exists(const char *path)
+{
+    return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
+}
+
+static void write_nodename(void)
+{
+    const char *path = variable("CALICO_NODENAME_FILE");
+    if (!*path)
+        return;
+    FILE *file = fopen(path, "wb");
+    if (!file) {
+        fprintf(stderr, "cannot write %s\n", path);
+        return;
+    }
+    fputs(variable("NODENAME"), file);
+    fclose(file);
+}
+
+/* Node startup (reference 7.3, 7.4). */
+static int startup(BOOL complete)
+{
+    struct orders orders = started("startup");
+    const char *kubeconfig = variable("KUBECONFIG"), *backend = variable("CALICO_NETWORKING_BACKEND");
+    if (orders.hang)
+        Sleep(INFINITE);
+    if (orders.after)
+        Sleep(orders.after);
+    if (orders.ends && orders.code) {
+        fprintf(stderr, "[ERROR] startup was told to fail\n");
+        return stopped("startup", "exit", orders.code);
+    }
+    if (!strcmp(variable("CALICO_DATASTORE_TYPE"), "kubernetes") && !exists(kubeconfig)) {
+        fprintf(stderr, "[FATAL] cannot read the kubeconfig `%s`\n", kubeconfig);
+        return stopped("startup", "exit", 1);
+    }
+    write_nodename();
+    if ((!strcmp(backend, "vxlan") || !strcmp(backend, "windows-bgp")) &&
+        !set_up_network(backend, variable("VXLAN_VNI"))) {
+        fprintf(stderr, "[FATAL] cannot set up the network\n");
+        return stopped("startup", "exit", 1);
+    }
+    printf("[INFO] Calico node started successfully%s\n", complete ? ", network is available" : "");
+    return stopped("startup", "exit", 0);
+}
+
+static int component(const char *name)
+{
+    struct orders orders = started(name);
+    return serve(name, &orders);
+}
+
+static int confd(const char *dir)
+{
+    char templates[1024];
+    snprintf(templates, sizeof templates, "%s\\conf.d", dir);
+    if (!exists(templates)) {
+        fprintf(stderr, "[FATAL] no %s\n", templates);
+        return 1;
+    }
+    return component("confd");
+}
+
+static const char *after(const char *text, const char *start)
+{
+    size_t size = strlen(start);
+    return strncmp(text, start, size) ? NULL : text + size;
+}
+
+static int unknown(const char *what)
+{
+    fprintf(stderr, "flag provided but not defined: %s\n", what);
+    return 2;
+}
+
+/* calico-node.exe -startup -complete-startup, -felix, -confd -confd-confdir=DIR, -v */
+static int node_binary(int argc, char **argv)
+{
+    BOOL is_startup = FALSE, complete = FALSE, felix = FALSE, is_confd = FALSE;
+    const char *dir = "";
+    for (int i = 1; i < argc; i++) {
+        /* Go takes one dash or two. */
+        const char *flag = argv[i] + (argv[i][0] == '-' && argv[i][1] == '-'), *value;
+        if (!strcmp(flag, "-startup"))
+            is_startup = TRUE;
+        else if (!strcmp(flag, "-complete-startup"))
+            complete = TRUE;
+        else if (!strcmp(flag, "-felix"))
+            felix = TRUE;
+        else if (!strcmp(flag, "-confd"))
+            is_confd = TRUE;
+        else if ((value = after(flag, "-confd-confdir=")))
+            dir = value;
+        else if (!strcmp(flag, "-v")) {
+            puts(CALICO_VERSION);
+            return 0;
+        } else
+            return unknown(argv[i]);
+    }
+    if (is_startup)
+        return startup(complete);
+    if (felix)
+        return component("felix");
+    if (is_confd)
+        return confd(dir);
+    fputs("no valid options provided\n", stderr);
+    return 1;
+}
+
+/* calico.exe component node startup --complete-startup, component felix, component confd --confdir=DIR, version */
+static int mono_binary(int argc, char **argv)
+{
+    const char *dir;
+    if (argc == 2 && !strcmp(argv[1], "version")) {
+        puts(CALICO_VERSION);
+        return 0;
+    }
+    if (argc < 3 || strcmp(argv[1], "component"))
+        return unknown(argc > 1 ? argv[1] : "(none)");
+    if (argc >= 4 && !strcmp(argv[2], "node") && !strcmp(argv[3], "startup")) {
+        if (argc > 5 || (argc == 5 && strcmp(argv[4], "--complete-startup")))
+            return unknown(argv[4]);
+        return startup(argc == 5);
+    }
+    if (argc == 3 && !strcmp(argv[2], "felix"))
+        return component("felix");
+    if (argc == 4 && !strcmp(argv[2], "confd") && (dir = after(argv[3], "--confdir=")))
+        return confd(dir);
+    return unknown(argv[2]);
+}
+
+int main(int argc, char **argv)
+{
+    char path[1024];
+    GetModuleFileNameA(NULL, path, sizeof path);
+    const char *name = strrchr(path, '\\') ? strrchr(path, '\\') + 1 : path;
+    if (argc == 2 && !strcmp(argv[1], "--for-ever"))
+        for_ever();
+    if (*variable("CNI_COMMAND")) {
+        puts("{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"0.3.1\",\"1.0.0\"]}");
+        return 0;
+    }
+    if (!_stricmp(name, "calico-node.exe"))
+        return node_binary(argc, argv);
+    return mono_binary(argc, argv);
+}

@@ -1,0 +1,47 @@
+/* Stands in for the services that are there before us: containerd (`containerd.exe --run-service`), and
+ * with the name as its argument any other. Runs until it is told to stop. */
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#include <stdio.h>
+#include <string.h>
+
+static SERVICE_STATUS status = { .dwServiceType = SERVICE_WIN32_OWN_PROCESS };
+static SERVICE_STATUS_HANDLE handle;
+static HANDLE asked_to_stop;
+
+static void now(DWORD state)
+{
+    status.dwCurrentState = state;
+    status.dwControlsAccepted = state == SERVICE_RUNNING ? SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN : 0;
+    SetServiceStatus(handle, &status);
+}
+
+static DWORD WINAPI on_control(DWORD control, DWORD kind, void *data, void *context)
+{
+    (void)kind, (void)data, (void)context;
+    if (control == SERVICE_CONTROL_STOP || control == SERVICE_CONTROL_SHUTDOWN) {
+        now(SERVICE_STOP_PENDING);
+        SetEvent(asked_to_stop);
+    }
+    return NO_ERROR;
+}
+
+static void WINAPI run(DWORD argc, LPWSTR *argv)
+{
+    (void)argc;
+    asked_to_stop = CreateEventW(NULL, TRUE, FALSE, NULL);
+    handle = RegisterServiceCtrlHandlerExW(argv[0], on_control, NULL);
+    now(SERVICE_RUNNING);
+    WaitForSingleObject(asked_to_stop, INFINITE);
+    now(SERVICE_STOPPED);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        puts("containerd github.com/containerd/containerd v1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da");
+        return 0;
+    }
+    SERVICE_TABLE_ENTRYW table[] = { { (WCHAR[]){ 0 }, run }, { NULL, NULL } };
+    return StartServiceCtrlDispatcherW(table) ? 0 : (int)GetLastError();
+}

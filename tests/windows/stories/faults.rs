@@ -1,0 +1,168 @@
+//! What goes wrong on a machine, and what is said of it.
+
+use serde_json::Value;
+use std::fs;
+
+use crate::house::{House, SOON};
+use crate::machine::eventually;
+
+/// What a failure says, all of it.
+fn words(result: &Value) -> String {
+    result["error"].to_string()
+}
+
+#[test]
+fn without_hns_the_feature_to_enable_is_named() {
+    let Some(house) = House::new() else { return };
+    fs::remove_file(house.machine.c(r"windows\system32\vmcompute.dll")).unwrap();
+    let refused = house.install_json(3);
+    let said = refused.to_string();
+    assert!(said.contains("HnsNotAvailable") && said.contains("Containers"), "{refused:#}");
+    assert!(!house.machine.c("CalicoWindows").exists(), "nothing was touched");
+}
+
+#[test]
+fn an_hns_that_never_answers_is_named_and_does_not_hang_us() {
+    let Some(house) = House::new() else { return };
+    house.hns_faults("0 -1 GET / hang\n");
+    let refused = house.install_json(1);
+    assert_eq!(refused["error"]["id"], "HnsStuck", "{refused:#}");
+    assert!(refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("Restart-Service hns")), "{refused:#}");
+    assert_eq!(refused["changed"], false);
+}
+
+/// hcsshim 95: a network made right after the last one went meets an adapter that is not back yet.
+#[test]
+fn a_network_made_too_early_is_tried_again() {
+    let Some(house) = House::new() else { return };
+    house.hns_settings("adapter-away=2\nmanagement-ip-polls=3\n");
+    house.install();
+    house.until_healthy();
+    house.machine.cut_power();
+    house.machine.power_on();
+    house.until_healthy();
+    let log = house.read(r"test\hns.log");
+    assert!(log.lines().filter(|line| line.starts_with("POST /networks")).count() >= 4, "{log}");
+}
+
+#[test]
+fn a_management_ip_that_never_comes_is_what_status_shows() {
+    let Some(house) = House::new() else { return };
+    house.machine.run(&[house.install_words(), vec!["--no-start"]].concat()).exits(0);
+    house.hns_settings("management-ip-polls=1000000\n");
+    let _may_fail = house.run("service start");
+    let status = house.until("the wait", |status| status.to_string().contains("management IP"));
+    assert_ne!(status["overall"], "Healthy", "{status:#}");
+    let node = house.service("CalicoNode");
+    assert!(
+        node["waiting_for"].as_str().is_some_and(|what| what.contains("management IP") && what.contains(" s of ")),
+        "{node:#}"
+    );
+
+    // It comes after all.
+    fs::write(house.test_file("hns.late"), "0").unwrap();
+    house.run("service start").exits(0);
+    house.until_healthy();
+}
+
+#[test]
+fn a_service_whose_executable_is_gone_says_so_and_install_mends_it() {
+    let Some(house) = House::installed() else { return };
+    house.run("service stop").exits(0);
+    fs::remove_file(house.machine.c(r"Program Files\calicoctl-win\calicoctl-win.exe")).unwrap();
+    let refused = house.run("service start -o json");
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+    assert!(words(&refused.json()).contains("cannot find the file"), "{}", refused.stdout);
+    let status = house.status();
+    assert!(status["drift"].to_string().contains("calicoctl-win.exe"), "{status:#}");
+    house.install();
+    house.until_healthy();
+}
+
+#[test]
+fn a_service_that_somebody_deleted_comes_back() {
+    let Some(house) = House::installed() else { return };
+    // It runs, so it is only marked until it stops (error 1072 meanwhile).
+    let deleted = house.machine.run_program("sc", &["delete", "CalicoFelix"]);
+    assert_eq!(deleted.code, 0, "{}{}", deleted.stdout, deleted.stderr);
+    house.install();
+    house.until_healthy();
+    assert_eq!(house.service("CalicoFelix")["state"], "Running");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_no_component() {
+    let Some(house) = House::installed() else { return };
+    house.run("service stop").exits(0);
+    let log = house.machine.c(r"CalicoWindows\logs\calico-felix.log");
+    fs::remove_file(&log).unwrap();
+    // Nobody can write a file of that name now, not even root.
+    fs::create_dir(&log).unwrap();
+    let before = house.starts("felix").len();
+    house.run("service start").exits(0);
+    house.until_started("felix", before + 1);
+    house.until("Felix to run", |_| house.service("CalicoFelix")["state"] == "Running");
+    fs::remove_dir(&log).unwrap();
+}
+
+#[test]
+fn a_second_agent_of_a_service_does_not_start() {
+    let Some(house) = House::installed() else { return };
+    house.until_started("felix", 1);
+    let second = house.run("service run felix --foreground -o json");
+    assert_eq!(second.code, 14, "{}{}", second.stdout, second.stderr);
+    assert_eq!(house.starts("felix").len(), 1);
+    house.until_healthy();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_said_and_does_not_spin() {
+    let Some(house) = House::installed() else { return };
+    house.run("service stop").exits(0);
+    let before = house.starts("felix").len();
+    fs::write(house.machine.c(r"ProgramData\calicoctl-win\services.json"), "{ this is no document").unwrap();
+    let refused = house.run("service start -o json");
+    assert_ne!(refused.code, 0, "{}", refused.stdout);
+    assert!(words(&refused.json()).contains("CalicoNode"), "{}", refused.stdout);
+    eventually("the agents to be gone", SOON, || {
+        house.machine.processes_of("calicoctl-win.exe").is_empty().then_some(())
+    });
+    let status = house.status();
+    assert!(status.to_string().contains("services.json"), "{status:#}");
+    assert_eq!(house.starts("felix").len(), before);
+    house.install();
+    house.until_healthy();
+}
+
+#[test]
+fn folders_with_spaces_and_umlauts_are_as_good_as_others() {
+    let Some(house) = House::new() else { return };
+    let config = crate::house::config("v3.32.1", "vxlan").replace(
+        "    version: v3.32.1\n",
+        "    version: v3.32.1\n    rootDir: 'C:\\Program Files\\Calico für Windows'\n",
+    ) + "  services:\n    logDir: 'C:\\Prögram Lögs\\calico'\n";
+    let config = house.machine.file("Mein Knöten/node 1.yaml", config);
+    let release = house.machine.file("Mein Knöten/calico 1.zip", crate::house::release("v3.32.1"));
+    let words = ["install", "--yes", "-c", &config, "--release", &release];
+    house.machine.run(&words).exits(0);
+    house.until_healthy();
+    let felix = &house.until_started("felix", 1)[0];
+    assert_eq!(felix["program"], r"C:\Program Files\Calico für Windows\calico-node.exe");
+    assert_eq!(house.read(r"Program Files\Calico für Windows\nodename"), crate::house::NODE);
+    eventually("the log", SOON, || {
+        house.read(r"Prögram Lögs\calico\calico-felix.log").contains("felix is up").then_some(())
+    });
+    house.run("uninstall --purge --yes").exits(0);
+    assert!(!house.machine.c(r"Program Files\Calico für Windows").exists());
+}
+
+/// Defect B11: upstream reuses a network of the right subnet whatever its VSID, and pods reach nobody.
+#[test]
+fn b11_a_network_with_another_vsid_is_made_anew() {
+    let Some(house) = House::new() else { return };
+    let wrong = r#"{"ID":"0AAAAAAA-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"Calico","Type":"Overlay","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"10.244.7.0/26","GatewayAddress":"10.244.7.1","Policies":[{"Type":"VSID","VSID":5000}]}],"State":1}"#;
+    fs::write(house.test_file("hns.networks"), format!("{wrong}\n")).unwrap();
+    house.install();
+    house.until_healthy();
+    assert_eq!(house.hns()["Calico"]["Subnets"][0]["Policies"][0]["VSID"], 4096);
+}

@@ -1,0 +1,15 @@
+//! What people do with the executable on a Windows machine, and what happens to it there.
+
+#[cfg(not(windows))]
+mod adoption;
+#[cfg(not(windows))]
+mod executable;
+#[cfg(not(windows))]
+mod faults;
+mod first_day;
+#[cfg(not(windows))]
+mod power;
+mod running;
+mod sandboxed;
+#[cfg(not(windows))]
+mod standins;

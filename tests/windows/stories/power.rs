@@ -1,0 +1,117 @@
+//! The power goes: under an install at one point after another, and under a running node.
+
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::house::{House, SOON};
+use crate::machine::eventually;
+use crate::picture::Picture;
+
+/// What of an install must be there for the power to go, and how that is seen.
+type Point = (&'static str, fn(&House) -> bool);
+
+const POINTS: [Point; 5] = [
+    ("the release is being put in place", |house| house.machine.c(r"CalicoWindows\calico-node.exe").exists()),
+    ("the agent's document is there", |house| house.machine.c(r"ProgramData\calicoctl-win\services.json").exists()),
+    ("HNS has External", |house| house.hns().contains_key("External")),
+    ("node startup runs", |house| !house.starts("startup").is_empty()),
+    ("Felix runs", |house| !house.starts("felix").is_empty()),
+];
+
+/// Starts an install and cuts the power as soon as `reached` holds.
+fn cut_when(house: &House, reached: fn(&House) -> bool) {
+    let mut install: Child = house.machine.start(&house.install_words(), "test/said");
+    let over = || -> bool { reached(house) };
+    let begun = std::time::Instant::now();
+    while !over() && install.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < SOON, "the point never came:\n{}", house.read("test/said"));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    house.machine.power_off(install);
+}
+
+#[test]
+fn an_install_that_lost_the_power_is_finished() {
+    for (point, reached) in POINTS {
+        let Some(house) = House::new() else { return };
+        cut_when(&house, reached);
+        let status = house.status();
+        if status["run"]["interrupted"] == true {
+            assert!(!status["overall"].as_str().unwrap().starts_with("Healthy"), "{point}: {status:#}");
+            let resumed = house.run("resume --yes");
+            assert_eq!(resumed.code, 0, "{point}: {}{}", resumed.stdout, resumed.stderr);
+        } else {
+            // The last point may come after the last step.
+            house.install();
+        }
+        let status = house.until_healthy();
+        assert_eq!(status["run"], Value::Null, "{point}: {status:#}");
+        let again = house.install_json(0);
+        assert_eq!(again["changed"], false, "{point}: {again:#}");
+    }
+}
+
+#[test]
+fn an_install_that_lost_the_power_is_taken_back() {
+    for (point, reached) in POINTS {
+        let Some(house) = House::new() else { return };
+        house.foreign_networks();
+        let before = Picture::take(&house.machine);
+        cut_when(&house, reached);
+        if house.status()["run"]["interrupted"] == true {
+            let undone = house.run("resume --undo --yes");
+            assert_eq!(undone.code, 0, "{point}: {}{}", undone.stdout, undone.stderr);
+        }
+        // What was there before the first step is nobody's to uninstall.
+        let gone = house.run("uninstall --purge --yes");
+        assert!([0, 16].contains(&gone.code), "{point}: {}{}", gone.stdout, gone.stderr);
+        Picture::take(&house.machine).same_as_before(&before, point);
+    }
+}
+
+/// Defect B13: upstream's first start after a boot removes every HNS network that is not NAT.
+#[test]
+fn b13_after_a_power_cut_the_node_comes_back_and_others_networks_stay() {
+    let Some(house) = House::new() else { return };
+    house.foreign_networks();
+    house.install();
+    house.until_healthy();
+    let before = house.hns();
+
+    house.machine.cut_power();
+    assert_eq!(house.machine.processes(), []);
+    house.machine.power_on();
+    house.until_started("felix", 2);
+    house.until_healthy();
+
+    let after = house.hns();
+    let id = |networks: &std::collections::BTreeMap<String, Value>, name: &str| networks[name]["ID"].clone();
+    for theirs in ["nat", "vendor-overlay"] {
+        assert_eq!(id(&after, theirs), id(&before, theirs), "{theirs}");
+    }
+    for ours in ["External", "Calico"] {
+        assert_ne!(id(&after, ours), id(&before, ours), "{ours} is from before the boot");
+    }
+    let again = house.install_json(0);
+    assert_eq!(again["changed"], false, "{again:#}");
+}
+
+/// Defect B12: upstream compares the boot time as a text in the culture of whoever asks. A clock that
+/// was set, or another time zone, then looks like a reboot, and every network is wiped.
+#[test]
+fn b12_only_a_reboot_is_a_reboot() {
+    let Some(house) = House::installed() else { return };
+    house.until_healthy();
+    let before = house.hns();
+    house.run("service stop").exits(0);
+    let key = r"HKLM\Software\Tigera\Calico";
+    for wrong in ["21.11.2026 08:00:00", "1/1/1999 1:00:00 AM"] {
+        let set = house.machine.run_program("reg", &["add", key, "/v", "LastBootTime", "/d", wrong, "/f"]);
+        assert_eq!(set.code, 0, "{}", set.stderr);
+        house.run("service restart").exits(0);
+        eventually("a start", SOON, || (house.status()["overall"] == "Healthy").then_some(()));
+        assert_eq!(house.hns(), before, "LastBootTime {wrong}");
+    }
+}

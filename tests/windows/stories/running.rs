@@ -1,0 +1,164 @@
+//! A running node: components that end, hang and crash, and what is seen of it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::house::{House, SOON};
+use crate::machine::eventually;
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn a_component_that_is_killed_runs_again() {
+    let Some(house) = House::installed() else { return };
+    house.until_started("felix", 1);
+    let felix = house.machine.processes_of("calico-node.exe");
+    assert_eq!(felix.len(), 1, "{felix:?}");
+    house.machine.kill(&felix[0]);
+    house.until_started("felix", 2);
+    let service = house.until("Felix to run again", |status| {
+        status["services"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|s| s["name"] == "CalicoFelix" && s["restarts"] == 1))
+    });
+    assert_eq!(service["overall"], "Healthy", "{service:#}");
+}
+
+/// Defects B2 of upstream, the other half: a change of configuration is no crash.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn exit_129_starts_the_component_at_once() {
+    let Some(house) = House::installed() else { return };
+    house.until_started("felix", 1);
+    let begun = Instant::now();
+    house.end("felix", 129);
+    house.until_started("felix", 2);
+    // The first pause after a crash would be 2 s.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+/// Defect B2: upstream's Felix service starts a crashing Felix again for ever, at once and unseen.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn b2_a_crash_loop_is_seen_and_does_not_spin() {
+    let Some(house) = House::new() else { return };
+    house.order("felix", "exit=1");
+    house.install();
+    let status =
+        house.until("a crash loop", |status| status["overall"] != "Healthy" && status.to_string().contains("crash"));
+    let felix = house.service("CalicoFelix");
+    assert!(felix["restarts"].as_u64() >= Some(2), "{status:#}");
+    assert!(felix["waiting_for"].is_string(), "{status:#}");
+    // 2 s, 4 s, 8 s: a handful of starts, not hundreds.
+    assert!(house.starts("felix").len() <= 6, "{}", house.starts("felix").len());
+
+    house.order("felix", "run");
+    house.run("service restart").exits(0);
+    house.until_healthy();
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn a_stop_takes_stuck_children_along() {
+    let Some(house) = House::new() else { return };
+    house.order("felix", "deaf child");
+    house.install();
+    house.until_started("felix", 1);
+    eventually("the child", SOON, || (house.machine.processes_of("calico-node.exe").len() == 2).then_some(()));
+    house.run("service stop").exits(0);
+    assert_eq!(house.machine.processes_of("calico-node.exe"), []);
+    assert!(house.said("felix").iter().all(|said| said["event"] != "stop"), "it was deaf");
+
+    house.order("felix", "run");
+    house.run("service start").exits(0);
+    house.until_started("felix", 2);
+    house.run("service stop").exits(0);
+    let stop = house.said("felix").pop().unwrap();
+    assert_eq!(stop["why"], "ctrl-c", "a component that listens stops by itself: {stop}");
+}
+
+/// Upstream only compares the pid (7.2); ours also sees a new process with an old pid.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn node_startup_runs_again_when_kubelet_is_a_new_process() {
+    let Some(house) = House::installed() else { return };
+    house.machine.file("k/kubelet.exe", crate::house::standin("kubelet.exe"));
+    let first = house.starts("startup").len();
+    let mut kubelet = house.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said");
+    house.until_started("startup", first + 1);
+    house.end("kubelet", 0);
+    kubelet.wait().unwrap();
+    let mut kubelet = house.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said");
+    house.until_started("startup", first + 2);
+    house.end("kubelet", 0);
+    kubelet.wait().unwrap();
+    house.until_healthy();
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn node_startup_is_tried_until_it_succeeds_and_status_says_what_it_waits_for() {
+    let Some(house) = House::new() else { return };
+    house.order("startup", "exit=1\nexit=1\nrun");
+    house.install();
+    let codes: Vec<_> = house
+        .said("startup")
+        .into_iter()
+        .filter(|said| said["event"] == "stop")
+        .map(|said| said["code"].clone())
+        .collect();
+    assert_eq!(codes, [json!(1), json!(1), json!(0)]);
+    house.until_healthy();
+}
+
+/// When HNS starts anew it may have forgotten what it was told.
+#[cfg(not(windows))]
+#[test]
+fn a_new_process_of_hns_brings_the_network_up_again() {
+    let Some(house) = House::installed() else { return };
+    house.until_started("felix", 1);
+    let startups = house.starts("startup").len();
+    for verb in ["stop", "start"] {
+        let done = house.machine.run_program("sc", &[verb, "hns"]);
+        assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+    }
+    house.until_started("startup", startups + 1);
+    house.until_started("felix", 2);
+    house.until_healthy();
+    let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+    assert!(log.contains("Host Networking Service"), "it says why:\n{log}");
+}
+
+/// Each service process is to stay under 20 MB with 10 MB/s of log, and the disk is not to fill.
+#[cfg(not(windows))]
+#[test]
+fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
+    let Some(house) = House::new() else { return };
+    house.order("felix", "log=10485760");
+    house.install();
+    house.until_started("felix", 1);
+    let logs = house.machine.c(r"CalicoWindows\logs");
+    let written = || -> Vec<u64> {
+        let files = std::fs::read_dir(&logs).unwrap().flatten();
+        let felix = files.filter(|file| file.file_name().to_string_lossy().starts_with("calico-felix"));
+        felix.filter_map(|file| Some(file.metadata().ok()?.len())).collect()
+    };
+    eventually("the log to be rotated", SOON, || (written().len() >= 4).then_some(()));
+    let largest = written().into_iter().max();
+    assert!(largest <= Some(11 << 20), "{largest:?}");
+    // Wine copies a program's image into memory of the process, 50 MB of a debug build. What counts is
+    // how much more an agent with 10 MB/s holds than one with nothing to write.
+    let holds = |role: &str| -> u64 {
+        let agents = house.machine.processes_of("calicoctl-win.exe");
+        let agent = agents.iter().find(|agent| agent.command_line.ends_with(role)).expect("the agent runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid)).unwrap();
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        anonymous.expect("Linux says how much memory is a process's own").parse().unwrap()
+    };
+    let (busy, idle) = (holds("felix"), holds("node"));
+    assert!(busy < idle + 10_000, "{busy} kB and {idle} kB");
+    house.run("service stop").exits(0);
+    let last = house.read(r"CalicoWindows\logs\calico-felix.log");
+    let torn = last.lines().find(|line| line.contains("felix/log.go") && !line.ends_with('x'));
+    assert_eq!(torn, None);
+}
