@@ -57,9 +57,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if let Err(error) = cordon::release(app, &*node) {
         app.warn("UncordonFailed", format!("{error:#}"));
     }
-    let name = about.as_ref().map(|about| about.node_name.to_string()).unwrap_or_default();
-    if standing.receipts.iter().any(|receipt| receipt.command == "reconfigure")
-        && let Err(error) = remove_annotation(app, &*node, &name)
+    let annotated = standing.receipts.iter().rev().find(|receipt| receipt.command == "reconfigure");
+    if let Some(name) = annotated.and_then(|receipt| receipt.about.as_ref()).map(|about| about.node_name.as_str())
+        && let Err(error) = remove_annotation(app, &*node, name)
     {
         app.warn("NotAnnotated", format!("node {name} keeps the annotation {ACHIEVED}: {error:#}"));
     }
