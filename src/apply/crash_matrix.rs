@@ -173,6 +173,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
         store::add(node, blob.bytes()).unwrap();
     }
     let about = About {
+        config: None,
         calico_version: settings.calico.version.clone(),
         backend: settings.network.backend,
         vni: settings.network.vni,

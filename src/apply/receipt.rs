@@ -48,6 +48,10 @@ pub struct About {
     pub calico_namespace: String,
     /// Digest of the settings, to tell whether a config changed.
     pub settings: Sha256,
+    /// Digest of the config as it was given, for a later change to start from. It may hold secrets,
+    /// so its text is in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Sha256>,
     /// Digest of the archive, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Sha256>,
@@ -92,7 +96,8 @@ impl Receipt {
     /// Digests of the blobs and trees that this generation needs, originals included.
     pub fn needs(&self) -> BTreeSet<String> {
         let states = self.target.world.values().chain(self.owned.values().flatten());
-        states.filter_map(super::store::name_in_store).collect()
+        let config = self.about.iter().filter_map(|about| about.config.as_ref()).map(ToString::to_string);
+        states.filter_map(super::store::name_in_store).chain(config).collect()
     }
 }
 

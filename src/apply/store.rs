@@ -82,6 +82,15 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
     Err(Fault::new(Exit::Conflict, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
 }
 
+/// Whether the bytes that a state is made of are in the store, whole. True for what needs none.
+pub fn holds(node: &dyn Node, state: &State) -> bool {
+    match (state, name_in_store(state)) {
+        (State::File { sha256, .. }, _) => is_whole(&node.disk(&blob(sha256)), sha256),
+        (_, Some(name)) => node.disk(&tree(&name)).exists(),
+        (_, None) => true,
+    }
+}
+
 /// Whether a blob is there and still what its name says. One that was damaged is stored anew.
 fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
     files::digest(blob).is_ok_and(|digest| digest == *sha256)

@@ -43,6 +43,8 @@ pub(crate) struct App {
     warnings: Vec<String>,
     /// The generation that stood when the run began; after a failure it stands still, or again.
     generation: Option<u32>,
+    /// The config that stands, for a verb that changes some of it: counts where no other is named.
+    pub base: Option<Document>,
     /// Something on the node was changed and not taken back, for a run that fails.
     pub half_done: bool,
     /// How long Calico's services were down in a run that fails.
@@ -67,6 +69,7 @@ impl App {
             lab: None,
             warnings: Vec::new(),
             generation: None,
+            base: None,
             half_done: false,
             downtime: Duration::ZERO,
             state: None,
@@ -165,6 +168,8 @@ impl App {
             if file.exists() {
                 let Document { text, .. } = layers::read_document(&file)?;
                 documents.push(Document { name: machine.to_string(), text });
+            } else {
+                documents.extend(self.base.clone());
             }
         }
         for file in files {
@@ -199,6 +204,11 @@ impl App {
         }
         facts.survey = Some(survey);
         Ok(facts)
+    }
+
+    /// How the cluster is reached from this machine, for verbs that ask no more of the machine.
+    pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
+        settings::connection(layered, self.measure(node, layered)?.cloud.as_ref())
     }
 
     /// Talks to the cluster as the one who installs.

@@ -132,6 +132,10 @@ pub enum Verb {
     Install(Install),
     /// Change a node that runs: drains it where the change interrupts pods, and uncordons it afterwards
     Reconfigure(Reconfigure),
+    /// Go back to the generation before, or to one that is named
+    Rollback(Rollback),
+    /// Put back what was changed since the last run
+    Repair(Repair),
     /// Finish an interrupted run, or undo it
     Resume(Resume),
     /// Take off everything that install made, and give back what was there before
@@ -225,9 +229,36 @@ pub struct Install {
 
 #[derive(Debug, Args)]
 pub struct Reconfigure {
+    /// Take back a field that was set before: its default counts, or what the cluster says; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub unset: Vec<String>,
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Keep pods off until FelixConfiguration says this node's VNI, at most so long
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
+    pub wait_for_cluster_vni: Option<Wait>,
+    /// Do not move pods away, though the change cuts them off
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// Number of the generation [default: the one before]
+    #[arg(long, value_name = "GENERATION")]
+    pub to: Option<u32>,
+    /// Do not move pods away, though the change cuts them off
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Repair {
     /// Do not move pods away, though the change cuts them off
     #[arg(long)]
     pub no_drain: bool,

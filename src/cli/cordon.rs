@@ -7,23 +7,17 @@ use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
+use super::drain::Place;
 use crate::apply::cordon::Cordon;
 use crate::cluster::Cluster;
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
 /// Cordons the Node, unless it is; what is ours to undo is written down before.
-pub(super) fn take(
-    app: &mut App,
-    node: &mut dyn Node,
-    cluster: &Cluster,
-    connection: &Connection,
-    name: &str,
-    command: &str,
-) -> Result<()> {
+pub(super) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, command: &str) -> Result<()> {
+    let Place { cluster, connection, name } = *place;
     let run = app.run.clone();
     app.phase("cordon", |_| {
         let before = cluster.node(name)?;
@@ -100,7 +94,7 @@ pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Err
 /// The cluster as the run that cordoned the Node reached it, unless the command line says otherwise.
 fn reach(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<Cluster> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let mut connection = settings::connection(&layered, app.measure(node, &layered)?.cloud.as_ref())?;
+    let mut connection = app.connection(node, &layered)?;
     if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &cordon.kubeconfig) {
         connection.kubeconfig.clone_from(file);
         connection.kubeconfig_from = Origin::Set;

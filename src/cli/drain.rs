@@ -1,17 +1,21 @@
 //! Draining with the screen attached: for `node drain`, and before a change that needs the node empty.
 
+use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::app::App;
 use super::args::DrainFlags;
+use super::cordon;
 use crate::apply::cancel;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
 use crate::config::spec;
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
+use crate::node::Node;
 use crate::report::event::Event;
+use crate::settings::Connection;
 
 /// How long a drain may take unless somebody says otherwise. kubectl waits for ever.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -88,6 +92,50 @@ pub(super) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &Drai
             Err(error)
         }
     }
+}
+
+/// The Node that is to be emptied, and how it is reached.
+pub(super) struct Place<'a> {
+    pub cluster: &'a Cluster,
+    pub connection: &'a Connection,
+    pub name: &'a str,
+}
+
+/// Decides whether a change empties the node before, and shows which pods go. `needs`: pods would be
+/// cut off; `wanted`: what somebody said about it. The cluster is asked only then.
+pub(super) fn before<C: Borrow<Cluster>>(
+    app: &mut App,
+    name: &str,
+    needs: bool,
+    wanted: Option<bool>,
+    options: DrainOptions,
+    cluster: impl FnOnce(&App) -> Result<C>,
+) -> Result<Option<DrainOptions>> {
+    if !wanted.unwrap_or(needs) {
+        if needs {
+            app.warn("NotDrained", "pods stay on this node and lose their network; they must be deleted afterwards");
+        }
+        return Ok(None);
+    }
+    let cluster = cluster(app)?;
+    let plan = cluster.borrow().plan_drain(name, &options, &mut |event| app.event(&event))?;
+    app.reporter.tell(&text(name, &plan));
+    Ok(Some(options))
+}
+
+/// Cordons and drains the node. When that fails nothing is different from before.
+pub(super) fn empty(
+    app: &mut App,
+    node: &mut dyn Node,
+    place: &Place<'_>,
+    command: &str,
+    options: &DrainOptions,
+) -> Result<()> {
+    let drained = cordon::take(app, node, place, command).and_then(|()| drain(app, place.cluster, place.name, options));
+    for event in place.cluster.take_events() {
+        app.event(&event);
+    }
+    drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
 }
 
 /// Lets pods come to the node again, if we had cordoned it, and gives back why.

@@ -7,6 +7,7 @@ mod config;
 mod cordon;
 mod drain;
 mod engine;
+mod generations;
 mod import;
 mod install;
 mod lab;
@@ -88,6 +89,8 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Install(args) => install::run(&args, app),
         Verb::Reconfigure(args) => reconfigure::run(&args, app),
+        Verb::Rollback(args) => generations::rollback(&args, app),
+        Verb::Repair(args) => generations::repair(&args, app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),

@@ -12,7 +12,6 @@ use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
 use crate::fault::Exit;
 use crate::report::document::RunResult;
-use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let command = match verb {
@@ -28,8 +27,7 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
     let layered = app.config(&*node, &Source::default(), &[])?;
     let name = node_name(&layered, &node.facts().context("measure the node")?);
-    let cluster =
-        app.cluster(&*node, &settings::connection(&layered, app.measure(&*node, &layered)?.cloud.as_ref())?)?;
+    let cluster = app.cluster(&*node, &app.connection(&*node, &layered)?)?;
     let ending = match verb {
         Verb::Cordon => schedule(app, &cluster, &name, false),
         Verb::Uncordon => schedule(app, &cluster, &name, true),

@@ -2,8 +2,9 @@
 //! `install` go through here and differ only in what they do with the result.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
@@ -43,7 +44,7 @@ pub(crate) struct Prepared {
     pub plan: Plan,
     pub about: About,
     node_facts: NodeFacts,
-    cluster_facts: ClusterFacts,
+    pub cluster_facts: ClusterFacts,
     release: Release,
     /// From the secret that the config names.
     etcd_files: Option<EtcdFiles>,
@@ -52,6 +53,8 @@ pub(crate) struct Prepared {
     /// This run made the token secret in the cluster.
     pub made_secret: bool,
     blobs: Vec<desired::Blob>,
+    /// The config as it was given, to be kept with the generation.
+    config: String,
 }
 
 /// Gathers, checks and plans.
@@ -63,6 +66,7 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
+    await_addresses(app, node)?;
     let node_facts = app.measure(node, &layered)?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
@@ -115,7 +119,8 @@ pub(crate) fn prepare(
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
-    let about = about(&resolved.settings, &release.manifest, &standing);
+    let config = layered.document().to_string();
+    let about = about(&config, &resolved.settings, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
         cluster,
@@ -131,6 +136,7 @@ pub(crate) fn prepare(
         new_token,
         made_secret: false,
         blobs,
+        config,
     })
 }
 
@@ -150,6 +156,29 @@ fn restarts_on_another_network(
         return Ok(false);
     }
     Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
+}
+
+/// How long Windows may take to give a virtual switch its addresses.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
+/// A run that ended while the virtual switch was being made may have left the node without
+/// addresses for the moment; they come by themselves.
+fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
+    let interrupted = Standing::load(node)?.journal.is_some();
+    let pause = Duration::from_millis(500);
+    let mut waited = Duration::ZERO;
+    loop {
+        let facts = node.facts().context("measure the node")?;
+        let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
+        let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
+        if settled || !interrupted || waited >= SETTLES_WITHIN {
+            return Ok(());
+        }
+        let what = "an address on the virtual switch that an interrupted run began".to_owned();
+        app.event(&Event::Waiting { what, elapsed: waited, limit: SETTLES_WITHIN });
+        node.pause(pause);
+        waited += pause;
+    }
 }
 
 /// The plan as events.
@@ -248,7 +277,7 @@ fn target(
     Ok((target, blobs))
 }
 
-fn about(settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -260,6 +289,7 @@ fn about(settings: &Settings, manifest: &Manifest, standing: &Standing) -> About
         node_name: settings.node_name.clone(),
         calico_namespace: settings.kubernetes.calico_namespace.clone(),
         settings: Sha256::of(text.as_bytes()),
+        config: Some(Sha256::of(config.as_bytes())),
         archive: manifest.archive.clone(),
         source: source_text(&settings.calico.source),
         token_secret: standing
@@ -318,6 +348,7 @@ impl Prepared {
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;
         }
+        store::add(node, self.config.as_bytes())?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
         {

@@ -2,22 +2,28 @@
 //! cut off they are moved away first, and everything else is ready before the first service stops.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
 use super::args::{Reconfigure as Args, Source};
 use super::cordon;
-use super::drain;
+use super::drain::{self, Place};
 use super::install;
 use super::plan::Saved;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
+use crate::apply::cancel;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
-use crate::cluster::DrainOptions;
+use crate::apply::receipt::About;
+use crate::apply::store;
+use crate::cluster::{Cluster, DrainOptions};
+use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, millis};
@@ -25,14 +31,14 @@ use crate::settings::{Backend, Drain, Maintenance};
 
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
 /// is done.
-const ACHIEVED: &str = "calicoctl-win/settings";
+pub(super) const ACHIEVED: &str = "calicoctl-win/settings";
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         return look(args, app);
     }
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
-    is_installed(&*node)?;
+    start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
     if let Some(file) = &args.plan {
         Saved::load(file)?.check(&prepared)?;
@@ -53,9 +59,18 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
     let applied = install::carry_out(app, &mut *node, &mut prepared, "reconfigure", |app, node, prepared| {
-        drains.as_ref().map_or(Ok(()), |options| empty(app, node, prepared, options))
+        let Some(options) = &drains else { return Ok(()) };
+        let place = Place {
+            cluster: &prepared.cluster,
+            connection: &prepared.resolved.run.connection,
+            name: prepared.about.node_name.as_str(),
+        };
+        drain::empty(app, node, &place, "reconfigure", options)
     })?;
-    annotate(app, &prepared);
+    annotate(app, &prepared.cluster, &prepared.about);
+    if let Some(limit) = &args.wait_for_cluster_vni {
+        await_cluster(app, &prepared, limit.length())?;
+    }
     uncordon(app, &*node, &prepared)?;
 
     let about = &prepared.about;
@@ -71,7 +86,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
 
 fn look(args: &Args, app: &mut App) -> Result<Ending> {
     let mut node = app.node()?;
-    is_installed(&*node)?;
+    start_from(app, &*node, &args.unset)?;
     let prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Look)?;
     show(args, app, &prepared)?;
     let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
@@ -80,12 +95,39 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
     Ending::result(result)
 }
 
-fn is_installed(node: &dyn Node) -> Result<()> {
+/// What is not said is as it was: without a config file the one of the standing generation counts.
+pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Result<()> {
     let standing = Standing::load(node)?;
-    if standing.receipt().is_none() && standing.journal.is_none() {
+    if let Some(receipt) = standing.receipt() {
+        // Generations of earlier versions of this program kept none.
+        let mut config = match receipt.about.as_ref().and_then(|about| about.config.as_ref()) {
+            Some(kept) => serde_json::from_slice(&std::fs::read(node.disk(&store::blob(kept)))?)
+                .with_context(|| format!("read the config of generation {}", receipt.generation))?,
+            None => json!({}),
+        };
+        for path in unset {
+            take_out(&mut config, path)?;
+        }
+        let name = format!("generation {}", receipt.generation);
+        app.base = Some(Document { name, text: config.to_string() });
+    } else if standing.journal.is_none() {
         return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
             .hint("install it with: calicoctl-win install")
             .into());
+    }
+    Ok(())
+}
+
+/// Takes a field out of a document; one that nobody had set is out already.
+fn take_out(config: &mut Value, path: &str) -> Result<()> {
+    let whole = if path.starts_with("spec.") { path.to_owned() } else { format!("spec.{path}") };
+    if !config::fields().any(|field| field.path == whole) {
+        let what = format!("--unset {path}: the config has no such field");
+        return Err(Fault::new(Exit::Usage, "Usage", what).hint("calicoctl-win config schema shows them all").into());
+    }
+    let (parent, field) = whole.rsplit_once('.').unwrap_or(("", &whole));
+    if let Some(Value::Object(section)) = config.pointer_mut(&format!("/{}", parent.replace('.', "/"))) {
+        section.remove(field);
     }
     Ok(())
 }
@@ -103,19 +145,14 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
         );
         app.warn("MixedVni", message);
     }
-    let maintenance = &prepared.resolved.run.maintenance;
-    let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
-    if !wanted.unwrap_or(prepared.plan.needs_drain) || prepared.plan.changes.is_empty() {
-        if prepared.plan.needs_drain {
-            app.warn("NotDrained", "pods stay on this node and lose their network; they must be deleted afterwards");
-        }
+    if prepared.plan.changes.is_empty() {
         return Ok(None);
     }
+    let maintenance = &prepared.resolved.run.maintenance;
+    let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
     let options = args.drain.over(of_settings(&maintenance.drain));
-    let name = prepared.resolved.settings.node_name.to_string();
-    let plan = prepared.cluster.plan_drain(&name, &options, &mut |event| app.event(&event))?;
-    app.reporter.tell(&drain::text(&name, &plan));
-    Ok(Some(options))
+    let name = prepared.about.node_name.as_str();
+    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 fn of_settings(drain: &Drain) -> DrainOptions {
@@ -131,24 +168,25 @@ fn of_settings(drain: &Drain) -> DrainOptions {
     }
 }
 
-/// Cordons and drains the node. When that fails nothing is different from before.
-fn empty(app: &mut App, node: &mut dyn Node, prepared: &Prepared, options: &DrainOptions) -> Result<()> {
-    let name = prepared.resolved.settings.node_name.to_string();
-    let connection = &prepared.resolved.run.connection;
-    let drained = cordon::take(app, node, &prepared.cluster, connection, &name, "reconfigure")
-        .and_then(|()| drain::drain(app, &prepared.cluster, &name, options));
-    for event in prepared.cluster.take_events() {
-        app.event(&event);
-    }
-    drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
+/// Keeps the node as it is until the Linux side has the same VNI: until then pods here reach nobody.
+fn await_cluster(app: &mut App, prepared: &Prepared, limit: Duration) -> Result<()> {
+    let _under_way = cancel::UnderWay::begin();
+    let (group, vni) = (prepared.cluster_facts.api_group, prepared.about.vni);
+    app.half_done = true;
+    app.phase("cluster-vni", |app| {
+        prepared.cluster.await_vni(group, vni, limit, &cancel::asked, &mut |event| app.event(&event))?;
+        Ok(((), format!("FelixConfiguration says VNI {vni}")))
+    })?;
+    app.half_done = false;
+    Ok(())
 }
 
 /// Tells the cluster what was achieved. A node that works is not given up for a note about it.
-fn annotate(app: &mut App, prepared: &Prepared) {
-    let digest = prepared.about.settings.to_string();
+pub(super) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
+    let digest = about.settings.to_string();
     let annotations = BTreeMap::from([(ACHIEVED.to_owned(), Some(digest))]);
-    let name = prepared.about.node_name.as_str();
-    if let Err(error) = prepared.cluster.annotate_node(name, &annotations) {
+    let name = about.node_name.as_str();
+    if let Err(error) = cluster.annotate_node(name, &annotations) {
         app.warn("NotAnnotated", format!("node {name} does not carry the digest of its settings: {error:#}"));
     }
 }

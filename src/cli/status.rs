@@ -12,6 +12,7 @@ use super::args::Status;
 use super::resume::describe;
 use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
+use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::Receipt;
 use crate::calico::kubeconfig;
@@ -190,7 +191,17 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
             interrupted: true,
             at,
         }),
-        (None, None) => None,
+        // It ended between the cordon and its first touch, or after its last.
+        (None, None) => Cordon::load(node).ok().flatten().map(|cordon| RunInProgress {
+            at: Some(format!(
+                "{} (run {}, since {:.0}), with node {} cordoned",
+                cordon.command, cordon.run, cordon.since, cordon.node
+            )),
+            run: cordon.run,
+            command: cordon.command,
+            since: cordon.since,
+            interrupted: true,
+        }),
     }
 }
 

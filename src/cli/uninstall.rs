@@ -1,5 +1,8 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::Ending;
@@ -8,6 +11,7 @@ use super::args::{Source, Uninstall};
 use super::cordon;
 use super::engine::{engine, succeeded};
 use super::prepare::announce;
+use super::reconfigure::ACHIEVED;
 use crate::apply::converge::{self, Change, Standing};
 use crate::apply::receipt::About;
 use crate::fault::Exit;
@@ -52,6 +56,12 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     // An interrupted run that this one ended may have cordoned the node.
     if let Err(error) = cordon::release(app, &*node) {
         app.warn("UncordonFailed", format!("{error:#}"));
+    }
+    let name = about.as_ref().map(|about| about.node_name.to_string()).unwrap_or_default();
+    if standing.receipts.iter().any(|receipt| receipt.command == "reconfigure")
+        && let Err(error) = remove_annotation(app, &*node, &name)
+    {
+        app.warn("NotAnnotated", format!("node {name} keeps the annotation {ACHIEVED}: {error:#}"));
     }
 
     let mut left = Vec::new();
@@ -100,10 +110,20 @@ pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
     Ok(Plan::new(&steps, &target, standing.receipt().is_some()))
 }
 
+/// How long the cluster may take to drop a note that harms nobody.
+const NOTE_LIMIT: Duration = Duration::from_secs(10);
+
+fn remove_annotation(app: &App, node: &dyn Node, name: &str) -> Result<()> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let mut connection = app.connection(node, &layered)?;
+    connection.timeout = connection.timeout.min(NOTE_LIMIT);
+    let none = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
+    app.cluster(node, &connection)?.annotate_node(name, &none).map(drop)
+}
+
 fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let cluster =
-        app.cluster(node, &crate::settings::connection(&layered, app.measure(node, &layered)?.cloud.as_ref())?)?;
+    let cluster = app.cluster(node, &app.connection(node, &layered)?)?;
     cluster.delete_token_secret(&about.calico_namespace)?;
     Ok(())
 }

@@ -11,6 +11,7 @@ mod drain;
 mod errors;
 pub mod etcd;
 mod facts;
+mod felix;
 mod kubeconfig;
 mod node;
 mod prepare;

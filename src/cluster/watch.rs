@@ -57,14 +57,13 @@ enum End {
     Failed(Failure),
 }
 
-/// Follows the list at `path` from `version` on, until it is dropped.
+/// Follows the list at `path` from `version` on, or from all there is, until it is dropped.
 pub(super) async fn follow<T: DeserializeOwned>(
     api: Arc<Api>,
     path: String,
-    version: String,
+    mut version: Option<String>,
     mut tell: impl FnMut(News<T>),
 ) {
-    let mut version = Some(version);
     let mut pause = FIRST_PAUSE;
     loop {
         let failure = match &mut version {

@@ -109,12 +109,24 @@ impl Layers {
         self.findings.extend(layer.findings);
     }
 
-    /// The config that all layers make together.
-    pub fn config(&self) -> Config {
+    /// Everything that was set, without the sections and fields at these paths.
+    pub fn document_without(&self, paths: &[&str]) -> Json {
         let mut whole = Json::Object(serde_json::Map::new());
         for (path, (value, _)) in &self.leaves {
-            merge(&mut whole, path, value.clone());
+            let name = path.join(".");
+            let below = |section: &&str| {
+                name.strip_prefix(*section).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if !paths.iter().any(below) {
+                merge(&mut whole, path, value.clone());
+            }
         }
+        whole
+    }
+
+    /// The config that all layers make together.
+    pub fn config(&self) -> Config {
+        let whole = self.document_without(&[]);
         // Each field was read on its own before it came in, so together they can be read too.
         Config::deserialize(whole).expect("checked fields make a config")
     }

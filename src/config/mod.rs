@@ -84,6 +84,17 @@ impl Layered {
         self.layers.origin(path)
     }
 
+    /// What was set in all layers, as one document: for a later change to start from. How the cluster,
+    /// downloads and the release were reached belongs to one run and is left out.
+    pub fn document(&self) -> serde_json::Value {
+        self.layers.document_without(&[
+            "spec.transport",
+            "spec.calico.source",
+            "spec.kubernetes.kubeconfig",
+            "spec.kubernetes.context",
+        ])
+    }
+
     /// Where an error about a field should point when nobody may have set it.
     pub(crate) fn nearest_origin(&self, path: &str) -> Option<&Origin> {
         self.layers.nearest_origin(path)

@@ -26,7 +26,8 @@ const TEST: &str = "test";
 
 pub struct House {
     pub machine: Machine,
-    pub cluster: EmbeddedCluster,
+    /// It serves until the house goes.
+    _cluster: EmbeddedCluster,
     /// The config document, as the executable is to be given it.
     pub config: String,
     /// The release archive.
@@ -50,7 +51,7 @@ impl House {
         fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        Some(Self { machine, cluster, config, release, _cluster_dir: cluster_dir })
+        Some(Self { machine, _cluster: cluster, config, release, _cluster_dir: cluster_dir })
     }
 
     /// A node on which Calico was installed and is healthy.
@@ -215,6 +216,7 @@ impl Drop for House {
 }
 
 impl House {
+    #[expect(clippy::print_stdout, reason = "the test harness shows it with the failure")]
     fn show_what_went_on(&self) {
         for folder in
             [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]

@@ -43,13 +43,19 @@ impl Picture {
     /// Fails with what differs.
     #[track_caller]
     pub fn same_as(&self, before: &Self) {
+        self.same_as_before(before, "now");
+    }
+
+    /// The same, and says after what.
+    #[track_caller]
+    pub fn same_as_before(&self, before: &Self, what: &str) {
         let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
         let new = self.0.iter().filter(|(name, _)| !before.0.contains_key(*name));
         let new = new.map(|(name, value)| format!("+ {name}: {value}"));
         let changed = self.0.iter().filter(|(name, value)| before.0.get(*name).is_some_and(|old| old != *value));
         let changed = changed.map(|(name, value)| format!("~ {name}\n{value}\nwas\n{}", before.0[name]));
         let differences: Vec<String> = gone.chain(new).chain(changed).collect();
-        assert!(differences.is_empty(), "the machine is not as it was:\n{}", differences.join("\n"));
+        assert!(differences.is_empty(), "{what}: the machine is not as it was:\n{}", differences.join("\n"));
     }
 
     /// Without everything whose name begins so.

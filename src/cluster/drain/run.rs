@@ -93,11 +93,11 @@ pub(super) async fn run(
     let mut tasks = JoinSet::new();
     let tell = reports.clone();
     let listen = move |news| drop(tell.send(Report::Pods(news)));
-    tasks.spawn(follow(Arc::clone(api), pods_path(node), survey.pods_at, listen));
+    tasks.spawn(follow(Arc::clone(api), pods_path(node), Some(survey.pods_at), listen));
     if let Some(at) = survey.budgets_at {
         let tell = reports.clone();
         let listen = move |news| drop(tell.send(Report::Budgets(news)));
-        tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), at, listen));
+        tasks.spawn(follow(Arc::clone(api), BUDGETS.into(), Some(at), listen));
     }
     let now = Instant::now();
     let leaving =

@@ -138,7 +138,13 @@ impl Api {
                 let message = "Timeout: request did not complete within the allotted timeout";
                 Answer::refusal(504, "Timeout", message, Some(json!({})))
             }
-            Action::Reset | Action::Cut | Action::Slow | Action::Unfilled | Action::ExitBefore | Action::ExitAfter => {
+            Action::Reset
+            | Action::Cut
+            | Action::Slow
+            | Action::Far
+            | Action::Unfilled
+            | Action::ExitBefore
+            | Action::ExitAfter => {
                 return None;
             }
         })

@@ -37,6 +37,8 @@ pub enum Action {
     Cut,
     /// The answer takes 60 seconds.
     Slow,
+    /// The answer takes 20 milliseconds, as from another region.
+    Far,
     /// Token secrets of this collection are never filled.
     Unfilled,
     /// The whole process ends, before the request is looked at.
@@ -61,7 +63,7 @@ pub enum ServerFault {
     NoKubelet,
 }
 
-const ACTIONS: [(&str, Action); 14] = [
+const ACTIONS: [(&str, Action); 15] = [
     ("401", Action::Unauthorized),
     ("403", Action::Forbidden),
     ("404", Action::NotFound),
@@ -73,6 +75,7 @@ const ACTIONS: [(&str, Action); 14] = [
     ("reset", Action::Reset),
     ("cut", Action::Cut),
     ("slow", Action::Slow),
+    ("far", Action::Far),
     ("unfilled", Action::Unfilled),
     ("exit-before", Action::ExitBefore),
     ("exit-after", Action::ExitAfter),
@@ -205,7 +208,7 @@ mod tests {
         {
             assert_eq!(fault(text).to_string(), text);
         }
-        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, unfilled, exit-before, exit-after");
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");
     }
 
     #[test]

@@ -35,6 +35,7 @@ use super::request::Request;
 /// What Go's server holds back before it turns to chunks.
 const CHUNK_ABOVE: usize = 2048;
 const SLOW: Duration = Duration::from_secs(60);
+const FAR: Duration = Duration::from_millis(20);
 /// The exit code of a process that was killed, as the sandbox's node has it.
 const KILLED: i32 = 137;
 
@@ -151,6 +152,7 @@ async fn answer(
     match met {
         Some(Action::Reset) => return Err(io::ErrorKind::ConnectionReset.into()),
         Some(Action::Slow) => tokio::time::sleep(SLOW).await,
+        Some(Action::Far) => tokio::time::sleep(FAR).await,
         Some(Action::ExitBefore) => std::process::exit(KILLED),
         _ => {}
     }

@@ -6,7 +6,9 @@ mod real;
 mod wine;
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+#[cfg(not(windows))]
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,7 @@ impl Machine {
     }
 
     /// The executable that is tested.
+    #[cfg(not(windows))]
     pub fn exe(&self) -> &Path {
         &self.exe
     }

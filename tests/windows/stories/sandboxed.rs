@@ -156,7 +156,7 @@ fn one_run_at_a_time_until_the_machine_goes_down() {
 #[test]
 fn a_failure_is_one_json_document_with_the_exit_code_that_windows_sees() {
     let Some(machine) = Machine::new() else { return };
-    let wrong = machine.file("bad.yaml", &CONFIG.replace("4096", "4095"));
+    let wrong = machine.file("bad.yaml", CONFIG.replace("4096", "4095"));
     let sandbox = machine.path("node");
 
     for (args, name, code) in [

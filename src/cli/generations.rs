@@ -1,0 +1,203 @@
+//! `rollback` and `repair`: back to a world that was made before, from its receipt and the store.
+
+use anyhow::{Context, Result};
+
+use super::Ending;
+use super::app::App;
+use super::args::{DrainFlags, Repair, Rollback, Source};
+use super::cordon;
+use super::drain::{self, Place};
+use super::engine::engine;
+use super::prepare::{announce, prepare};
+use super::reconfigure;
+use super::stage::Purpose;
+use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::receipt::{About, Receipt};
+use crate::apply::store;
+use crate::cluster::{Cluster, DrainOptions};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::Step;
+use crate::plan::item::{State, Tree};
+use crate::plan::show::Plan;
+use crate::report::document::{RunResult, millis};
+use crate::settings::Connection;
+
+/// Which world, and what may happen on the way.
+struct Way<'a> {
+    command: &'static str,
+    /// The generation whose world is wanted.
+    receipt: &'a Receipt,
+    about: &'a About,
+    no_drain: bool,
+    drain: &'a DrainFlags,
+}
+
+pub(crate) fn rollback(args: &Rollback, app: &mut App) -> Result<Ending> {
+    let look = app.node()?;
+    let standing = Standing::load(&*look)?;
+    let now = standing_receipt(&standing)?;
+    let receipt = former(&standing, now, args.to)?.clone();
+    let about = receipt.about.clone().context("read what the generation was made from")?;
+    drop(look);
+    let way =
+        Way { command: "rollback", receipt: &receipt, about: &about, no_drain: args.no_drain, drain: &args.drain };
+    go(app, &way)
+}
+
+pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
+    let look = app.node()?;
+    let standing = Standing::load(&*look)?;
+    let receipt = standing_receipt(&standing)?.clone();
+    let about = receipt.about.clone().context("read what the generation was made from")?;
+    drop(look);
+    let way = Way { command: "repair", receipt: &receipt, about: &about, no_drain: args.no_drain, drain: &args.drain };
+    go(app, &way)
+}
+
+fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
+    if let Some(journal) = &standing.journal {
+        let what = format!("a run was interrupted: {}", super::resume::describe(journal));
+        return Err(Fault::new(Exit::Conflict, "InterruptedRun", what)
+            .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+            .into());
+    }
+    let missing = || {
+        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
+            .hint("install it with: calicoctl-win install")
+    };
+    Ok(standing.receipt().ok_or_else(missing)?)
+}
+
+/// The generation that was asked for, or the newest one before that made something else.
+fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<&'a Receipt> {
+    let mut installed = standing.receipts.iter().rev().filter(|receipt| receipt.about.is_some());
+    let found = match to {
+        Some(number) => installed.find(|receipt| receipt.generation == number),
+        None => installed.find(|receipt| receipt.generation < now.generation && receipt.target != now.target),
+    };
+    found.ok_or_else(|| {
+        let which = to.map_or_else(|| "generation before this one".to_owned(), |number| format!("generation {number}"));
+        let known: Vec<String> = standing.receipts.iter().map(|receipt| receipt.generation.to_string()).collect();
+        Fault::new(Exit::Conflict, "NoSuchGeneration", format!("there is no {which} to go back to"))
+            .hint(format!("generations that have a receipt: {}", known.join(", ")))
+            .into()
+    })
+}
+
+fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
+    if app.global.dry_run {
+        let node = app.node()?;
+        let standing = Standing::load(&*node)?;
+        let (_, plan) = steps(app, &*node, &standing, way)?;
+        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
+        result.generation = standing.receipt().map(|receipt| receipt.generation);
+        result.plan = Some(plan);
+        return Ending::result(result);
+    }
+    let (mut node, _lock) = app.node_to_change(way.command)?;
+    let standing = Standing::load(&*node)?;
+    let (steps, plan) = steps(app, &*node, &standing, way)?;
+    if steps.is_empty() {
+        cordon::release(app, &*node)?;
+        let msg = format!("nothing to do: the node is as generation {} made it", way.receipt.generation);
+        app.reporter.tell(&msg);
+        let mut result = RunResult::new(Exit::Ok, false, msg);
+        result.generation = standing.receipt().map(|receipt| receipt.generation);
+        return Ending::result(result);
+    }
+    let name = way.about.node_name.as_str();
+    let mut reach = None;
+    let wanted = way.no_drain.then_some(false);
+    let options = drain_options(app, &*node, way.drain)?;
+    let drains =
+        drain::before(app, name, plan.needs_drain, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
+    app.confirm(&format!("Apply this to {name}?"))?;
+    let ready = gather(app, &mut *node, way, &steps).and_then(|()| match (&drains, &reach) {
+        (Some(options), Some((connection, cluster))) => {
+            drain::empty(app, &mut *node, &Place { cluster, connection, name }, way.command, options)
+        }
+        _ => Ok(()),
+    });
+    if let Err(error) = ready {
+        converge::tidy(&*node, &mut |event| app.event(&event));
+        return Err(error);
+    }
+    let run = app.run.clone();
+    let target = &way.receipt.target;
+    let change = Change { run: &run, command: way.command, target, about: Some(way.about), shown: Some(&steps) };
+    let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
+    // A repair achieves what was achieved before.
+    if let Some((_, cluster)) = reach.as_ref().filter(|_| way.command == "rollback") {
+        reconfigure::annotate(app, cluster, way.about);
+    }
+    cordon::release(app, &*node)?;
+    done(app, way, applied)
+}
+
+fn done(app: &mut App, way: &Way<'_>, applied: Applied) -> Result<Ending> {
+    let generation = applied.generation.unwrap_or_default();
+    let (name, number) = (&way.about.node_name, way.receipt.generation);
+    let msg = format!("{name} is as generation {number} made it (now generation {generation}).");
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    result.generation = applied.generation;
+    result.downtime_ms = millis(applied.downtime);
+    result.next = vec![app.command("status")];
+    Ending::result(result)
+}
+
+/// The steps, shown.
+fn steps(app: &mut App, node: &dyn Node, standing: &Standing, way: &Way<'_>) -> Result<(Vec<Step>, Plan)> {
+    let steps = converge::plan(node, standing, &way.receipt.target)?;
+    let plan = Plan::new(&steps, &way.receipt.target, true);
+    announce(app, &plan);
+    app.reporter.tell(&plan.text());
+    Ok((steps, plan))
+}
+
+/// Sees to it that everything that will be written is in the store: what is damaged on the node comes
+/// from the release, fetched again where it must be.
+fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> Result<()> {
+    let written = |step: &Step| match step {
+        Step::Put { after: Some(state), .. } => Some(state.clone()),
+        _ => None,
+    };
+    let missing = |node: &dyn Node| -> Vec<State> {
+        steps.iter().filter_map(written).filter(|state| !store::holds(node, state)).collect()
+    };
+    if missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)))) && way.command == "repair" {
+        reconfigure::start_from(app, node, &[])?;
+        let mut prepared = prepare(app, node, &Source::default(), None, Purpose::Install)?;
+        prepared.complete(app, node)?;
+    }
+    match missing(node).first() {
+        None => Ok(()),
+        Some(state) => {
+            let what = format!(
+                "the store does not hold what generation {} needs: {}",
+                way.receipt.generation,
+                crate::plan::show::state(state)
+            );
+            Err(Fault::new(Exit::Conflict, "GenerationGone", what)
+                .hint("make it again from its config: calicoctl-win reconfigure -c FILE; nothing was changed")
+                .into())
+        }
+    }
+}
+
+/// As for `reconfigure`, but without what only the resolved settings say.
+fn drain_options(app: &App, node: &dyn Node, flags: &DrainFlags) -> Result<DrainOptions> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let given = &layered.config.spec.maintenance.drain;
+    let usual =
+        DrainOptions { ignore_daemonsets: given.ignore_daemon_sets.unwrap_or(true), ..drain::of_document(given) };
+    Ok(flags.over(usual))
+}
+
+fn connect(app: &App, node: &dyn Node) -> Result<(Connection, Cluster)> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let connection = app.connection(node, &layered)?;
+    let cluster = app.cluster(node, &connection)?;
+    Ok((connection, cluster))
+}
