@@ -57,7 +57,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if let Err(error) = cordon::release(app, &*node) {
         app.warn("UncordonFailed", format!("{error:#}"));
     }
-    let name = about.as_ref().map(|about| about.node_name.to_string()).unwrap_or_default();
+    let newest = standing.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
+    let name = newest.map(|about| about.node_name.to_string()).unwrap_or_default();
     if standing.receipts.iter().any(|receipt| receipt.command == "reconfigure")
         && let Err(error) = remove_annotation(app, &*node, &name)
     {
