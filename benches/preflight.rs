@@ -29,6 +29,9 @@ fn main() -> Result<()> {
 
 /// The cluster's process: prints its kubeconfig's file once it is there, and ends with its stdin.
 fn serve(folder: &Path) -> Result<()> {
+    drop(EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[]).context("make a cluster")?);
+    // A cluster keeps its state in a file, so a large one is made there and not over the wire.
+    fill(&folder.join("cluster.json"))?;
     let cluster = EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[])?;
     let kubeconfig = folder.join("admin.yaml");
     std::fs::write(&kubeconfig, cluster.admin_kubeconfig_direct())?;
@@ -41,9 +44,6 @@ fn serve(folder: &Path) -> Result<()> {
 
 fn measure() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("calicoctl-win-bench-{}", std::process::id()));
-    // A cluster keeps its state in a file, so a large one is made there and not over the wire.
-    drop(EmbeddedCluster::start(&folder, &Seed::new("win-a1"), &[]).context("make a cluster")?);
-    fill(&folder.join("cluster.json"))?;
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve".as_ref(), folder.as_os_str()])
         .stdin(Stdio::piped())

@@ -151,7 +151,7 @@ fn a_secret_is_made_and_awaited_until_it_is_filled() {
 }
 
 #[test]
-fn a_secret_is_recognised_by_its_annotation_and_never_by_its_name() {
+fn b16_b18_a_secret_is_recognised_by_its_annotation_and_made_only_when_that_is_wanted() {
     let server = server();
     let others = json!({"items": [
         secret("calico-node-windows-token-x", "calico-node-windows", Some(("wrong", &server.ca_pem))),

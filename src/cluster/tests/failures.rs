@@ -253,6 +253,59 @@ fn what_breaks_below_http_has_a_name_too() {
     "#);
 }
 
+#[test]
+fn what_is_no_answer_of_an_api_server_is_never_taken_for_one() {
+    let typed = |status, media: &str, body: &str| {
+        Reply::Full(status, vec![("content-type".into(), media.into())], body.to_owned())
+    };
+    let html = "<html><body>Sign in to the proxy</body></html>";
+    let moved = Reply::Full(302, vec![("location".into(), "https://login.test/".into())], String::new());
+    let cases = [
+        ("GET", "truncated JSON", typed(200, "application/json", "{\"gitVersion\": \"v1."), "ClusterAnswer"),
+        ("GET", "an empty body", typed(200, "application/json", ""), "ClusterAnswer"),
+        ("GET", "a list in place of an object", typed(200, "application/json", "[]"), "ClusterAnswer"),
+        ("GET", "a proxy's page", typed(200, "text/html", html), "ClusterAnswer"),
+        ("GET", "a proxy's failure", typed(502, "text/html", html), "ClusterFailed"),
+        ("GET", "a proxy that wants a login", typed(407, "text/html", html), "ClusterAnswer"),
+        ("GET", "a redirect", moved, "ClusterAnswer"),
+        ("GET", "a status of its own", typed(418, "text/plain", "teapot"), "ClusterAnswer"),
+        ("GET", "503 in text", typed(503, "text/plain", "service unavailable"), "ClusterUnavailable"),
+        ("GET", "500 without a reason", Reply::recorded("evict-two-budgets-500"), "ClusterFailed"),
+        ("PATCH", "415", Reply::recorded("felix-strategic-415"), "ClusterRejected"),
+        ("PATCH", "422 with causes", Reply::recorded("ippool-merge-both-422"), "ClusterRejected"),
+        ("PATCH", "400", Reply::recorded("felix-bad-json-400"), "ClusterRejected"),
+        ("GET", "406", Reply::recorded("accept-406"), "ClusterAnswer"),
+    ];
+    for (verb, name, reply, id) in cases {
+        let server = Server::start();
+        server.on(&format!("{verb} /version"), [reply]);
+        let cluster = server.connect_within(impatient());
+        let error = match verb {
+            "GET" => cluster.get::<std::collections::BTreeMap<String, Value>>("/version").map(|_| ()),
+            _ => cluster.merge_patch::<_, Value>("/version", &json!({})).map(|_| ()),
+        };
+        let error = error.expect_err(name);
+        let fault = error.downcast_ref::<Fault>().unwrap();
+        assert_eq!((fault.id, fault.exit.name()), (id, "CLUSTER_UNREACHABLE"), "{name}: {error:?}");
+        assert!(fault.hint.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn an_api_server_that_goes_away_between_two_questions_ends_the_run() {
+    for (gone, id) in [(Reply::Cut, "ClusterConnectionLost"), (Reply::recorded("aggregated-503"), "AggregatedApiDown")]
+    {
+        let server = Server::start();
+        server.replay(&["version-admin", "group-discovery", "serviceaccount-get"]);
+        server.on("GET /apis/projectcalico.org", [Reply::recorded("path-404")]);
+        let absent = json!({"code": 404, "details": {"name": "calico-node"}});
+        server.on("GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node", [Reply::json(404, &absent)]);
+        server.on(&format!("GET {FELIX}"), [gone]);
+        let error = server.connect_within(impatient()).facts(&FactsOptions::default()).unwrap_err();
+        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, id, "{error:?}");
+    }
+}
+
 fn get_version(kubeconfig: &str, dial: Option<SocketAddr>, options: Options) -> anyhow::Error {
     let cluster = Cluster::connect(kubeconfig, ".".as_ref(), None, dial, &options).unwrap();
     cluster.get::<Value>("/version").unwrap_err()
