@@ -2,6 +2,7 @@
 //! facts file plans for another machine.
 
 mod cluster;
+mod survey;
 
 use std::net::Ipv4Addr;
 
@@ -12,6 +13,8 @@ pub use cluster::{
     ApiGroup, BgpFacts, ClusterFacts, ClusterNode, FelixFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool,
     PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
+
+pub use survey::{CniConfig, ServiceFacts, Survey};
 
 use crate::values::{Cidr, WinPath};
 
@@ -53,6 +56,9 @@ pub struct NodeFacts {
     /// None where nothing was found, or nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
+    /// What else is on the machine; none where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survey: Option<Survey>,
 }
 
 /// Windows features, by what they bring: that they are there, not that they run.

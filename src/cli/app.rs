@@ -18,12 +18,13 @@ use crate::apply::lock::{Holder, Lock};
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
+use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
 use crate::report::document::RunResult;
@@ -192,6 +193,16 @@ impl App {
             None => Metadata::link_local(),
         };
         facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
+        let spec = &layered.config.spec;
+        let given = spec.windows_nodes.cni_config_dir.clone().and_then(Auto::given);
+        let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
+        let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
+        let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
+        let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
+        if self.lab.is_none() {
+            survey::of_this_machine(&mut survey);
+        }
+        facts.survey = Some(survey);
         Ok(facts)
     }
 
@@ -281,6 +292,11 @@ impl App {
 
     /// Asks before something is changed.
     pub fn confirm(&mut self, question: &str) -> Result<()> {
+        self.confirm_change("the node", question)
+    }
+
+    /// Asks before something else than the node is changed, too.
+    pub fn confirm_change(&mut self, what: &str, question: &str) -> Result<()> {
         if self.global.yes {
             return Ok(());
         }
@@ -288,7 +304,7 @@ impl App {
             return Err(Fault::new(
                 Exit::Usage,
                 "ConfirmationNeeded",
-                "this changes the node and nobody is there to confirm it",
+                format!("this changes {what} and nobody is there to confirm it"),
             )
             .hint("run it again with --yes, or look first with --dry-run")
             .into());

@@ -168,7 +168,17 @@ pub enum Verb {
 }
 
 #[derive(Debug, Args)]
-pub struct Preflight {}
+pub struct Preflight {
+    /// Look again until all checks pass
+    #[arg(long)]
+    pub wait: bool,
+    /// How long to wait, as 90s or 10m
+    #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
+    pub timeout: String,
+    /// Mend what can be mended, after asking
+    #[arg(long)]
+    pub fix: bool,
+}
 
 /// Which Calico, over the config's section `calico`.
 #[derive(Debug, Clone, Default, Args)]
@@ -464,6 +474,12 @@ pub enum Release {
 pub enum ClusterVerb {
     /// The checks of `preflight` that concern the cluster, from any machine; changes nothing
     Check,
+    /// Show the patches that the cluster needs before it takes Windows nodes
+    Prepare {
+        /// Make them, after asking
+        #[arg(long)]
+        apply: bool,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,5 @@
-//! `cluster check`: the checks that need no node, from any machine.
+//! `cluster check`: the checks that need no node, from any machine. `cluster prepare`: the patches
+//! that a cluster needs before it takes Windows nodes.
 
 use std::path::PathBuf;
 
@@ -8,42 +9,130 @@ use super::Ending;
 use super::app::App;
 use super::args::{ClusterVerb, Source};
 use super::preflight::show;
-use super::prepare::examine;
-use crate::cluster::FactsOptions;
-use crate::config::Layered;
+use super::prepare::{examine, tell};
+use crate::cluster::{Cluster, FactsOptions, Patch, Wishes};
 use crate::config::types::Auto;
+use crate::config::{Layered, Origin};
+use crate::facts::ClusterFacts;
 use crate::fault::{Exit, Fault};
 use crate::preflight::{Input, Scope};
-use crate::settings::{self, Connection};
+use crate::report::document::{ClusterPatch, ClusterPatches, RunResult};
+use crate::report::event::Event;
+use crate::settings::{self, Backend, Connection};
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
+    let (layered, cluster) = open(app)?;
+    let asked = facts(&layered, &cluster);
+    for event in cluster.take_events() {
+        app.event(&event);
+    }
+    let facts = asked?;
     match verb {
-        ClusterVerb::Check => check(app),
+        ClusterVerb::Check => {
+            let side = settings::cluster_side(&layered, None, &facts);
+            let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
+            let report = examine(app, &layered, Scope::Cluster, &input);
+            tell(app, &report);
+            show(app, "cluster check", &report, None)
+        }
+        ClusterVerb::Prepare { apply } => prepare(app, &layered, &cluster, &facts, *apply),
     }
 }
 
-fn check(app: &mut App) -> Result<Ending> {
-    let (layered, cluster) = open(app)?;
-    let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
-    let connection = settings::connection(&layered, None)?;
-    let facts = cluster.facts(&FactsOptions {
-        node_name: name.as_ref().map(|name| name.0.as_str()),
-        addresses: &[],
-        namespace_override: connection.calico_namespace.as_deref(),
+fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterFacts, apply: bool) -> Result<Ending> {
+    let patches = cluster.preparation(facts, wishes(layered))?;
+    let shown = ClusterPatches { patches: patches.iter().map(document).collect() };
+    let text = text(&patches);
+    if !apply || app.global.dry_run {
+        app.reporter.document("ClusterPatches", &shown, &text);
+        return Ending::shown(Exit::Ok, counted(patches.len()));
+    }
+    if patches.is_empty() {
+        app.reporter.say(&text);
+        return Ending::result(RunResult::new(Exit::Ok, false, counted(0)));
+    }
+    app.reporter.tell(&text);
+    app.confirm_change("the cluster", &format!("Make {} in {}?", counted(patches.len()), facts.server))?;
+    make(app, cluster, &patches)?;
+    let left = cluster.preparation(&self::facts(layered, cluster)?, wishes(layered))?;
+    if let Some(patch) = left.first() {
+        let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
+        return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
+            .hint("something owns that object and takes the change back: change it there; kubectl get OBJECT -o yaml --show-managed-fields")
+            .into());
+    }
+    Ending::result(RunResult::new(Exit::Ok, true, format!("{} made", counted(patches.len()))))
+}
+
+/// Makes patches, each told before it is made.
+pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Result<()> {
+    let made = cluster.prepare(patches, &mut |patch| {
+        app.half_done = true;
+        app.event(&Event::Log { message: patch.command() });
     });
     for event in cluster.take_events() {
         app.event(&event);
     }
-    let facts = facts?;
-    let side = settings::cluster_side(&layered, None, &facts);
-    let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
-    let report = examine(app, &layered, Scope::Cluster, &input);
-    show(app, &report, None)
+    made
+}
+
+/// What the config wants of the cluster besides what every Windows node needs.
+pub(crate) fn wishes(layered: &Layered) -> Wishes {
+    let network = &layered.config.spec.calico_network;
+    Wishes { vni: network.vxlan.vxlan_vni, vxlan: network.backend == Some(Backend::Vxlan) }
+}
+
+fn counted(patches: usize) -> String {
+    match patches {
+        0 => "the cluster is ready for Windows nodes".into(),
+        1 => "1 patch".into(),
+        n => format!("{n} patches"),
+    }
+}
+
+fn document(patch: &Patch) -> ClusterPatch {
+    ClusterPatch {
+        object: patch.object.clone(),
+        why: patch.why.clone(),
+        create: patch.create,
+        interrupts: patch.interrupts,
+        patch: patch.body.clone(),
+        command: patch.command(),
+    }
+}
+
+pub(crate) fn text(patches: &[Patch]) -> String {
+    let mut text = String::new();
+    for patch in patches {
+        let mark = if patch.interrupts { "!" } else { " " };
+        let sign = if patch.create { "+" } else { "~" };
+        text.push_str(&format!(
+            "{mark} {sign}   {}\n        why: {}\n        {}\n",
+            patch.object,
+            patch.why,
+            patch.command()
+        ));
+    }
+    if patches.iter().any(|patch| patch.interrupts) {
+        text.push_str("\n! changes how packets between pods are sent, on Linux nodes too: connections pause until all nodes follow.\n");
+    }
+    text.push_str(&format!("\n{}\n", counted(patches.len())));
+    text
+}
+
+fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
+    let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let connection = settings::connection(layered, None)?;
+    cluster.facts(&FactsOptions {
+        node_name: name.as_ref().map(|name| name.0.as_str()),
+        addresses: &[],
+        namespace_override: connection.calico_namespace.as_deref(),
+    })
 }
 
 /// The config and the cluster, without a node: with a sandbox its own, else the one that the
 /// kubeconfig names.
-fn open(app: &mut App) -> Result<(Layered, crate::cluster::Cluster)> {
+fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
         let layered = app.config(&*node, &Source::default(), &[])?;
@@ -59,15 +148,11 @@ fn open(app: &mut App) -> Result<(Layered, crate::cluster::Cluster)> {
 
 /// The file that flag, variable or config name. The default is one of a Windows node.
 fn kubeconfig(connection: &Connection) -> Result<PathBuf> {
-    use crate::config::Origin;
     if connection.kubeconfig_from == Origin::Default && !cfg!(windows) {
-        return Err(Fault::new(
-            Exit::ClusterUnreachable,
-            "KubeconfigMissing",
-            "no kubeconfig is given, so the cluster cannot be asked",
-        )
-        .hint("give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG")
-        .into());
+        let what = "no kubeconfig is given, so the cluster cannot be asked";
+        return Err(Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what)
+            .hint("give the kubeconfig of a cluster administrator with --kubeconfig FILE, or in CALICO_WIN_KUBECONFIG")
+            .into());
     }
     Ok(PathBuf::from(&connection.kubeconfig))
 }

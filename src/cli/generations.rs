@@ -113,9 +113,15 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let drains =
         drain::before(app, name, plan.needs_drain, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
     app.confirm(&format!("Apply this to {name}?"))?;
-    gather(app, &mut *node, way, &steps)?;
-    if let (Some(options), Some((connection, cluster))) = (&drains, &reach) {
-        drain::empty(app, &mut *node, &Place { cluster, connection, name }, way.command, options)?;
+    let ready = gather(app, &mut *node, way, &steps).and_then(|()| match (&drains, &reach) {
+        (Some(options), Some((connection, cluster))) => {
+            drain::empty(app, &mut *node, &Place { cluster, connection, name }, way.command, options)
+        }
+        _ => Ok(()),
+    });
+    if let Err(error) = ready {
+        converge::tidy(&*node, &mut |event| app.event(&event));
+        return Err(error);
     }
     let run = app.run.clone();
     let target = &way.receipt.target;

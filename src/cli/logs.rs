@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let since = args.since.as_deref().map(|text| since(text, Timestamp::now())).transpose()?;
     let format = app.reporter.format();
-    let whole = matches!(format, Format::Json | Format::Yaml);
+    let whole = matches!(format, Format::Json | Format::Yaml | Format::Junit);
     if args.follow && whole {
         let fault = Fault::new(Exit::Usage, "Usage", "--follow has no end, and json and yaml are one document");
         return Err(fault.hint("use -o text or -o ndjson with --follow").into());
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     let mut show = |app: &mut App, name: &str, line: &str| {
         let fields = || serde_json::json!({ "file": name, "line": harmless(line) });
         match format {
-            Format::Json | Format::Yaml => kept.push(fields()),
+            Format::Json | Format::Yaml | Format::Junit => kept.push(fields()),
             Format::Ndjson => app.reporter.document("LogLine", &fields(), ""),
             Format::Text if several => app.reporter.say(&format!("{name}: {line}")),
             Format::Text => app.reporter.say(line),

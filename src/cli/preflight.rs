@@ -1,36 +1,123 @@
-//! `preflight`: every check, whether it passed or not; changes nothing.
+//! `preflight`: every check, whether it passed or not; changes nothing, or with `--fix` what it can
+//! mend and is allowed to.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
 
 use super::Ending;
 use super::app::App;
 use super::args::{Preflight, Source};
-use super::prepare::{cluster_facts, examine};
+use super::prepare::{cluster_facts, examine, tell};
+use super::status::limit;
 use crate::cluster::Cluster;
 use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::Exit;
 use crate::node::Node;
-use crate::preflight::{self, Input, Scope};
+use crate::plan::item::{Id, State};
+use crate::preflight::{self, Input, Mend, Scope};
 use crate::report::document::{Check, CheckStatus, Failure, PreflightReport, exit_of};
+use crate::report::event::Event;
+use crate::report::junit;
+use crate::report::reporter::Format;
 use crate::settings::{self, Connection};
 
-pub(crate) fn run(_args: &Preflight, app: &mut App) -> Result<Ending> {
+/// How long `--wait` lets things be before it looks again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// One round of looking.
+struct Round {
+    layered: Layered,
+    facts: NodeFacts,
+    cluster: Option<(Cluster, ClusterFacts)>,
+    report: PreflightReport,
+    /// What the checks had to do without: the cluster, or settings that its answers allow.
+    failure: Option<anyhow::Error>,
+}
+
+impl Round {
+    fn is_good(&self) -> bool {
+        self.failure.is_none() && preflight::verdict(&self.report).is_ok()
+    }
+}
+
+pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
+    let limit = limit(&args.timeout)?;
+    let begun = Instant::now();
     let node = app.node()?;
-    let layered = app.config(&*node, &Source::default(), &[])?;
-    let facts = app.measure(&*node, &layered)?;
+    let mut round = look(app, &*node)?;
+    while args.wait && !round.is_good() && begun.elapsed() < limit {
+        app.event(&Event::Waiting { what: "all checks to pass".into(), elapsed: begun.elapsed(), limit });
+        std::thread::sleep(PAUSE.min(limit.saturating_sub(begun.elapsed())));
+        round = look(app, &*node)?;
+    }
+    drop(node);
+    if args.fix && mend(app, &round)? {
+        let node = app.node()?;
+        round = look(app, &*node)?;
+    }
+    tell(app, &round.report);
+    show(app, "preflight", &round.report, round.failure)
+}
+
+fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let facts = app.measure(node, &layered)?;
     let connection = settings::connection(&layered, facts.cloud.as_ref())?;
     // What is wrong with the node is worth knowing also while the cluster does not answer.
-    let (report, failure) = match ask(app, &*node, &layered, &connection, &facts) {
-        Ok(cluster) => measured(app, &layered, &facts, &cluster),
+    let (cluster, report, failure) = match ask(app, node, &layered, &connection, &facts) {
+        Ok((cluster, found)) => {
+            let (report, failure) = measured(app, &layered, &facts, &found);
+            (Some((cluster, found)), report, failure)
+        }
         Err(error) => {
             let failure = Failure::new(&error);
             let what = failure.why.map_or_else(|| failure.what.clone(), |why| format!("{}: {why}", failure.what));
             let input = Input { node: Some(&facts), cluster_failure: Some(&what), ..Input::default() };
-            (examine(app, &layered, Scope::Everything, &input), Some(error))
+            (None, examine(app, &layered, Scope::Everything, &input), Some(error))
         }
     };
-    show(app, &report, failure)
+    Ok(Round { layered, facts, cluster, report, failure })
+}
+
+/// Mends what can be mended, with consent. False when there is nothing to mend.
+fn mend(app: &mut App, round: &Round) -> Result<bool> {
+    let failed = round.report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored);
+    let mut mends: Vec<Mend> = failed.filter_map(|check| preflight::mend(&check.id, Some(&round.facts))).collect();
+    mends.dedup();
+    let patches = match &round.cluster {
+        Some((cluster, facts)) if mends.contains(&Mend::ClusterPatches) => {
+            cluster.preparation(facts, super::cluster::wishes(&round.layered))?
+        }
+        _ => Vec::new(),
+    };
+    mends.retain(|mend| *mend != Mend::ClusterPatches);
+    if mends.is_empty() && patches.is_empty() {
+        return Ok(false);
+    }
+    for mend in &mends {
+        app.reporter.tell(&format!("  ~   {mend}"));
+    }
+    if !patches.is_empty() {
+        app.reporter.tell(&super::cluster::text(&patches));
+    }
+    if app.global.dry_run {
+        return Ok(false);
+    }
+    app.confirm_change("the node and the cluster", "Mend this?")?;
+    if let (Some((cluster, _)), false) = (&round.cluster, patches.is_empty()) {
+        super::cluster::make(app, cluster, &patches)?;
+    }
+    if !mends.is_empty() {
+        let (mut node, _lock) = app.node_to_change("preflight")?;
+        for mend in &mends {
+            if let Mend::StartService(name) = mend {
+                node.put(&Id::Running(name.clone()), Some(&State::Running)).context("mend what a check found")?;
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn ask(
@@ -39,13 +126,13 @@ fn ask(
     layered: &Layered,
     connection: &Connection,
     facts: &NodeFacts,
-) -> Result<ClusterFacts> {
-    let cluster: Cluster = app.cluster(node, connection)?;
+) -> Result<(Cluster, ClusterFacts)> {
+    let cluster = app.cluster(node, connection)?;
     let answer = cluster_facts(&cluster, layered, connection, facts);
     for event in cluster.take_events() {
         app.event(&event);
     }
-    answer
+    Ok((cluster, answer?))
 }
 
 /// The report, and why there are no settings where the cluster's answers allow none.
@@ -69,13 +156,22 @@ fn measured(
 
 /// Shows a report as the verb's document. `failure` is why it had to do without something; where
 /// no check says so, the verb fails with it.
-pub(crate) fn show(app: &mut App, report: &PreflightReport, failure: Option<anyhow::Error>) -> Result<Ending> {
+pub(crate) fn show(
+    app: &mut App,
+    verb: &str,
+    report: &PreflightReport,
+    failure: Option<anyhow::Error>,
+) -> Result<Ending> {
     let exit = match (preflight::verdict(report), failure) {
         (Ok(()), Some(failure)) => return Err(failure),
         (Ok(()), None) => Exit::Ok,
         (Err(verdict), _) => exit_of(&verdict),
     };
-    app.reporter.document("PreflightReport", report, &text(report));
+    if app.reporter.format() == Format::Junit {
+        app.reporter.raw(&junit::report(&format!("calicoctl-win {verb}"), report));
+    } else {
+        app.reporter.document("PreflightReport", report, &text(report));
+    }
     Ending::shown(
         exit,
         format!("{} ok, {} warnings, {} failed", report.summary.ok, report.summary.warn, report.summary.fail),

@@ -189,7 +189,7 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// Runs the checks, and tells each as an event.
+/// Runs the checks.
 pub(crate) fn examine(
     app: &mut App,
     layered: &Layered,
@@ -198,11 +198,17 @@ pub(crate) fn examine(
 ) -> PreflightReport {
     let in_config = layered.config.spec.preflight.ignore.iter().flatten();
     let ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
-    let report = preflight::run(scope, input, &ignored);
+    for id in preflight::unknown_ids(&ignored) {
+        app.warn("UnknownCheck", format!("there is no check `{id}` to ignore"));
+    }
+    preflight::run(scope, input, &ignored)
+}
+
+/// Tells every check as an event.
+pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
     for check in &report.checks {
         app.event(&Event::Checked(check.clone()));
     }
-    report
 }
 
 /// All checks, shown at once; the run stops if one failed that may not. They are run too where the
@@ -223,8 +229,11 @@ fn check(
         cluster_failure: None,
     };
     let report = examine(app, layered, preflight::Scope::Everything, &input);
+    tell(app, &report);
     let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
-    let worth_telling = |check: &&Check| check.status == CheckStatus::Warn || check.ignored;
+    // Advice on the machine's other services is `preflight`'s: an install changes nothing of it.
+    let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
+    let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
     for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }

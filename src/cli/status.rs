@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     Ending::shown(exit, format!("{:?}", status.overall))
 }
 
-fn limit(text: &str) -> Result<Duration> {
+pub(super) fn limit(text: &str) -> Result<Duration> {
     let wait: crate::config::types::Wait =
         text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--timeout: {why}")))?;
     Ok(wait.length())

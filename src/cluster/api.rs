@@ -7,6 +7,8 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use kube::client::Body;
 use reqwest::Url;
 use serde::de::DeserializeOwned;
@@ -136,6 +138,8 @@ pub(super) struct Api {
     client: kube::Client,
     options: Options,
     gate: Semaphore,
+    /// Seconds that this machine's clock is ahead of the server's, by its last answer.
+    skew: Mutex<Option<i64>>,
     events: Mutex<Vec<Event>>,
 }
 
@@ -143,12 +147,27 @@ impl Api {
     pub fn new(access: Access, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> anyhow::Result<Self> {
         let server = access.server.clone();
         let client = access.client(dial, options, runtime)?;
-        let (gate, events) = (Semaphore::new(PARALLEL), Mutex::default());
-        Ok(Self { server, client, options: *options, gate, events })
+        let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
+        Ok(Self { server, client, options: *options, gate, skew, events })
     }
 
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Seconds that this machine's clock is ahead of the server's; HTTP's dates are whole seconds.
+    pub fn clock_skew(&self) -> Option<i64> {
+        *self.skew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_time(&self, headers: &HeaderMap) {
+        let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+        if let Some(theirs) = theirs.and_then(|date| rfc2822::DateTimeParser::new().parse_timestamp(date).ok()) {
+            let skew = Timestamp::now().as_second() - theirs.as_second();
+            // What an answer takes to arrive is no skew.
+            let skew = if skew.abs() <= 2 { 0 } else { skew };
+            *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = Some(skew);
+        }
     }
 
     pub fn tell(&self, event: Event) {
@@ -280,6 +299,7 @@ impl Api {
 
     async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {
         let (head, body) = self.send(call).await?.into_parts();
+        self.note_time(&head.headers);
         let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }

@@ -139,6 +139,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
     }
     let reviewed = access::missing(api, access::rights(api_group, &calico_namespace)).await;
     facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;
+    facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;
     facts.unanswered = untold.0;
     Ok(facts)

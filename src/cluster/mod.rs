@@ -14,6 +14,7 @@ mod facts;
 mod felix;
 mod kubeconfig;
 mod node;
+mod prepare;
 mod taints;
 #[cfg(test)]
 mod testing;
@@ -37,6 +38,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
+pub use self::prepare::{Patch, Wishes};
 pub use self::taints::{Effect, Taint, Taints};
 
 use self::api::Api;

@@ -68,6 +68,9 @@ pub struct ClusterFacts {
     pub host_endpoints: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyFacts>,
+    /// Seconds that this machine's clock is ahead of the API server's, to within two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_skew: Option<i64>,
     /// Rights that an install needs and the kubeconfig's user lacks; none where it was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_rights: Option<Vec<Right>>,

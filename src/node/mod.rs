@@ -7,6 +7,7 @@ pub mod firewall;
 pub mod hns;
 pub mod recovery;
 pub mod sandbox;
+pub mod survey;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::image_path::CommandLine;
-use super::{Listing, Node};
+use super::{Listing, Node, arguments};
+use crate::calico::nssm;
 use crate::facts::{CniConfig, ServiceFacts, Survey};
-use crate::plan::item::{Id, RegValue, Service, State};
+use crate::plan::item::{Id, Service, State};
 use crate::values::WinPath;
 
 /// Services that a check looks at; the machine's others are nobody's business.
@@ -50,7 +50,7 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
     let mut networks = BTreeMap::new();
     for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
         if let (Id::Network(name), State::Network(network)) = (id, state) {
-            networks.insert(name, network.kind);
+            networks.insert(name, network.kind.to_string());
         }
     }
     Ok(Survey {
@@ -59,21 +59,30 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
         cni_configs: cni_dir.map(|dir| cni_configs(node, dir)).unwrap_or_default(),
         installed,
         calico_folder: node.disk(root).is_dir(),
+        disk_free: None,
+        vxlan_port_free: None,
     })
 }
 
+/// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.
+#[cfg(windows)]
+pub fn of_this_machine(survey: &mut Survey) {
+    survey.disk_free = super::windows::room::free_bytes();
+    // HNS itself takes the packets below the sockets, so only other programs show here.
+    survey.vxlan_port_free = match std::net::UdpSocket::bind(("0.0.0.0", 4789)) {
+        Ok(_) => Some(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Some(false),
+        Err(_) => None,
+    };
+}
+
+#[cfg(not(windows))]
+pub fn of_this_machine(_: &mut Survey) {}
+
 /// What a service really runs.
 fn command(service: &Service) -> Vec<String> {
-    let line = CommandLine::of_image_path(&service.image_path);
-    let text = |name: &str| match service.parameters.get(name) {
-        Some(RegValue::String(text) | RegValue::ExpandString(text)) => text.as_str(),
-        _ => "",
-    };
-    let line = match line.is_nssm() {
-        true => CommandLine::of_nssm(text("Application"), text("AppParameters")),
-        false => line,
-    };
-    line.program.into_iter().chain(line.args).collect()
+    let Some((program, arguments)) = nssm::program(service) else { return Vec::new() };
+    std::iter::once(program).chain(arguments::split(&arguments)).collect()
 }
 
 /// The configurations in a folder, sorted by name: a runtime takes the first.

@@ -10,6 +10,9 @@ pub(super) const REACHABLE: &str = "ClusterReachable";
 
 const GROUP: &str = "cluster";
 
+/// By how many seconds clocks may differ before tokens and certificates of short life suffer.
+const SKEW: u64 = 60;
+
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: REACHABLE,
@@ -28,6 +31,20 @@ pub(super) const ROWS: &[Row] = &[
         why: "a right that is missing is found out before the node is touched, and all of them at once",
         fix: "calicoctl-win explain ClusterRights, which prints a manifest for a cluster administrator",
         judge: Judge::Cluster(rights),
+    },
+    Row {
+        id: "ClockSkew",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "tokens and certificates are refused by a machine whose clock is wrong",
+        fix: "w32tm /resync, and look at: w32tm /query /status",
+        judge: Judge::Cluster(|cluster, _| match cluster.clock_skew {
+            None => Unknown("the API server does not tell its time".into()),
+            Some(seconds) if seconds.unsigned_abs() > SKEW => {
+                Fail(format!("this machine's clock is {seconds} s ahead of the API server's"))
+            }
+            Some(seconds) => Pass(format!("{seconds} s ahead of the API server's")),
+        }),
     },
     Row {
         id: "NodeRegistered",

@@ -1,12 +1,17 @@
 //! Checks that decide, before anything is touched, whether an install can work: rows of data, each
 //! a pure function of what was measured. All run, all failures are shown at once.
 
+mod builds;
 mod cluster;
+mod machine;
+mod mend;
 mod network;
 mod node;
 mod support;
 #[cfg(test)]
 mod tests;
+
+pub use mend::{Mend, mend};
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
@@ -104,7 +109,7 @@ pub struct Row {
 
 /// Every check, in the order in which they are shown.
 pub fn catalogue() -> impl Iterator<Item = &'static Row> {
-    node::ROWS.iter().chain(cluster::ROWS).chain(network::ROWS).chain(support::ROWS)
+    node::ROWS.iter().chain(machine::ROWS).chain(cluster::ROWS).chain(network::ROWS).chain(support::ROWS)
 }
 
 /// The id of a check as text that lives as long as the program, for events.

@@ -1,7 +1,9 @@
 //! Checks of the Windows machine.
 
-use super::{Finding, Input, Judge, Row, Severity};
-use crate::facts::{NodeFacts, Product};
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::cluster::minor;
+use super::{Finding, Input, Judge, Row, Severity, builds};
+use crate::facts::{Adapter, NodeFacts, Product, RuntimeKind};
 use crate::fault::Exit;
 use crate::settings::Backend;
 
@@ -13,9 +15,9 @@ pub(super) const ROWS: &[Row] = &[
         why: "Calico for Windows is built for amd64 only",
         fix: "use a 64-bit x86 machine",
         judge: Judge::Node(|node, _| match node.os.arch.as_str() {
-            "amd64" => Finding::Pass("amd64".into()),
-            "" => Finding::Unknown("Windows does not tell its architecture".into()),
-            other => Finding::Fail(format!("this machine is {other}")),
+            "amd64" => Pass("amd64".into()),
+            "" => Unknown("Windows does not tell its architecture".into()),
+            other => Fail(format!("this machine is {other}")),
         }),
     },
     Row {
@@ -27,16 +29,101 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(build),
     },
     Row {
+        id: "Elevated",
+        group: "node",
+        severity: Severity::Warning,
+        why: "looking needs no rights, but every command that changes the machine does",
+        fix: "open PowerShell with Run as administrator",
+        judge: Judge::Node(|node, _| match node.elevated {
+            true => Pass("this session may administer the machine".into()),
+            false => Fail("this session may not administer the machine".into()),
+        }),
+    },
+    Row {
+        id: "KnownBadBuild",
+        group: "node",
+        severity: Severity::Warning,
+        why: "some Windows updates broke the pods' network, and later ones mended it",
+        fix: "install the current cumulative update, and Restart-Computer",
+        judge: Judge::Node(|node, _| {
+            let os = &node.os;
+            let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
+            match bad {
+                Some((_, _, mend)) => {
+                    Fail(format!("pods lose their network on {}.{}; {mend} mends it", os.build, os.ubr))
+                }
+                None if os.build == 0 => Unknown("Windows does not tell its build".into()),
+                None if os.build == 26100 => Warn("Calico's own documents do not name Server 2025 yet".into()),
+                None => Pass(format!("nothing is known against {}.{}", os.build, os.ubr)),
+            }
+        }),
+    },
+    Row {
+        id: "KubernetesWindows",
+        group: "node",
+        severity: Severity::Warning,
+        why: "each Kubernetes version supports some Windows versions; on others its kubelet is not tested",
+        fix: "use Windows Server 2022 or 2025 with a current Kubernetes, or a Kubernetes that supports this Windows",
+        judge: Judge::Node(|node, input| {
+            let Some(cluster) = input.cluster else { return Unknown("the cluster's version is not known".into()) };
+            let builds = minor(&cluster.kubernetes_version).and_then(|(_, minor)| builds::supported(minor));
+            let Some(builds) = builds else {
+                return Unknown(format!("`{}` is in no table", cluster.kubernetes_version));
+            };
+            let os = format!("{} ({})", builds::name(node.os.build), node.os.build);
+            if builds.contains(&node.os.build) {
+                return Pass(os);
+            }
+            let names: Vec<&str> = builds.iter().map(|build| builds::name(*build)).collect();
+            Fail(format!("Kubernetes {} is for {}, this is {os}", cluster.kubernetes_version, names.join(", ")))
+        }),
+    },
+    Row {
+        id: "HnsVxlan",
+        group: "node",
+        severity: Severity::Error,
+        why: "VXLAN between nodes needs the remote subnets of HNS 9.2 and later",
+        fix: "install current Windows updates, and Restart-Computer",
+        judge: Judge::Node(|node, input| match (input.network(), node.hns) {
+            (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
+            (_, None) => Unknown("HNS does not tell its version".into()),
+            (_, Some(hns)) if (hns.major, hns.minor) < (9, 2) => {
+                Fail(format!("this is HNS {}.{}", hns.major, hns.minor))
+            }
+            (_, Some(hns)) => Pass(format!("HNS {}.{}", hns.major, hns.minor)),
+        }),
+    },
+    Row {
+        id: "ServiceSourceAddress",
+        group: "node",
+        severity: Severity::Warning,
+        why: "without Direct Server Return, Windows gives traffic to a ClusterIP the node's address as its source, so policies that name pods do not match it",
+        fix: "install current Windows updates: DSR comes with 17763.1432 and with HNS 9.3 or 10.2",
+        judge: Judge::Node(|node, _| match (node.hns, node.os.build) {
+            (Some(hns), _) if hns.supports_dsr() => Pass("DSR".into()),
+            (Some(hns), _) => Fail(format!("HNS {}.{} has no DSR", hns.major, hns.minor)),
+            (None, 0) => Unknown("neither HNS nor Windows tells its version".into()),
+            (None, _) if node.os.supports_dsr() => Pass("DSR, by the build of Windows".into()),
+            (None, build) => Fail(format!("build {build} has no DSR")),
+        }),
+    },
+    Row {
+        id: "Tls12",
+        group: "node",
+        severity: Severity::Warning,
+        why: "this program brings its own TLS, but PowerShell, .NET and Windows services use the system's and need 1.2 for the API and for downloads",
+        fix: "reg add \"HKLM\\SOFTWARE\\Microsoft\\.NETFramework\\v4.0.30319\" /v SchUseStrongCrypto /t REG_DWORD /d 1, and set Enabled of SCHANNEL\\Protocols\\TLS 1.2\\Client to 1",
+        judge: Judge::Node(tls),
+    },
+    Row {
         id: "HnsNotAvailable",
         group: "node",
         severity: Severity::Error,
         why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
         fix: "Install-WindowsFeature -Name Containers -Restart",
         judge: Judge::Node(|node, _| match node.hns {
-            Some(hns) => Finding::Pass(format!("HNS {}.{}", hns.major, hns.minor)),
-            None => {
-                Finding::Fail("there is no Host Networking Service: the Windows feature Containers is missing".into())
-            }
+            Some(hns) => Pass(format!("HNS {}.{}", hns.major, hns.minor)),
+            None => Fail("there is no Host Networking Service: the Windows feature Containers is missing".into()),
         }),
     },
     Row {
@@ -46,11 +133,71 @@ pub(super) const ROWS: &[Row] = &[
         why: "CNI binaries and configuration go where the container runtime looks for them",
         fix: "install containerd and start its service, or set spec.windowsNodes.cniBinDir and cniConfigDir and ignore this check",
         judge: Judge::Node(|node, input| match &node.runtime {
-            Some(runtime) => Finding::Pass(format!("{:?} {}", runtime.kind, runtime.version)),
+            Some(runtime) => Pass(format!("{:?} {}", runtime.kind, runtime.version)),
             None if input.settings.is_some_and(|settings| settings.network.backend == Backend::None) => {
-                Finding::Skip("no CNI files are installed for the backend none".into())
+                Skip("no CNI files are installed for the backend none".into())
             }
-            None => Finding::Fail("no service containerd or docker was found".into()),
+            None => Fail("no service containerd or docker was found".into()),
+        }),
+    },
+    Row {
+        id: "RuntimeSupported",
+        group: "node",
+        severity: Severity::Error,
+        why: "Kubernetes 1.24 and later speak to no Docker, and 1.26 and later to no containerd before 1.6",
+        fix: "install containerd 1.6 or later, and let kubelet use it",
+        judge: Judge::Node(runtime_supported),
+    },
+    Row {
+        id: "CniFolders",
+        group: "node",
+        severity: Severity::Warning,
+        why: "CNI files that lie elsewhere than where the container runtime looks are not seen by it",
+        fix: "leave spec.windowsNodes.cniBinDir and cniConfigDir out, or set bin_dir and conf_dir of containerd to the same",
+        judge: Judge::Node(|node, input| {
+            let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
+            let Some(runtime) = &node.runtime else { return Unknown("no container runtime was found".into()) };
+            let pairs =
+                [(&settings.cni.bin_dir, &runtime.cni_bin_dir), (&settings.cni.conf_dir, &runtime.cni_conf_dir)];
+            match pairs.into_iter().find(|(ours, theirs)| ours != theirs) {
+                None => Pass(runtime.cni_conf_dir.to_string()),
+                Some((ours, theirs)) => Fail(format!("the config says {ours}, the runtime looks in {theirs}")),
+            }
+        }),
+    },
+    Row {
+        id: "StaticAddress",
+        group: "node",
+        severity: Severity::Warning,
+        why: "on Windows 2004 and 20H2 an adapter's static address becomes DHCP when the vSwitch is made",
+        fix: "note address, gateway and DNS before, or use Windows Server 2022; this program puts back what it can",
+        judge: Judge::Node(|node, _| {
+            let fixed = node.adapters.iter().find(|adapter| !adapter.dhcp && adapter.reachable_address().is_some());
+            match fixed {
+                _ if node.adapters.is_empty() => Unknown("no adapter was found".into()),
+                Some(adapter) if builds::LOSE_STATIC_ADDRESS.contains(&node.os.build) => {
+                    Fail(format!("{} has a static address, on {}", adapter.name, builds::name(node.os.build)))
+                }
+                _ => Pass("no build that loses it, or DHCP".into()),
+            }
+        }),
+    },
+    Row {
+        id: "AdapterTeamed",
+        group: "node",
+        severity: Severity::Error,
+        why: "HNS builds no vSwitch on a team of adapters made by Windows itself (LBFO), and may cut the machine off when it tries",
+        fix: "use another adapter with spec.calicoNetwork.vxlan.vxlanAdapter, or a SET team of Hyper-V",
+        judge: Judge::Node(|node, input| {
+            if input.network().is_some_and(|network| network.backend == Backend::None) {
+                return Skip("no vSwitch is made".into());
+            }
+            let named = input.network().and_then(|network| network.adapter.as_deref());
+            match Adapter::choose(&node.adapters, named, None) {
+                None => Unknown("no adapter was found".into()),
+                Some(adapter) if adapter.team => Fail(format!("{} is a team", adapter.name)),
+                Some(adapter) => Pass(adapter.name.clone()),
+            }
         }),
     },
     Row {
@@ -65,7 +212,7 @@ pub(super) const ROWS: &[Row] = &[
                     adapter.addresses.iter().find(|net| !net.addr().is_loopback() && !net.addr().is_link_local());
                 address.map(|address| format!("{} on {}", address.addr(), adapter.name))
             });
-            valid.map_or_else(|| Finding::Fail("no adapter has a valid IPv4 address".into()), Finding::Pass)
+            valid.map_or_else(|| Fail("no adapter has a valid IPv4 address".into()), Pass)
         }),
     },
     Row {
@@ -75,14 +222,14 @@ pub(super) const ROWS: &[Row] = &[
         why: "HNS refuses to build a network on an adapter that does not exist",
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
         judge: Judge::Node(|node, input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
-            None => Finding::Skip("no adapter is named; HNS chooses".into()),
+            None => Skip("no adapter is named; HNS chooses".into()),
             Some(name) => {
                 let names: Vec<&str> = node.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
                 let switched = format!("vEthernet ({name})");
                 if names.iter().any(|have| have.eq_ignore_ascii_case(name) || have.eq_ignore_ascii_case(&switched)) {
-                    Finding::Pass(name.clone())
+                    Pass(name.clone())
                 } else {
-                    Finding::Fail(format!("there is no adapter `{name}`; there are: {}", names.join(", ")))
+                    Fail(format!("there is no adapter `{name}`; there are: {}", names.join(", ")))
                 }
             }
         }),
@@ -93,10 +240,45 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
     let os = &node.os;
     let name = format!("build {}.{}", os.build, os.ubr);
     match os.build {
-        0 => Finding::Unknown("Windows does not tell its build".into()),
-        _ if os.product == Product::Client => Finding::Fail(format!("this is a client edition of Windows ({name})")),
-        1..17763 => Finding::Fail(format!("{name} is older than Windows Server 2019")),
-        17763 if os.ubr < 1432 => Finding::Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
-        _ => Finding::Pass(name),
+        0 => Unknown("Windows does not tell its build".into()),
+        _ if os.product == Product::Client => Fail(format!("this is a client edition of Windows ({name})")),
+        1..17763 => Fail(format!("{name} is older than Windows Server 2019")),
+        17763 if os.ubr < 1432 => Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
+        _ => Pass(name),
     }
+}
+
+fn runtime_supported(node: &NodeFacts, input: &Input) -> Finding {
+    let Some(runtime) = &node.runtime else { return Unknown("no container runtime was found".into()) };
+    let version = input.cluster.and_then(|cluster| minor(&cluster.kubernetes_version));
+    let Some((_, kubernetes)) = version else { return Unknown("the cluster's version is not known".into()) };
+    match (runtime.kind, minor(&runtime.version)) {
+        (RuntimeKind::Docker, _) if kubernetes >= 24 => Fail(format!("Docker with Kubernetes 1.{kubernetes}")),
+        (RuntimeKind::Docker, _) => Pass("Docker".into()),
+        (RuntimeKind::Containerd, None) => Unknown("containerd does not tell its version".into()),
+        (RuntimeKind::Containerd, Some(own)) if kubernetes >= 26 && own < (1, 6) => {
+            Fail(format!("containerd {} with Kubernetes 1.{kubernetes}", runtime.version))
+        }
+        (RuntimeKind::Containerd, Some(_)) => Pass(format!("containerd {}", runtime.version)),
+    }
+}
+
+/// WinHTTP's bit for TLS 1.2.
+const WIN_HTTP_TLS12: u32 = 0x800;
+
+fn tls(node: &NodeFacts, _: &Input) -> Finding {
+    let Some(tls) = node.tls else { return Unknown("the settings were not read".into()) };
+    let mut off = Vec::new();
+    if tls.client_enabled == Some(false) {
+        off.push("SCHANNEL has TLS 1.2 disabled");
+    } else if tls.client_disabled_by_default == Some(true) {
+        off.push("SCHANNEL has TLS 1.2 off by default");
+    }
+    if [tls.dotnet_strong_crypto, tls.dotnet_strong_crypto_32].contains(&Some(false)) {
+        off.push(".NET's SchUseStrongCrypto is 0");
+    }
+    if [tls.win_http, tls.win_http_32].into_iter().flatten().any(|set| set != 0 && set & WIN_HTTP_TLS12 == 0) {
+        off.push("WinHTTP's DefaultSecureProtocols leaves TLS 1.2 out");
+    }
+    if off.is_empty() { Pass("on".into()) } else { Fail(off.join("; ")) }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::calico::samples;
 use crate::facts::{
-    Adapter, ApiGroup, BgpFacts, ClusterNode, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts, OperatorFacts,
-    Os, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, Tls, TyphaFacts,
+    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,
+    OperatorFacts, Os, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts, Survey, Tls,
+    TyphaFacts,
 };
 use crate::settings::Backend;
 use crate::values::WinPath;
@@ -55,6 +56,7 @@ fn scene() -> Scene {
         pending_reboot: Vec::new(),
         tls: Some(Tls::default()),
         cloud: None,
+        survey: Some(survey()),
     };
     let mut settings = samples::settings("v3.32.1");
     settings.node_name = "win-a1".parse().unwrap();
@@ -88,10 +90,39 @@ fn scene() -> Scene {
         bgp: Some(BgpFacts::default()),
         host_endpoints: Some(0),
         policies: Some(PolicyFacts { all: 12, ..PolicyFacts::default() }),
+        clock_skew: Some(0),
         missing_rights: Some(Vec::new()),
         ..ClusterFacts::default()
     };
     Scene { node, cluster, settings: Some(settings), side: None, elsewhere: false }
+}
+
+fn survey() -> Survey {
+    let command = ["kube-proxy.exe", "--enable-dsr=true", "--source-vip", "192.168.1.2"];
+    let service = |command: &[&str], depends_on: &[&str]| ServiceFacts {
+        running: true,
+        command: command.iter().map(ToString::to_string).collect(),
+        depends_on: depends_on.iter().map(ToString::to_string).collect(),
+    };
+    let services = [
+        ("containerd", service(&["containerd.exe"], &[])),
+        ("kubelet", service(&["kubelet.exe"], &["CalicoNode"])),
+        ("kube-proxy", service(&command, &[])),
+        ("caliconode", service(&["calicoctl-win.exe"], &[])),
+    ];
+    Survey {
+        services: services.map(|(name, service)| (name.to_owned(), service)).into(),
+        networks: [("nat".to_owned(), "NAT".to_owned())].into(),
+        cni_configs: vec![CniConfig { file: "10-calico.conf".into(), plugin: Some("calico".into()) }],
+        installed: true,
+        calico_folder: true,
+        disk_free: Some(20 << 30),
+        vxlan_port_free: Some(true),
+    }
+}
+
+fn survey_of(scene: &mut Scene) -> &mut Survey {
+    scene.node.survey.as_mut().unwrap()
 }
 
 fn pool(name: &str) -> PoolFacts {
@@ -184,6 +215,107 @@ const STORIES: &[Story] = &[
             |scene| scene.settings.as_mut().unwrap().network.adapter = None,
         )
     },
+    story("Elevated", |scene| scene.node.elevated = false, |scene| scene.elsewhere = true),
+    story("KnownBadBuild", |scene| scene.node.os.ubr = 2582, |scene| scene.node.os.build = 0),
+    story(
+        "KubernetesWindows",
+        |scene| scene.cluster.kubernetes_version = "v1.21.0".into(),
+        |scene| {
+            scene.cluster.kubernetes_version = "v1.10.0".into();
+        },
+    ),
+    story("HnsVxlan", |scene| scene.node.hns = Some(HnsVersion { major: 9, minor: 1 }), |scene| scene.node.hns = None),
+    story(
+        "ServiceSourceAddress",
+        |scene| scene.node.hns = Some(HnsVersion { major: 10, minor: 1 }),
+        |scene| {
+            scene.node.hns = None;
+            scene.node.os.build = 0;
+        },
+    ),
+    story(
+        "Tls12",
+        |scene| scene.node.tls = Some(Tls { client_enabled: Some(false), ..Tls::default() }),
+        |scene| scene.node.tls = None,
+    ),
+    story(
+        "RuntimeSupported",
+        |scene| scene.node.runtime.as_mut().unwrap().kind = RuntimeKind::Docker,
+        |scene| scene.node.runtime.as_mut().unwrap().version.clear(),
+    ),
+    story(
+        "CniFolders",
+        |scene| scene.node.runtime.as_mut().unwrap().cni_conf_dir = WinPath::known(r"C:\etc\cni\net.d"),
+        |scene| scene.node.runtime = None,
+    ),
+    story("StaticAddress", |scene| scene.node.os.build = 19042, |scene| scene.node.adapters.clear()),
+    story("AdapterTeamed", |scene| scene.node.adapters[0].team = true, |scene| scene.node.adapters.clear()),
+    story(
+        "RuntimeRunning",
+        |scene| survey_of(scene).services.get_mut("containerd").unwrap().running = false,
+        |scene| {
+            scene.node.survey = None;
+        },
+    ),
+    story(
+        "OtherCni",
+        |scene| {
+            let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
+            survey_of(scene).cni_configs.push(theirs);
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "Flannel",
+        |scene| {
+            survey_of(scene).networks.insert("vxlan0".into(), "Overlay".into());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    Story {
+        good: |scene| with_bgp(scene, "v3.29.5"),
+        ..story(
+            "RoutingFeature",
+            |scene| {
+                with_bgp(scene, "v3.29.5");
+                scene.node.features.as_mut().unwrap().remote_access = false;
+            },
+            |scene| {
+                with_bgp(scene, "v3.29.5");
+                scene.node.features = None;
+            },
+        )
+    },
+    story("UdpPort4789", |scene| survey_of(scene).vxlan_port_free = Some(false), |scene| scene.node.survey = None),
+    story(
+        "KubeletAfterCalico",
+        |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.clear(),
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "KubeProxyFlags",
+        |scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command.push("--feature-gates=WinOverlay=true,WinDSR=true".into());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "Leftovers",
+        |scene| {
+            survey_of(scene).services.insert("calicoupgrade".into(), ServiceFacts::default());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story("DiskSpace", |scene| survey_of(scene).disk_free = Some(300 << 20), |scene| scene.node.survey = None),
+    story(
+        "PendingReboot",
+        |scene| scene.node.pending_reboot.push("Component Based Servicing".into()),
+        |scene| {
+            scene.node.features = None;
+        },
+    ),
+    story("ClockSkew", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
     story(
         "ClusterRights",
         |scene| {
@@ -507,4 +639,49 @@ fn a_node_that_is_called_otherwise_is_found_by_its_address() {
         "the cluster has no Node win-a1, but the Node ip-10-0-0-21.ec2.internal has this machine's address: \
          give --node-name ip-10-0-0-21.ec2.internal"
     );
+}
+
+#[test]
+fn kube_proxys_flags_are_read_where_they_stand() {
+    let detail = |edit: Edit| check(&report(edit), "KubeProxyFlags").detail;
+    assert_eq!(
+        detail(|scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command = vec!["kube-proxy.exe".into(), "--feature-gates=WinDSR=true,WinOverlay=true".into()];
+        }),
+        "--enable-dsr=true is missing; --source-vip is missing; \
+         the feature gate WinDSR is of no use since v1.33; the feature gate WinOverlay is of no use since v1.20"
+    );
+    // Older ones need them.
+    let old = check(
+        &report(|scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command.push("--feature-gates=WinDSR=true".into());
+            scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.32.1".into();
+        }),
+        "KubeProxyFlags",
+    );
+    assert_eq!(old.status, CheckStatus::Ok, "{old:?}");
+}
+
+#[test]
+fn what_another_installer_left_is_named() {
+    let found = check(
+        &report(|scene| {
+            let survey = survey_of(scene);
+            survey.installed = false;
+            survey.networks.insert("External".into(), "Overlay".into());
+        }),
+        "Leftovers",
+    );
+    assert_eq!(found.detail, r"service CalicoNode, HNS network External, folder C:\CalicoWindows");
+}
+
+#[test]
+fn only_some_failures_are_mended_by_the_program() {
+    let mut node = scene().node;
+    assert_eq!(mend("StrictAffinity", None), Some(Mend::ClusterPatches));
+    assert_eq!((mend("WindowsBuild", Some(&node)), mend("RuntimeRunning", Some(&node))), (None, None));
+    node.survey.as_mut().unwrap().services.get_mut("containerd").unwrap().running = false;
+    assert_eq!(mend("RuntimeRunning", Some(&node)).unwrap().to_string(), "start the service containerd");
 }

@@ -258,6 +258,28 @@ pub struct RunInProgress {
     pub at: Option<String>,
 }
 
+/// The document of `cluster prepare`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct ClusterPatches {
+    /// None when the cluster is ready for Windows nodes.
+    pub patches: Vec<ClusterPatch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct ClusterPatch {
+    /// As `ippools.crd.projectcalico.org default-ipv4-ippool`.
+    pub object: String,
+    pub why: String,
+    /// The object is not there and is made.
+    pub create: bool,
+    /// Packets between pods are sent in another way then, on Linux nodes too.
+    pub interrupts: bool,
+    /// A JSON merge patch, or the whole new object.
+    pub patch: Value,
+    /// The same with kubectl.
+    pub command: String,
+}
+
 /// The document of `preflight`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PreflightReport {

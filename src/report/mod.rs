@@ -3,6 +3,7 @@
 pub mod document;
 pub mod event;
 pub mod explain;
+pub mod junit;
 pub mod log;
 pub mod ndjson;
 pub mod reporter;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::document::{RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
-use super::{ndjson, text};
+use super::{junit, ndjson, text};
 
 /// The shape of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -25,6 +25,8 @@ pub enum Format {
     Ndjson,
     /// One YAML document.
     Yaml,
+    /// Checks as test results, for CI; only of `preflight` and `cluster check`.
+    Junit,
 }
 
 /// Whether to colour.
@@ -109,7 +111,7 @@ impl Reporter {
                 }
             }
             Format::Text => self.text_event(event),
-            Format::Json | Format::Yaml => {}
+            Format::Json | Format::Yaml | Format::Junit => {}
         }
         if matches!(event, Event::PhaseCompleted { .. } | Event::PhaseFailed { .. }) {
             self.numbers = None;
@@ -228,6 +230,8 @@ impl Reporter {
             Format::Text => self.say(text),
             Format::Json => print(&pretty(&document)),
             Format::Yaml => print(yaml(&document).trim_end()),
+            // The verbs that have it print it themselves.
+            Format::Junit => {}
             Format::Ndjson => {
                 self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }));
             }
@@ -252,6 +256,7 @@ impl Reporter {
             }
             Format::Json => print(&pretty(&envelope("RunResult", result))),
             Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
+            Format::Junit => print(junit::failure(result).trim_end()),
             Format::Ndjson => self.result_line(result),
         }
     }
@@ -262,7 +267,7 @@ impl Reporter {
         match self.style.format {
             Format::Text => print(&text::result(result)),
             Format::Ndjson => self.result_line(result),
-            Format::Json | Format::Yaml => {}
+            Format::Json | Format::Yaml | Format::Junit => {}
         }
     }
 

@@ -188,3 +188,86 @@ fn missing_rights_are_named_all_at_once() {
     assert!(findings(&checked, "ok").contains(&"ClusterRights: all that are needed".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
 }
+
+#[test]
+fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_changes_nothing() {
+    let (lab, cluster) = cluster(Layout::V1);
+    let group = "/apis/crd.projectcalico.org/v1";
+    let ready = lab.bare("cluster prepare --kubeconfig admin.yaml -o json").exits(0).json();
+    assert_eq!(ready["patches"], json!([]), "the sandbox's cluster needs nothing");
+
+    patch(
+        &cluster,
+        &format!("{group}/ipamconfigs/default"),
+        json!({ "strictAffinity": false, "maxBlocksPerHost": 20 }),
+    );
+    let pool = format!("{group}/ippools/default-ipv4-ippool");
+    patch(&cluster, &pool, json!({ "vxlanMode": "Never", "ipipMode": "Always" }));
+    let felix = format!("{group}/felixconfigurations/default");
+    patch(&cluster, &felix, json!({ "vxlanEnabled": null, "vxlanVNI": 1, "logSeverityScreen": "Debug" }));
+    let installation = "/apis/operator.tigera.io/v1/installations/default";
+    let wanted = json!([{ "cidr": "192.168.0.0/16", "encapsulation": "IPIP", "natOutgoing": "Enabled" }]);
+    patch(&cluster, installation, json!({ "calicoNetwork": { "ipPools": wanted } }));
+
+    let shown = lab.bare("cluster prepare --kubeconfig admin.yaml -o json").exits(0).json();
+    let objects: Vec<&str> =
+        shown["patches"].as_array().unwrap().iter().map(|patch| patch["object"].as_str().unwrap()).collect();
+    assert_eq!(
+        objects,
+        [
+            "ipamconfigs.crd.projectcalico.org default",
+            "installations.operator.tigera.io default",
+            "felixconfigurations.crd.projectcalico.org default"
+        ],
+        "the pool is the operator's"
+    );
+    assert_eq!(get(&cluster, &felix)["spec"]["vxlanVNI"], 1, "only shown");
+    let refused = lab.bare("cluster prepare --apply --kubeconfig admin.yaml -o json").exits(64).json();
+    assert_eq!(refused["error"]["id"], "ConfirmationNeeded");
+
+    let made = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
+    assert_eq!((&made["changed"], &made["msg"]), (&json!(true), &json!("3 patches made")), "{made}");
+    let spec = |path: &str| get(&cluster, path)["spec"].clone();
+    assert_eq!(spec(&felix)["vxlanVNI"], 4096);
+    assert_eq!(spec(&felix)["logSeverityScreen"], "Debug", "what others wrote stays");
+    let ipam = spec(&format!("{group}/ipamconfigs/default"));
+    assert_eq!((&ipam["strictAffinity"], &ipam["maxBlocksPerHost"]), (&json!(true), &json!(20)));
+    let pools = &spec(installation)["calicoNetwork"]["ipPools"];
+    assert_eq!((&pools[0]["encapsulation"], &pools[0]["natOutgoing"]), (&json!("VXLAN"), &json!("Enabled")));
+
+    let again = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
+    assert_eq!(again["changed"], false, "{again}");
+}
+
+#[test]
+fn preflight_mends_what_it_can_and_tells_ci_in_its_own_words() {
+    let (lab, cluster) = cluster(Layout::V3);
+    let ipam = "/apis/projectcalico.org/v3/ipamconfigurations/default";
+    patch(&cluster, ipam, json!({ "strictAffinity": false }));
+    let told = lab.run("preflight -o junit --kubeconfig admin.yaml").exits(3);
+    assert!(told.stdout.contains("<testcase classname=\"network\" name=\"StrictAffinity\">\n    <failure"), "{told}");
+    assert!(told.stdout.trim_end().ends_with("</testsuites>") && told.stderr.is_empty(), "{told}");
+    let elsewhere = lab.run("status -o junit").exits(64);
+    assert!(elsewhere.stdout.contains("<error"), "{elsewhere}");
+
+    let waited = lab.run("preflight --wait --timeout 0s -o json --kubeconfig admin.yaml").exits(3).json();
+    assert_eq!(findings(&waited, "fail"), ["StrictAffinity: IPAM strict affinity is off"]);
+    let mended = lab.run("preflight --fix -y -o json --kubeconfig admin.yaml").exits(0).json();
+    assert_eq!(findings(&mended, "fail"), Vec::<String>::new());
+    assert_eq!(get(&cluster, ipam)["spec"]["strictAffinity"], true);
+    let nothing = lab.run("preflight --wait --fix -o json --kubeconfig admin.yaml").exits(0).json();
+    assert_eq!(nothing["summary"]["fail"], 0);
+}
+
+#[test]
+fn a_machine_is_looked_at_and_a_stopped_runtime_is_started() {
+    let lab = Lab::node();
+    lab.write("node/C/Program Files/containerd/cni/conf/05-flannel.conflist", r#"{"plugins": [{"type": "flannel"}]}"#);
+    lab.edit_yaml(|yaml| yaml.replace("    pid: 1484\n", ""));
+    let found = lab.run("preflight -o json").exits(3).json();
+    let failed = findings(&found, "fail");
+    assert!(failed.contains(&"RuntimeRunning: the service containerd is stopped".to_owned()), "{failed:?}");
+    assert!(failed.contains(&"OtherCni: there are 05-flannel.conflist (flannel)".to_owned()), "{failed:?}");
+    let mended = lab.run("preflight --fix -y -o json").exits(3).json();
+    assert_eq!(findings(&mended, "fail"), ["OtherCni: there are 05-flannel.conflist (flannel)"]);
+}

@@ -100,7 +100,8 @@ fn a_cluster_in_the_old_group_tells_everything() {
       "serviceCidrs": [
         "10.96.0.0/12"
       ],
-      "dnsServiceIp": "10.96.0.10"
+      "dnsServiceIp": "10.96.0.10",
+      "clockSkew": 0
     }
     "#);
 }

@@ -304,6 +304,7 @@ impl Model {
             adapters: self.adapters.iter().map(NodeAdapter::fact).collect(),
             hns: self.hns,
             cloud: None,
+            survey: None,
             features: Some(Features {
                 containers: self.hns.is_some(),
                 remote_access: self.services.contains_key(&Name::new("RemoteAccess")),

@@ -23,5 +23,6 @@ pub fn measure() -> Result<NodeFacts> {
         pending_reboot: reboot::facts().context("look whether Windows must restart")?,
         tls: Some(tls::facts().context("read the settings of TLS")?),
         cloud: None,
+        survey: None,
     })
 }

@@ -16,6 +16,7 @@ pub mod os;
 pub mod processes;
 pub mod reboot;
 pub mod registry;
+pub mod room;
 pub mod routes;
 pub mod runtime;
 mod scm;

@@ -26,6 +26,7 @@ fn node() -> NodeFacts {
         adapters: Vec::new(),
         hns: Some(HnsVersion { major: 15, minor: 1 }),
         cloud: None,
+        survey: None,
         features: None,
         pending_reboot: Vec::new(),
         tls: None,

@@ -132,7 +132,8 @@ fn b15_b19_the_scripts_node_is_taken_over_and_comes_back_byte_for_byte() {
 fn with_bgp_confd_is_taken_over_too() {
     let lab = scripts_node();
     let before = lab.picture_without_state();
-    let _there = lab.run("install -y --release v3.30.2 --set calicoNetwork.backend=windows-bgp").exits(0);
+    let bgp = "--release v3.30.2 --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors RoutingFeature";
+    let _there = lab.run(&format!("install -y {bgp}")).exits(0);
     assert_eq!(states(&lab), ["CalicoNode Running", "CalicoFelix Running", "CalicoConfd Running"]);
     assert!(!lab.read("node.yaml").contains("nssm.exe"));
     let _gone = lab.run("uninstall -y").exits(0);

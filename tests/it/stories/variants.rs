@@ -28,7 +28,7 @@ fn every_backend_comes_up_and_goes() {
     };
     comes_and_goes(
         &lab,
-        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease",
+        "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature",
         |status| {
             assert_eq!(status["backend"], "windows-bgp");
             assert_eq!(networks(status), ["Calico L2Bridge", "External L2Bridge", "nat NAT"]);
@@ -108,7 +108,7 @@ fn a_node_with_docker_has_its_plugins_where_docker_nodes_have_them() {
             .replace(r"C:\Program Files\containerd\cni\bin", r"C:\k\cni")
             .replace(r"C:\Program Files\containerd\cni\conf", r"C:\k\cni\config")
     });
-    comes_and_goes(&lab, "install", |status| {
+    comes_and_goes(&lab, "install --ignore-preflight-errors RuntimeSupported", |status| {
         assert_eq!(status["cni"]["conf"], r"C:\k\cni\config\10-calico.conf");
         assert!(lab.on_node("C/k/cni/calico-ipam.exe").is_file());
     });

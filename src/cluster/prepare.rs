@@ -1,0 +1,352 @@
+//! What of a cluster stands in the way of Windows nodes, as patches: shown, and made when asked.
+//!
+//! A patch names only the fields that it changes, so what others wrote stays. A list is replaced
+//! whole by a merge patch; the one list there is, the Installation's pools, therefore carries the
+//! resource version that it was read with.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api::{path, query};
+use crate::facts::{ApiGroup, ClusterFacts};
+use crate::fault::{Exit, Fault};
+use crate::settings::pools_for_windows;
+use crate::values::Vni;
+
+/// What is wanted, where it is more than what Windows needs anyway.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wishes {
+    /// The VNI of the config, where it names one.
+    pub vni: Option<Vni>,
+    /// The config's backend is vxlan, so pools without encapsulation get it.
+    pub vxlan: bool,
+}
+
+/// One change of one object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Patch {
+    /// As `ippools.crd.projectcalico.org default-ipv4-ippool`.
+    pub object: String,
+    /// What is in the way now.
+    pub why: String,
+    /// The object is not there and is made.
+    pub create: bool,
+    /// A merge patch (RFC 7386), or the whole new object.
+    pub body: Value,
+    /// Packets between pods, of Linux nodes too, are sent in another way from then on.
+    pub interrupts: bool,
+    path: String,
+}
+
+impl Patch {
+    /// The same with kubectl.
+    pub fn command(&self) -> String {
+        let body = self.body.to_string().replace('\'', r"'\''");
+        match self.create {
+            true => format!("echo '{body}' | kubectl create -f -"),
+            false => format!("kubectl patch {} --type=merge -p '{body}'", self.object),
+        }
+    }
+}
+
+/// The objects as the API server has them.
+#[derive(Debug, Default)]
+struct Objects {
+    felix: Option<Value>,
+    ipam: Option<Value>,
+    installation: Option<Value>,
+}
+
+impl Cluster {
+    /// The patches that make the cluster fit for Windows nodes; none when it is.
+    ///
+    /// # Errors
+    /// Fault `CalicoResourcesNotServed` where Calico is not in this cluster's API.
+    pub fn preparation(&self, facts: &ClusterFacts, wishes: Wishes) -> Result<Vec<Patch>> {
+        if facts.calico_unserved {
+            let what = "the cluster serves no Calico resources, so there is nothing to patch";
+            return Err(Fault::new(Exit::ClusterUnreachable, "CalicoResourcesNotServed", what)
+                .hint("install Calico on the cluster's Linux nodes first; with etcd, use calicoctl there")
+                .into());
+        }
+        let objects = Objects {
+            felix: self.get(&default(facts.api_group, "felixconfigurations"))?,
+            ipam: self.get(&default(facts.api_group, facts.api_group.ipam_plural()))?,
+            // Whether there is an operator was asked for the facts.
+            installation: match facts.operator {
+                Some(_) => self.get(INSTALLATION)?,
+                None => None,
+            },
+        };
+        Ok(patches(&objects, facts, wishes))
+    }
+
+    /// Makes them, and tells each before it is made.
+    ///
+    /// # Errors
+    /// That of the first that is refused; those before it stay made.
+    pub fn prepare(&self, patches: &[Patch], tell: &mut dyn FnMut(&Patch)) -> Result<()> {
+        for patch in patches {
+            tell(patch);
+            // A field that the server does not know is an error, and not passed over with a warning.
+            let path = query(&patch.path, &[("fieldValidation", "Strict")]);
+            match patch.create {
+                true => self.post::<_, Value>(&path, &patch.body)?,
+                false => self.merge_patch::<_, Value>(&path, &patch.body)?,
+            };
+        }
+        Ok(())
+    }
+}
+
+const INSTALLATION: &str = "/apis/operator.tigera.io/v1/installations/default";
+
+fn collection(group: ApiGroup, plural: &str) -> String {
+    let (name, version) = group.parts();
+    path(["apis", name, version, plural])
+}
+
+fn default(group: ApiGroup, plural: &str) -> String {
+    format!("{}/default", collection(group, plural))
+}
+
+fn patches(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Vec<Patch> {
+    let group = facts.api_group;
+    let mut all = Vec::new();
+    all.extend(strict_affinity(group, objects.ipam.as_ref()));
+    let (of_operator, own) = pools(objects, facts, wishes);
+    all.extend(of_operator);
+    all.extend(own);
+    all.extend(felix(group, objects.felix.as_ref(), wishes));
+    all
+}
+
+fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
+    let plural = group.ipam_plural();
+    let (name, version) = group.parts();
+    let kind = if group == ApiGroup::V1 { "IPAMConfig" } else { "IPAMConfiguration" };
+    let patch = |why: &str, create, path, body| Patch {
+        object: format!("{plural}.{name} default"),
+        why: why.into(),
+        create,
+        body,
+        interrupts: false,
+        path,
+    };
+    match ipam {
+        Some(found) if found["spec"]["strictAffinity"] == true => None,
+        Some(_) => {
+            let body = json!({ "spec": { "strictAffinity": true } });
+            Some(patch("strict affinity is off", false, default(group, plural), body))
+        }
+        // The definition asks for both fields.
+        None => {
+            let body = json!({
+                "apiVersion": format!("{name}/{version}"), "kind": kind, "metadata": { "name": "default" },
+                "spec": { "strictAffinity": true, "autoAllocateBlocks": true },
+            });
+            Some(patch(
+                "there is no IPAM configuration, so strict affinity is off",
+                true,
+                collection(group, plural),
+                body,
+            ))
+        }
+    }
+}
+
+/// Pools that Windows cannot use as they are: through the Installation where the operator makes
+/// them, since it would take back what is done to the pool itself.
+fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> (Option<Patch>, Vec<Patch>) {
+    let on = |mode: &str| matches!(mode, "Always" | "CrossSubnet");
+    let wrong = pools_for_windows(facts).filter(|pool| on(&pool.ipip_mode) || (wishes.vxlan && !on(&pool.vxlan_mode)));
+    let mut wanted = Value::Null;
+    if let Some(installation) = &objects.installation {
+        wanted = installation["spec"]["calicoNetwork"]["ipPools"].clone();
+    }
+    let mut reasons = Vec::new();
+    let mut own = Vec::new();
+    for pool in wrong {
+        let why = match on(&pool.ipip_mode) {
+            true => format!("the pool {} has ipipMode: {}", pool.name, pool.ipip_mode),
+            false => format!("the pool {} has no VXLAN", pool.name),
+        };
+        let entry = wanted.as_array_mut().into_iter().flatten().find(|entry| entry["cidr"] == pool.cidr.as_str());
+        match entry {
+            // It is the operator's to bring what the Installation says already.
+            Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {}
+            Some(entry) => {
+                entry["encapsulation"] = "VXLAN".into();
+                reasons.push(why);
+            }
+            None => own.push(Patch {
+                object: format!("ippools.{} {}", facts.api_group.parts().0, pool.name),
+                why,
+                create: false,
+                // In one patch: both modes at once are refused.
+                body: json!({ "spec": { "ipipMode": "Never", "vxlanMode": "Always" } }),
+                interrupts: true,
+                path: format!("{}{}", collection(facts.api_group, "ippools"), path([pool.name.as_str()])),
+            }),
+        }
+    }
+    let version = objects.installation.as_ref().map_or(&Value::Null, |found| &found["metadata"]["resourceVersion"]);
+    let through_installation = (!reasons.is_empty()).then(|| Patch {
+        object: "installations.operator.tigera.io default".into(),
+        why: format!("{}, which the operator owns", reasons.join("; ")),
+        create: false,
+        body: json!({ "metadata": { "resourceVersion": version }, "spec": { "calicoNetwork": { "ipPools": wanted } } }),
+        interrupts: true,
+        path: INSTALLATION.into(),
+    });
+    (through_installation, own)
+}
+
+fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch> {
+    let spec = felix.map_or(&Value::Null, |found| &found["spec"]);
+    let mut fields = serde_json::Map::new();
+    let mut reasons = Vec::new();
+    // Without a value of its own, Felix follows the pools.
+    if spec["ipipEnabled"] == true {
+        fields.insert("ipipEnabled".into(), Value::Null);
+        reasons.push("ipipEnabled is true".to_owned());
+    }
+    if wishes.vxlan && spec["vxlanEnabled"] == false {
+        fields.insert("vxlanEnabled".into(), Value::Null);
+        reasons.push("vxlanEnabled is false".to_owned());
+    }
+    let theirs = spec["vxlanVNI"].as_u64().unwrap_or(u64::from(Vni::DEFAULT.get()));
+    let fits = u32::try_from(theirs).is_ok_and(|vni| Vni::try_from(vni).is_ok());
+    let vni = match wishes.vni {
+        Some(vni) if u64::from(vni.get()) != theirs => {
+            Some((vni, format!("vxlanVNI is {theirs}, the config has {vni}")))
+        }
+        None if !fits => Some((Vni::DEFAULT, format!("vxlanVNI is {theirs}, which Windows cannot take"))),
+        _ => None,
+    };
+    if let Some((vni, why)) = vni {
+        fields.insert("vxlanVNI".into(), vni.get().into());
+        reasons.push(why);
+    }
+    if fields.is_empty() {
+        return None;
+    }
+    let (name, version) = group.parts();
+    let create = felix.is_none();
+    let body = match create {
+        false => json!({ "spec": fields }),
+        true => json!({
+            "apiVersion": format!("{name}/{version}"), "kind": "FelixConfiguration",
+            "metadata": { "name": "default" }, "spec": fields,
+        }),
+    };
+    let path = if create { collection(group, "felixconfigurations") } else { default(group, "felixconfigurations") };
+    Some(Patch {
+        object: format!("felixconfigurations.{name} default"),
+        why: reasons.join("; "),
+        create,
+        body,
+        interrupts: true,
+        path,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::{OperatorFacts, PoolFacts};
+
+    fn pool(name: &str, cidr: &str, ipip: &str, vxlan: &str) -> PoolFacts {
+        PoolFacts {
+            name: name.into(),
+            cidr: cidr.into(),
+            ipip_mode: ipip.into(),
+            vxlan_mode: vxlan.into(),
+            node_selector: "all()".into(),
+            ..PoolFacts::default()
+        }
+    }
+
+    fn shown(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> String {
+        let one = |patch: &Patch| format!("{}: {}\n  {}", patch.object, patch.why, patch.command());
+        patches(objects, facts, wishes).iter().map(one).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_cluster_by_manifest_is_patched_where_it_is_wrong() {
+        let objects = Objects {
+            felix: Some(json!({"spec": {"ipipEnabled": true, "vxlanVNI": 1, "logSeverityScreen": "Debug"}})),
+            ipam: Some(json!({"spec": {"strictAffinity": false, "autoAllocateBlocks": true}})),
+            ..Objects::default()
+        };
+        let linux = PoolFacts {
+            node_selector: "kubernetes.io/os == 'linux'".into(),
+            ..pool("linux", "10.2.0.0/16", "Always", "Never")
+        };
+        let facts = ClusterFacts {
+            pools: vec![pool("one", "10.1.0.0/16", "CrossSubnet", "Never"), linux],
+            ..ClusterFacts::default()
+        };
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
+        ipamconfigs.crd.projectcalico.org default: strict affinity is off
+          kubectl patch ipamconfigs.crd.projectcalico.org default --type=merge -p '{"spec":{"strictAffinity":true}}'
+        ippools.crd.projectcalico.org one: the pool one has ipipMode: CrossSubnet
+          kubectl patch ippools.crd.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+        felixconfigurations.crd.projectcalico.org default: ipipEnabled is true; vxlanVNI is 1, which Windows cannot take
+          kubectl patch felixconfigurations.crd.projectcalico.org default --type=merge -p '{"spec":{"ipipEnabled":null,"vxlanVNI":4096}}'
+        "#);
+    }
+
+    #[test]
+    fn what_the_operator_owns_is_changed_in_its_installation_and_the_rest_of_the_list_stays() {
+        let entry = |cidr: &str, word: &str| json!({"cidr": cidr, "encapsulation": word, "natOutgoing": "Enabled"});
+        let objects = Objects {
+            ipam: Some(json!({"spec": {"strictAffinity": true}})),
+            installation: Some(json!({
+                "metadata": {"resourceVersion": "77"},
+                "spec": {"calicoNetwork": {"ipPools": [entry("10.1.0.0/16", "IPIP"), entry("fd00::/48", "None")]}},
+            })),
+            ..Objects::default()
+        };
+        let facts = ClusterFacts {
+            pools: vec![pool("one", "10.1.0.0/16", "Always", "Never")],
+            operator: Some(OperatorFacts::default()),
+            ..ClusterFacts::default()
+        };
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @r#"
+        installations.operator.tigera.io default: the pool one has ipipMode: Always, which the operator owns
+          kubectl patch installations.operator.tigera.io default --type=merge -p '{"metadata":{"resourceVersion":"77"},"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"VXLAN","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
+        "#);
+    }
+
+    #[test]
+    fn what_is_absent_is_made_and_what_is_right_is_left_alone() {
+        let facts = ClusterFacts {
+            api_group: ApiGroup::V3,
+            pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")],
+            ..ClusterFacts::default()
+        };
+        let vni = "5000".parse::<u32>().unwrap();
+        let wishes = Wishes { vni: Vni::try_from(vni).ok(), vxlan: true };
+        insta::assert_snapshot!(shown(&Objects::default(), &facts, wishes), @r#"
+        ipamconfigurations.projectcalico.org default: there is no IPAM configuration, so strict affinity is off
+          echo '{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}' | kubectl create -f -
+        ippools.projectcalico.org one: the pool one has no VXLAN
+          kubectl patch ippools.projectcalico.org one --type=merge -p '{"spec":{"ipipMode":"Never","vxlanMode":"Always"}}'
+        felixconfigurations.projectcalico.org default: vxlanVNI is 4096, the config has 5000
+          echo '{"apiVersion":"projectcalico.org/v3","kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"vxlanVNI":5000}}' | kubectl create -f -
+        "#);
+
+        let objects = Objects {
+            felix: Some(json!({"spec": {"vxlanVNI": 5000}})),
+            ipam: Some(json!({"spec": {"strictAffinity": true}})),
+            ..Objects::default()
+        };
+        let facts = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Always")], ..facts };
+        assert_eq!(shown(&objects, &facts, wishes), "");
+        // Without a wish, pools that need no encapsulation stay so: that is BGP.
+        let plain = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")], ..facts };
+        assert_eq!(shown(&objects, &plain, Wishes::default()), "");
+    }
+}

@@ -1,0 +1,73 @@
+//! What else is on the machine that a Calico node must get along with.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Services, networks and files of the machine, as far as checks look at them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Survey {
+    /// By name in lower case: those of Kubernetes, container runtimes, network plugins and Calico.
+    pub services: BTreeMap<String, ServiceFacts>,
+    /// HNS networks by name, with their type as `Overlay`.
+    pub networks: BTreeMap<String, String>,
+    /// Configurations in the container runtime's CNI folder, in the order in which it reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cni_configs: Vec<CniConfig>,
+    /// Whether this program has installed Calico here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub installed: bool,
+    /// Whether `C:\CalicoWindows` is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub calico_folder: bool,
+    /// Bytes free on the disk of `C:`; none where that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_free: Option<u64>,
+    /// Whether no program listens on UDP 4789; none where that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vxlan_port_free: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceFacts {
+    pub running: bool,
+    /// Program and arguments: what NSSM runs, where it is NSSM.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CniConfig {
+    /// File name.
+    pub file: String,
+    /// The plugin's `type`, of a list its first one's; none where the file is no CNI configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+}
+
+impl Survey {
+    pub fn service(&self, name: &str) -> Option<&ServiceFacts> {
+        self.services.get(&name.to_lowercase())
+    }
+}
+
+impl ServiceFacts {
+    /// The value of a flag, as `--source-vip`; of one given twice the last.
+    pub fn flag(&self, name: &str) -> Option<&str> {
+        let mut found = None;
+        for (at, word) in self.command.iter().enumerate() {
+            match word.strip_prefix(name) {
+                Some("") => found = Some(self.command.get(at + 1).map_or("", String::as_str)),
+                Some(rest) => found = rest.strip_prefix('=').or(found),
+                None => {}
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,40 @@
+//! What is known of builds of Windows, as tables: a row is a line in the references.
+
+/// Builds on which pods' network fails, from the first to the last that was reported, and what mends
+/// them (reference: CAL #8529, Windows-Containers #516 and #61).
+pub(super) const BAD_BUILDS: [(u32, std::ops::RangeInclusive<u32>, &str); 1] =
+    [(20348, 2322..=2582, "KB5044281 (20348.2762)")];
+
+/// Which builds Kubernetes supports on Windows nodes, from a minor version of 1 on (reference:
+/// Kubernetes' pages on Windows).
+const SUPPORTED: [(u64, &[u32]); 6] = [
+    (14, &[17763]),
+    (18, &[17763, 18362, 18363]),
+    (19, &[17763, 18363, 19041]),
+    (22, &[17763, 19041, 19042]),
+    (23, &[17763, 19042, 20348]),
+    (35, &[20348, 26100]),
+];
+
+/// The builds for a minor version of Kubernetes 1; none for one that is older than all.
+pub(super) fn supported(minor: u64) -> Option<&'static [u32]> {
+    SUPPORTED.iter().rev().find(|(since, _)| minor >= *since).map(|(_, builds)| *builds)
+}
+
+/// As people call a build.
+pub(super) fn name(build: u32) -> &'static str {
+    match build {
+        17763 => "Server 2019",
+        18362 => "version 1903",
+        18363 => "version 1909",
+        19041 => "version 2004",
+        19042 => "version 20H2",
+        20348 => "Server 2022",
+        25398 => "version 23H2",
+        26100 => "Server 2025",
+        _ => "another Windows",
+    }
+}
+
+/// Builds that turned a static address into DHCP when the vSwitch was made (reference: CAL #4631).
+pub(super) const LOSE_STATIC_ADDRESS: [u32; 2] = [19041, 19042];
