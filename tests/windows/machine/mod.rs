@@ -9,7 +9,7 @@ use std::fs::{self, File};
 #[cfg(not(windows))]
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub struct Machine {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// As the parent saw it. Wine gives only its low byte; see [`Machine::code_seen_by_cmd`].
+    /// All 32 bits.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
@@ -76,15 +76,22 @@ impl Machine {
     }
 
     /// Runs the executable, as a script would: no terminal, none of our variables.
+    #[track_caller]
     pub fn run(&self, args: &[&str]) -> Ended {
         self.run_program(&self.exe.to_string_lossy(), args)
     }
 
     /// Runs another program of the machine.
+    #[track_caller]
     pub fn run_program(&self, program: &str, args: &[&str]) -> Ended {
-        let mut command = self.command(program);
+        let (mut command, code) = self.command_with_code(program);
         command.args(args);
-        ended(command.output())
+        let output = command.output().unwrap();
+        Ended {
+            code: code(&output),
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
     }
 
     /// Starts the executable and does not wait for it. What it says goes to the file `said`.
@@ -99,8 +106,7 @@ impl Machine {
         command.args(args).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
     }
 
-    /// Runs it from a batch line, and says which `%ERRORLEVEL%` that saw: all 32 bits, also under
-    /// Wine, whose own exit code has 8.
+    /// Runs it from a batch line, and says which `%ERRORLEVEL%` that saw.
     pub fn code_seen_by_cmd(&self, args: &[&str]) -> i32 {
         let line = format!("{} {} >nul 2>nul & echo !errorlevel!", self.exe_inside(), args.join(" "));
         let ended = self.run_program("cmd", &["/v:on", "/c", &line]);
@@ -130,14 +136,5 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
         }
         assert!(begun.elapsed() < limit, "waited {} s for {what}", limit.as_secs());
         std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn ended(output: std::io::Result<Output>) -> Ended {
-    let output = output.unwrap();
-    Ended {
-        code: output.status.code().expect("it ended by itself"),
-        stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }

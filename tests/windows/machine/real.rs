@@ -1,7 +1,7 @@
 //! This Windows machine itself.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 
 use tempfile::TempDir;
 
@@ -49,6 +49,11 @@ impl Machine {
             command.env_remove(name);
         }
         command
+    }
+
+    /// The command, and how to read its exit code.
+    pub(super) fn command_with_code(&self, program: &str) -> (Command, impl FnOnce(&Output) -> i32) {
+        (self.command(program), |output: &Output| output.status.code().expect("a process of Windows has a code"))
     }
 
     /// Every process that this user may see, without command lines.

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -82,6 +83,22 @@ impl Machine {
         // Wine is slow to start and never takes minutes: what does hangs.
         command.args(["--kill-after=5", "120", "wine", program]);
         command
+    }
+
+    /// The command through `run.exe`, which keeps the exit code, and how to read that.
+    pub(super) fn command_with_code(&self, program: &str) -> (Command, impl FnOnce(&Output) -> i32) {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("code-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let inside = |path: &Path| format!("Z:{}", path.display()).replace('/', "\\");
+        let kept = self.root.path().join(name);
+        let mut command = self.command(&Self::standins().join("run.exe").to_string_lossy());
+        command.arg(inside(&kept));
+        command.arg(if program.starts_with('/') { inside(Path::new(program)) } else { program.to_owned() });
+        let code = move |output: &Output| {
+            let code = fs::read_to_string(&kept).ok().and_then(|code| code.parse().ok());
+            code.or_else(|| output.status.code()).unwrap_or_else(|| panic!("it did not end by itself: {output:?}"))
+        };
+        (command, code)
     }
 
     /// Every process of the machine, Wine's own among them, by the prefix in its environment.

@@ -13,6 +13,7 @@ flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl
 "$cc" "${flags[@]}" -o "$out/calico.exe" calico.c network.c json.c steer.c -lole32
 cp "$out/calico.exe" "$out/calico-node.exe"
 "$cc" "${flags[@]}" -o "$out/kubelet.exe" plain.c steer.c
+"$cc" "${flags[@]}" -o "$out/run.exe" run.c
 "${WINDRES:-${cc%gcc}windres}" containerd.rc "$out/containerd.o"
 "$cc" "${flags[@]}" -o "$out/containerd.exe" host.c "$out/containerd.o" -ladvapi32
 rm "$out/containerd.o"

@@ -131,7 +131,7 @@ fn every_line_of_releases_is_started_as_it_wants_to_be() {
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
-    let Some(house) = House::with("v3.32.1", "windows-bgp") else { return };
+    let Some(house) = House::with("v3.30.2", "windows-bgp") else { return };
     house.install();
     house.until_healthy();
     let confd = &house.until_started("confd", 1)[0];

@@ -44,8 +44,11 @@ fn b2_a_crash_loop_is_seen_and_does_not_spin() {
     let Some(house) = House::new() else { return };
     house.order("felix", "exit=1");
     house.install();
-    let status =
-        house.until("a crash loop", |status| status["overall"] != "Healthy" && status.to_string().contains("crash"));
+    let loops = |status: &serde_json::Value| {
+        status["services"].as_array().is_some_and(|all| all.iter().any(|service| service["crash_loop"] == true))
+    };
+    let status = house.until("a crash loop", loops);
+    assert_ne!(status["overall"], "Healthy", "{status:#}");
     let felix = house.service("CalicoFelix");
     assert!(felix["restarts"].as_u64() >= Some(2), "{status:#}");
     assert!(felix["waiting_for"].is_string(), "{status:#}");

@@ -1,0 +1,44 @@
+/* Runs a program and writes its exit code, all 32 bits of it, to a file:
+ *
+ *     run.exe FILE PROGRAM ARGUMENT…
+ *
+ * Wine's own exit code has 8 bits. And on a busy machine Wine ends a process that takes a second to
+ * leave after it said its code: then this file still has it. */
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#include <stdio.h>
+
+/* Behind the next word of a command line, and the blanks after it. */
+static WCHAR *next(WCHAR *at)
+{
+    BOOL quoted = FALSE;
+    for (; *at && (quoted || (*at != L' ' && *at != L'\t')); at++)
+        if (*at == L'"')
+            quoted = !quoted;
+    while (*at == L' ' || *at == L'\t')
+        at++;
+    return at;
+}
+
+int main(int argc, char **argv)
+{
+    STARTUPINFOW startup = { .cb = sizeof startup };
+    PROCESS_INFORMATION process;
+    DWORD code = 0;
+    if (argc < 3)
+        return 2;
+    /* As it was given: the program sees its arguments quoted as its caller quoted them. */
+    WCHAR *line = next(next(GetCommandLineW()));
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &startup, &process)) {
+        fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
+        return 1;
+    }
+    WaitForSingleObject(process.hProcess, INFINITE);
+    GetExitCodeProcess(process.hProcess, &code);
+    FILE *file = fopen(argv[1], "wb");
+    if (!file)
+        return 1;
+    fprintf(file, "%ld", (long)code);
+    fclose(file);
+    return 0;
+}
