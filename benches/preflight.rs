@@ -100,7 +100,7 @@ fn fill(state: &Path) -> Result<()> {
     for n in 0..NODES {
         let name = format!("node-{n}");
         copy(&node, name.clone(), &|object| {
-            object["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into()
+            object["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into();
         });
         let block = format!("10.{}.{}.{}/26", 128 + n / 1024, n / 4 % 256, n % 4 * 64);
         copy(&affinity, format!("{name}-block"), &|object| {
