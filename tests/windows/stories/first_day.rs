@@ -132,14 +132,47 @@ fn every_line_of_releases_is_started_as_it_wants_to_be() {
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     let Some(house) = House::with("v3.30.2", "windows-bgp") else { return };
+    #[cfg(not(windows))]
+    let before = remote_access(&house);
     house.install();
     house.until_healthy();
+    #[cfg(not(windows))]
+    assert_ne!(router(&house), before, "RemoteAccess was restarted when the interfaces had new numbers");
     let confd = &house.until_started("confd", 1)[0];
     assert_eq!(confd["args"], json!(["-confd", r"-confd-confdir=C:\CalicoWindows\confd"]));
     assert_eq!(confd["dir"], r"C:\CalicoWindows\confd");
     let networks = house.hns();
     assert_eq!((&networks["External"]["Type"], &networks["Calico"]["Type"]), (&"L2Bridge".into(), &"L2Bridge".into()));
     house.run("uninstall --purge --yes").exits(0);
+}
+
+/// Gives the machine the role RemoteAccess, as a service that runs; its process.
+#[cfg(not(windows))]
+fn remote_access(house: &House) -> crate::machine::Process {
+    let key = r"HKLM\SYSTEM\CurrentControlSet\Services\RemoteAccess";
+    for (name, kind, value) in [
+        ("DisplayName", "REG_SZ", "Routing and Remote Access"),
+        ("ImagePath", "REG_SZ", r"C:\windows\system32\standin-service.exe RemoteAccess"),
+        ("ObjectName", "REG_SZ", "LocalSystem"),
+        ("Start", "REG_DWORD", "2"),
+        ("Type", "REG_DWORD", "16"),
+        ("ErrorControl", "REG_DWORD", "1"),
+    ] {
+        let set = house.machine.run_program("reg", &["add", key, "/v", name, "/t", kind, "/d", value, "/f"]);
+        assert_eq!(set.code, 0, "{}", set.stderr);
+    }
+    // A service that only the registry knows is seen from the next boot on.
+    house.machine.cut_power();
+    house.machine.power_on();
+    router(house)
+}
+
+#[cfg(not(windows))]
+fn router(house: &House) -> crate::machine::Process {
+    eventually("RemoteAccess to run", SOON, || {
+        let services = house.machine.processes_of("standin-service.exe");
+        services.into_iter().find(|service| service.command_line.ends_with("RemoteAccess"))
+    })
 }
 
 /// Elsewhere programs come and go that are nobody's of this test.
