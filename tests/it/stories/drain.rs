@@ -1,6 +1,5 @@
 //! A node is drained, cordoned and tainted, against a cluster that answers as a real one.
 
-
 use calicoctl_win::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use http::Method;
 use serde_json::{Value, json};
