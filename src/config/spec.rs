@@ -205,8 +205,8 @@ pub struct Vxlan {
     #[serde(rename = "vxlanMACPrefix")]
     #[schemars(with = "Option<String>")]
     pub vxlan_mac_prefix: Option<MacPrefix>,
-    /// Name of the network adapter for the HNS network External. Default: none, Windows chooses the
-    /// primary one.
+    /// Name of the network adapter for the HNS network External. Default: the one with
+    /// nodeAddress, or none, and Windows chooses the primary one.
     pub vxlan_adapter: Option<String>,
 }
 

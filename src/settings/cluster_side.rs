@@ -29,7 +29,7 @@ pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterF
     let found = cloud.map(|cloud| cloud.provider);
     let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
     let kubernetes = kubernetes(&mut to, spec, Some(cluster));
-    let (network, ipip) = network(&mut to, spec, provider, Some(cluster));
+    let (network, ipip) = network(&mut to, spec, provider, &[], Some(cluster));
     ClusterSide {
         kubernetes,
         network: (ipip.is_none() && to.findings.is_empty()).then_some(network),

@@ -8,7 +8,7 @@ use super::{Backend, Credentials, Ipam, Kubernetes, Network, NodeAddress, Provid
 use crate::config::spec::Spec;
 use crate::config::types::{Address, AddressChoice, Auto, Pattern};
 use crate::config::{Origin, VXLAN_NEEDS_CALICO_IPAM};
-use crate::facts::ClusterFacts;
+use crate::facts::{Adapter, ClusterFacts};
 use crate::values::{Cidr, MacPrefix, Vni};
 
 pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&ClusterFacts>) -> Kubernetes {
@@ -55,11 +55,36 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
     }
 }
 
+/// The physical adapter for `External`: the one that is named, or the one with the address that the
+/// node was given. Else HNS chooses, as it does for upstream's scripts: our choice would change with
+/// every adapter that comes up, and another adapter means another network under the pods.
+fn adapter(
+    to: &mut Resolver<'_>,
+    named: Option<String>,
+    backend: Backend,
+    address: &str,
+    adapters: &[Adapter],
+) -> Option<String> {
+    let path = "spec.calicoNetwork.vxlan.vxlanAdapter";
+    let address = address.split('/').next().and_then(|address| address.parse::<Ipv4Addr>().ok());
+    let (None, Some(address), Backend::Vxlan) = (&named, address, backend) else {
+        return to.optional(path, named);
+    };
+    let Some(found) = Adapter::choose(adapters, None, Some(address)) else {
+        return to.optional(path, None);
+    };
+    // The host's own adapter on the vSwitch that took it already.
+    let virtual_of = found.name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')'));
+    let name = virtual_of.unwrap_or(&found.name).to_owned();
+    to.note(path, Some(name), Origin::Detected(format!("the adapter with {address}")))
+}
+
 /// The pods' network, and why the cluster's encapsulation makes it impossible, if it does.
 pub(super) fn network(
     to: &mut Resolver<'_>,
     spec: &Spec,
     provider: Provider,
+    adapters: &[Adapter],
     cluster: Option<&ClusterFacts>,
 ) -> (Network, Option<String>) {
     let given = &spec.calico_network;
@@ -114,7 +139,7 @@ pub(super) fn network(
             given.vxlan.vxlan_mac_prefix.clone(),
             "0E-2A".parse::<MacPrefix>().expect("a literal prefix is right"),
         ),
-        adapter: to.optional("spec.calicoNetwork.vxlan.vxlanAdapter", filled(&given.vxlan.vxlan_adapter)),
+        adapter: adapter(to, filled(&given.vxlan.vxlan_adapter), backend, address.as_str(), adapters),
     };
     (network, ipip)
 }

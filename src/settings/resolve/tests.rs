@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use super::*;
 use crate::config::{self, Document, Override};
-use crate::facts::{ApiGroup, ClusterNode, FelixFacts, HnsVersion, Os, PoolFacts, Product, Runtime};
+use crate::facts::{Adapter, ApiGroup, ClusterNode, FelixFacts, HnsVersion, Os, PoolFacts, Product, Runtime};
 
 fn node() -> NodeFacts {
     NodeFacts {
@@ -523,4 +523,29 @@ fn the_template_changes_no_default_but_the_version() {
         assert_eq!(by_template.settings, by_default.settings);
         assert_eq!(by_template.run, by_default.run);
     }
+}
+
+#[test]
+fn the_adapter_with_the_nodes_own_address_gets_the_vswitch() {
+    let adapter = |name: &str, address: &str| Adapter {
+        name: name.into(),
+        mac: "00-15-5D-14-00-15".into(),
+        addresses: vec![address.parse().unwrap()],
+        gateway: None,
+        dhcp: false,
+        team: false,
+    };
+    let chosen = |second: &str, fields: &[&str]| {
+        let adapters = vec![adapter("Ethernet", "10.20.0.21/24"), adapter(second, "10.99.0.5/24")];
+        let node = NodeFacts { adapters, ..node() };
+        resolve(&config(fields), &node, Some(&cluster())).unwrap().settings.network.adapter
+    };
+    let fixed = "calicoNetwork.nodeAddress=10.99.0.5/24";
+    assert_eq!(chosen("Ethernet 2", &[]), None, "HNS chooses");
+    assert_eq!(chosen("Ethernet 2", &[fixed]).as_deref(), Some("Ethernet 2"));
+    // After the vSwitch was made the answer is the same.
+    assert_eq!(chosen("vEthernet (Ethernet 2)", &[fixed]).as_deref(), Some("Ethernet 2"));
+    let named = "calicoNetwork.vxlan.vxlanAdapter=Ethernet";
+    assert_eq!(chosen("Ethernet 2", &[fixed, named]).as_deref(), Some("Ethernet"));
+    assert_eq!(chosen("Ethernet 2", &[fixed, "calicoNetwork.backend=windows-bgp"]), None);
 }
