@@ -137,7 +137,11 @@ fn the_users_own_node_yaml_comes_back_byte_for_byte() {
 fn paths_are_found_without_case_and_lead_nowhere_else() {
     let (dir, node) = node();
     let exe = path(r"c:\PROGRAM FILES\Containerd\CONTAINERD.exe");
-    assert_eq!(node.disk(&exe), dir.path().join("C/Program Files/containerd/containerd.exe"));
+    // Windows finds a file whatever its name's case, so there the name is left as it was given.
+    let plain = |path: &Path| path.to_string_lossy().replace('\\', "/").to_lowercase();
+    let found = node.disk(&exe);
+    assert_eq!(plain(&found), plain(&dir.path().join("C/Program Files/containerd/containerd.exe")));
+    assert!(found.is_file(), "{}", found.display());
     let outside = path(r"C:\k").join(r"..\..\..\..\etc\passwd");
     assert!(node.get(&Id::File(outside.clone())).is_err());
     assert!(fs::read(node.disk(&outside)).is_err() && fs::create_dir_all(node.disk(&outside)).is_err());
