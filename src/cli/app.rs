@@ -206,9 +206,11 @@ impl App {
         Ok(facts)
     }
 
-    /// How the cluster is reached from this machine, for verbs that ask no more of the machine.
+    /// How the cluster is reached from this machine, for verbs that ask no more of the machine. The
+    /// cloud that decides it (EKS) is told by its networks, so no metadata service is waited for.
     pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
-        settings::connection(layered, self.measure(node, layered)?.cloud.as_ref())
+        let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
+        settings::connection(layered, cloud.as_ref())
     }
 
     /// Talks to the cluster as the one who installs.

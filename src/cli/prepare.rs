@@ -66,7 +66,10 @@ pub(crate) fn prepare(
     purpose: Purpose,
 ) -> Result<Prepared> {
     let layered = app.config(node, source, &[])?;
-    await_addresses(app, node)?;
+    let standing = Standing::load(node)?;
+    if standing.journal.is_some() {
+        await_addresses(app, node)?;
+    }
     let node_facts = app.measure(node, &layered)?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
@@ -100,7 +103,6 @@ pub(crate) fn prepare(
         Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
         None => None,
     };
-    let standing = Standing::load(node)?;
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let now = node.now();
     let kept = match resolved.settings.datastore {
@@ -164,14 +166,13 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 /// A run that ended while the virtual switch was being made may have left the node without
 /// addresses for the moment; they come by themselves.
 fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
-    let interrupted = Standing::load(node)?.journal.is_some();
     let pause = Duration::from_millis(500);
     let mut waited = Duration::ZERO;
     loop {
         let facts = node.facts().context("measure the node")?;
         let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
         let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
-        if settled || !interrupted || waited >= SETTLES_WITHIN {
+        if settled || waited >= SETTLES_WITHIN {
             return Ok(());
         }
         let what = "an address on the virtual switch that an interrupted run began".to_owned();
