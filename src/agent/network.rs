@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::calico::agent_config::AgentConfig;
+use crate::calico::networks;
 use crate::node::{Listing, Node};
-use crate::plan::item::{Id, IpConfig, Network, NetworkKind, RegValue, State};
+use crate::plan::item::{Id, IpConfig, Network, RegValue, State};
 use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
 use crate::values::Cidr;
@@ -16,11 +17,6 @@ use super::Around;
 use super::patience::{Missing, wait};
 use super::saved::{Route, Saved, configs, physical, reachable};
 use super::startup::boot_id;
-
-/// Subnet of the bootstrap network `External`, as upstream's scripts and others' tools know it.
-const EXTERNAL_PREFIX: &str = "192.168.255.0/30";
-const EXTERNAL_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
-const EXTERNAL_VSID: u32 = 9999;
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
 const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
@@ -133,9 +129,9 @@ fn stale(node: &dyn Node) -> Result<Vec<Id>> {
         return Ok(Vec::new());
     }
     let ours = |id: &Id, state: &State| match (id, state) {
-        (Id::Network(name), _) if name.eq_ignore_ascii_case("Calico") => true,
-        (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case("External") => {
-            network.subnet == Some(known(EXTERNAL_PREFIX))
+        (Id::Network(name), _) if name.eq_ignore_ascii_case(networks::PODS) => true,
+        (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case(networks::BOOTSTRAP) => {
+            network.subnet == Some(networks::bootstrap_prefix())
         }
         _ => false,
     };
@@ -220,22 +216,12 @@ fn is_valid(name: &str, ip: &IpConfig) -> bool {
 /// was made now.
 fn make_external(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<bool> {
     let id = external();
-    let (kind, vsid, adapter) = match config.backend {
-        Backend::WindowsBgp => (NetworkKind::L2Bridge, None, None),
-        _ => (NetworkKind::Overlay, Some(EXTERNAL_VSID), config.adapter.clone()),
-    };
-    let wanted = State::Network(Network {
-        kind,
-        subnet: Some(known(EXTERNAL_PREFIX)),
-        gateway: Some(EXTERNAL_GATEWAY),
-        vsid,
-        adapter,
-        management_ip: None,
-    });
+    let Some(wanted) = networks::bootstrap(config.backend, config.adapter.clone()) else { return Ok(false) };
+    let wanted = State::Network(wanted);
     let there = node.get(&id)?;
     match &there {
         Some(there) if there.satisfies(&wanted) => return Ok(false),
-        Some(State::Network(there)) if there.subnet != Some(known(EXTERNAL_PREFIX)) => {
+        Some(State::Network(there)) if there.subnet != Some(networks::bootstrap_prefix()) => {
             // Somebody else's. It holds a vSwitch just as well.
             let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
             (around.events)(Event::Warning { id: "ForeignExternalNetwork", message });
@@ -326,7 +312,7 @@ fn restart_remote_access(node: &mut dyn Node) -> Result<()> {
 }
 
 fn external() -> Id {
-    Id::Network("External".into())
+    Id::Network(networks::BOOTSTRAP.into())
 }
 
 fn known(cidr: &str) -> Cidr {

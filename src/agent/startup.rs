@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::calico::agent_config::{AgentConfig, Command};
+use crate::calico::networks;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, Process};
-use crate::plan::item::{Id, Network, NetworkKind, RegValue, State};
+use crate::plan::item::{Id, RegValue, State};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
@@ -124,13 +125,9 @@ fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -
 /// Calico reuses a network `Calico` of the right subnet whatever its VSID or type (defect B11), and
 /// a node with a wrong one cannot reach other nodes' pods. So that is looked at, not trusted.
 fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
-    let (kind, vsid) = match config.backend {
-        Backend::Vxlan => (NetworkKind::Overlay, Some(config.vni.get())),
-        Backend::WindowsBgp => (NetworkKind::L2Bridge, None),
-        Backend::None => return Ok(()),
-    };
-    let wanted = Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None };
-    let wrong = match node.get(&Id::Network("Calico".into()))? {
+    let Some(wanted) = networks::pods(config.backend, config.vni) else { return Ok(()) };
+    let (kind, vsid) = (wanted.kind, wanted.vsid);
+    let wrong = match node.get(&Id::Network(networks::PODS.into()))? {
         Some(there) if there.satisfies(&State::Network(wanted)) => return Ok(()),
         Some(State::Network(there)) => {
             let with = |vsid: Option<u32>| vsid.map_or_else(String::new, |vsid| format!(" with VSID {vsid}"));

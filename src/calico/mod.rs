@@ -7,6 +7,7 @@ pub mod config_ps1;
 pub mod etcd;
 pub mod kubeconfig;
 pub mod layout;
+pub mod networks;
 pub mod nssm;
 pub mod paths;
 pub mod services;

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::cni::CniConf;
-use super::nssm;
+use super::{networks, nssm};
 use crate::plan::item::{Network, NetworkKind, Service};
 use crate::values::WinPath;
 
@@ -147,9 +147,9 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
 pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>)> {
     let named = |name: &str| networks.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
     let parted = || networks.iter().find(|(own, _)| own.to_lowercase().starts_with("calico-"));
-    let pods = named("Calico").or_else(parted);
+    let pods = named(networks::PODS).or_else(parted);
     // Before the first pod there is only the one that CalicoNode makes.
-    let (name, network) = pods.or_else(|| named("External"))?;
+    let (name, network) = pods.or_else(|| named(networks::BOOTSTRAP))?;
     let mut found = vec![match network.kind {
         NetworkKind::Overlay => ("CALICO_NETWORKING_BACKEND", "vxlan".to_owned()),
         NetworkKind::L2Bridge => ("CALICO_NETWORKING_BACKEND", "windows-bgp".to_owned()),

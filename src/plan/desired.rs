@@ -2,28 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, bail};
 
 use super::Target;
-use super::item::{Access, Id, Manifest, Network, NetworkKind, RegValue, State, Tree, World};
+use super::item::{Access, Id, Manifest, RegValue, State, Tree, World};
 use super::order::all_services;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
-use crate::calico::{cni, components, config_ps1, paths, services, static_rules};
+use crate::calico::{cni, components, config_ps1, networks, paths, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
-use crate::values::{Cidr, Sha256, WinPath};
-
-/// The network that CalicoNode makes first, so that the vSwitch stands before Calico needs it.
-pub const BOOTSTRAP_NETWORK: &str = "External";
-/// The pods' network.
-pub const POD_NETWORK: &str = "Calico";
-
-const BOOTSTRAP_PREFIX: &str = "192.168.255.0/30";
-const BOOTSTRAP_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
-const BOOTSTRAP_VSID: u32 = 9999;
+use crate::values::{Sha256, WinPath};
 
 /// The key by which upstream's scripts and others' tools tell that Calico is installed.
 pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
@@ -203,31 +193,20 @@ fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&W
 
 /// The network that the pods' is to be; none with the backend none.
 pub fn pod_network(settings: &Settings) -> Option<(Id, State)> {
-    networks(settings).into_iter().find(|(id, _)| *id == Id::Network(POD_NETWORK.into()))
+    let wanted = networks::pods(settings.network.backend, settings.network.vni)?;
+    Some((Id::Network(networks::PODS.into()), State::Network(wanted)))
 }
 
-/// What CalicoNode makes once it runs. The subnet of the pods' network is the IPAM block that the
-/// node gets, so it is left open.
+/// What CalicoNode makes once it runs.
 fn networks(settings: &Settings) -> Vec<(Id, State)> {
-    let (kind, bootstrap_vsid, vsid) = match settings.network.backend {
-        Backend::Vxlan => (NetworkKind::Overlay, Some(BOOTSTRAP_VSID), Some(settings.network.vni.get())),
-        Backend::WindowsBgp => (NetworkKind::L2Bridge, None, None),
-        Backend::None => return Vec::new(),
-    };
-    let prefix: Cidr = BOOTSTRAP_PREFIX.parse().expect("a literal CIDR is one");
-    let bootstrap = Network {
-        kind,
-        subnet: Some(prefix),
-        gateway: Some(BOOTSTRAP_GATEWAY),
-        vsid: bootstrap_vsid,
-        adapter: components::adapter(settings),
-        management_ip: None,
-    };
-    let pods = Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None };
-    vec![
-        (Id::Network(BOOTSTRAP_NETWORK.into()), State::Network(bootstrap)),
-        (Id::Network(POD_NETWORK.into()), State::Network(pods)),
+    let network = &settings.network;
+    [
+        (networks::BOOTSTRAP, networks::bootstrap(network.backend, components::adapter(settings))),
+        (networks::PODS, networks::pods(network.backend, network.vni)),
     ]
+    .into_iter()
+    .filter_map(|(name, wanted)| Some((Id::Network(name.into()), State::Network(wanted?))))
+    .collect()
 }
 
 /// The world while it is gathered.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
 use super::order::phase;
 use super::{Step, Target};
-use crate::calico::nssm;
 use crate::calico::services::is_ours;
+use crate::calico::{networks, nssm};
 use crate::values::Sha256;
 
 /// What a plan disturbs, least first.
@@ -210,7 +210,7 @@ fn shown(state: &State) -> State {
 /// What one item's change disturbs.
 fn disruption(id: &Id, there: bool) -> Disruption {
     match id {
-        Id::Network(name) if name == "External" => Disruption::HostNetwork,
+        Id::Network(name) if name == networks::BOOTSTRAP => Disruption::HostNetwork,
         Id::Network(_) | Id::Route(_) if there => Disruption::Pods,
         Id::Network(_) => Disruption::HostNetwork,
         Id::Running(_) if there => Disruption::Services,

@@ -4,6 +4,7 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity};
+use crate::calico::networks;
 use crate::facts::{Features, NodeFacts, RuntimeKind, Survey};
 use crate::settings::Backend;
 
@@ -215,7 +216,7 @@ fn leftovers(node: &NodeFacts, _: &Input) -> Finding {
 /// Calico's names on a machine where we did not install it.
 fn foreign(survey: &Survey) -> Vec<String> {
     let services = ["CalicoNode", "CalicoFelix", "CalicoConfd"].into_iter().filter(|n| survey.service(n).is_some());
-    let networks = ["Calico", "External"].into_iter().filter(|name| survey.networks.contains_key(*name));
+    let networks = [networks::PODS, networks::BOOTSTRAP].into_iter().filter(|name| survey.networks.contains_key(*name));
     let mut found: Vec<String> =
         services.map(|name| format!("service {name}")).chain(networks.map(|n| format!("HNS network {n}"))).collect();
     if survey.calico_folder {

@@ -179,7 +179,7 @@ fn tasks<'a>(archive: &Archive, wanted: &[&'a Entry]) -> Result<Vec<Task<'a>>> {
         candidates.push(tasks.len());
         tasks.push(Task { entry, paths: vec![&entry.path] });
     }
-    tasks.sort_by_key(|task| std::cmp::Reverse(task.entry.size));
+    tasks.sort_by_key(|task| std::cmp::Reverse(task.entry.packed));
     Ok(tasks)
 }
 
