@@ -9,6 +9,7 @@ mod faults;
 mod first_day;
 #[cfg(not(windows))]
 mod power;
+mod reconfigure;
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]
