@@ -249,7 +249,7 @@ fn copy_cluster(from: &Path, to: &Path) {
             fs::create_dir_all(&to).unwrap();
             copy_cluster(&entry.path(), &to);
         } else {
-            drop(fs::copy(entry.path(), to).unwrap());
+            let _bytes = fs::copy(entry.path(), to).unwrap();
         }
     }
 }

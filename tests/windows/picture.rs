@@ -22,6 +22,12 @@ impl Picture {
     /// Looks while the machine is off, since Wine saves its registry when it stops; then it boots.
     pub fn take(machine: &Machine) -> Self {
         machine.cut_power();
+        let picture = Self::of_machine_that_is_off(machine);
+        machine.power_on();
+        picture
+    }
+
+    pub fn of_machine_that_is_off(machine: &Machine) -> Self {
         let mut seen = BTreeMap::new();
         for folder in fs::read_dir(machine.disk()).unwrap().map(|entry| entry.unwrap().path()) {
             // Windows' own folder and the profiles, with the temporary files, are not ours to look at.
@@ -36,7 +42,6 @@ impl Picture {
             seen.insert(format!("state {name}"), lines.join("\n"));
         }
         registry(&machine.saved_registry(), &mut seen);
-        machine.power_on();
         Self(seen)
     }
 

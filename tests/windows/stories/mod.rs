@@ -8,6 +8,8 @@ mod executable;
 mod faults;
 mod first_day;
 #[cfg(not(windows))]
+mod kill;
+#[cfg(not(windows))]
 mod power;
 mod reconfigure;
 mod running;

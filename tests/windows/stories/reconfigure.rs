@@ -186,7 +186,8 @@ fn drift_is_seen_and_repaired() {
     let ours = house.machine.c(r"CalicoWindows\calico-node.exe");
     fs::rename(&ours, ours.with_extension("old")).unwrap();
     fs::write(&ours, "tampered with").unwrap();
-    house.run("repair -y").exits(0);
+    let release = r"--set calico.source.type=bundle --set calico.source.path=C:\calico-windows-v3.32.1.zip";
+    house.run(&format!("repair -y {release}")).exits(0);
     house.until_healthy();
     assert_eq!(fs::read(&ours).unwrap(), program);
 
