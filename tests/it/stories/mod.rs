@@ -15,4 +15,6 @@ mod platforms;
 mod reconfigure;
 mod safety;
 mod schemas;
+mod uninstall;
+mod upgrade;
 mod variants;
