@@ -211,6 +211,13 @@ impl Picture {
         self
     }
 
+    /// Without the components' logs, which grow whenever a service starts.
+    #[must_use]
+    pub fn without_logs(mut self) -> Self {
+        self.0.retain(|name, _| !name.contains("/logs/"));
+        self
+    }
+
     /// The names of the files and folders that begin so.
     pub fn names(&self, beginning: &str) -> Vec<&str> {
         let names = self.0.keys().map(String::as_str).filter(|name| name.starts_with(beginning));

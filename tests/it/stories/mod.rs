@@ -13,6 +13,7 @@ mod output;
 mod plans;
 mod platforms;
 mod reconfigure;
+mod repair;
 mod safety;
 mod schemas;
 mod uninstall;
