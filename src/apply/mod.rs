@@ -8,5 +8,6 @@ pub mod cordon;
 mod crash_matrix;
 pub mod journal;
 pub mod lock;
+pub mod marks;
 pub mod receipt;
 pub mod store;

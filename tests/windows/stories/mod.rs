@@ -13,3 +13,5 @@ mod running;
 mod sandboxed;
 #[cfg(not(windows))]
 mod standins;
+#[cfg(not(windows))]
+mod upgrade;
