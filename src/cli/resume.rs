@@ -34,6 +34,8 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         if let Some(cordon) = Cordon::load(&*node)? {
             return uncordon(app, &*node, &cordon);
         }
+        // One that ended before its first touch may have left a release, or a token, in the store.
+        converge::tidy(&*node, &mut |event| app.event(&event));
         let msg = "nothing to do: no run was interrupted";
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
@@ -76,6 +78,7 @@ fn uncordon(app: &mut App, node: &dyn Node, cordon: &Cordon) -> Result<Ending> {
     app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
     app.confirm("Uncordon it?")?;
     cordon::release(app, node)?;
+    converge::tidy(node, &mut |event| app.event(&event));
     let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, true, msg);
