@@ -22,6 +22,7 @@ mod reconfigure;
 mod release;
 mod resume;
 mod service;
+mod settle;
 mod stage;
 mod status;
 mod tenants;

@@ -7,6 +7,7 @@ use super::app::App;
 use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::settle::settle;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
@@ -30,8 +31,10 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("resume")?;
     let Some(journal) = Standing::load(&*node)?.journal else {
         if let Some(cordon) = Cordon::load(&*node)? {
+            settle(app, &*node);
             return uncordon(app, &*node, &cordon);
         }
+        settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
@@ -39,6 +42,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
     let applied =
         if args.undo { engine(app, &mut *node, converge::undo)? } else { engine(app, &mut *node, converge::resume)? };
+    settle(app, &*node);
     cordon::release(app, &*node)?;
     let msg = match (args.undo, applied.generation) {
         (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),

@@ -202,9 +202,13 @@ mod tests {
 
     #[test]
     fn faults_read_back_as_they_were_written() {
-        for text in
-            ["GET /api/v1/nodes/*=503", "* /apis/*#2=reset", "* /*#3+=503", "POST /api/v1/namespaces/*/secrets=unfilled", "down"]
-        {
+        for text in [
+            "GET /api/v1/nodes/*=503",
+            "* /apis/*#2=reset",
+            "* /*#3+=503",
+            "POST /api/v1/namespaces/*/secrets=unfilled",
+            "down",
+        ] {
             assert_eq!(fault(text).to_string(), text);
         }
         insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");

@@ -6,7 +6,6 @@
 
 mod crashes;
 
-
 mod verbs;
 mod whole;
 

@@ -12,12 +12,14 @@ pub struct Row {
     pub words: &'static str,
 }
 
+/// With the token of the secret, which is the same each time.
+const INSTALL: &str = "install -y --set spec.kubernetes.credentials=secret";
 const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
 pub const ROWS: [Row; 10] = [
-    Row { name: "install", start: lived_in, words: "install -y" },
+    Row { name: "install", start: lived_in, words: INSTALL },
     Row {
         name: "reconfigure in place",
         start: installed,
@@ -25,7 +27,11 @@ pub const ROWS: [Row; 10] = [
     },
     Row { name: "reconfigure the VNI", start: installed, words: VNI },
     Row { name: "reconfigure to windows-bgp", start: installed, words: BGP },
-    Row { name: "reconfigure to vxlan", start: with_bgp, words: "reconfigure -y --set spec.calicoNetwork.backend=vxlan" },
+    Row {
+        name: "reconfigure to vxlan",
+        start: with_bgp,
+        words: "reconfigure -y --set spec.calicoNetwork.backend=vxlan",
+    },
     Row {
         name: "reconfigure the adapter",
         start: installed,
@@ -85,7 +91,7 @@ pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
 /// there, so that a node that is given back is the same to the letter.
 pub fn lived_in() -> Lab {
     let former = furnished();
-    let _there = former.run("install -y").exits(0);
+    let _there = former.run(INSTALL).exits(0);
     let _gone = former.run("uninstall -y").exits(0);
     let lab = furnished();
     let cluster = lab.path("node/cluster");
@@ -114,7 +120,7 @@ fn furnished() -> Lab {
 
 pub fn installed() -> Lab {
     let lab = lived_in();
-    let _there = lab.run("install -y").exits(0);
+    let _there = lab.run(INSTALL).exits(0);
     lab
 }
 
@@ -143,8 +149,7 @@ fn drifted() -> Lab {
     fs::write(lab.on_node("C/CalicoWindows/config.ps1"), "# edited").unwrap();
     fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")).unwrap();
     lab.edit_yaml(|yaml| {
-        yaml.replace("localPorts: \"10250\"", "localPorts: \"10251\"")
-            .replace("data: calicoctl-win", "data: somebody")
+        yaml.replace("localPorts: \"10250\"", "localPorts: \"10251\"").replace("data: calicoctl-win", "data: somebody")
     });
     lab
 }

@@ -101,7 +101,7 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
             let path = entry.path();
             let name = path.strip_prefix(&node).unwrap().to_str().unwrap().replace('\\', "/");
-            let own = name.strip_prefix(STATE);
+            let own = format!("{name}/").starts_with(STATE).then(|| name.strip_prefix(STATE).unwrap_or_default());
             let is_folder = path.is_dir();
             if own.is_some_and(|own| OF_RUNS.iter().any(|of| format!("{own}/").starts_with(of) || own == *of)) {
                 continue;
@@ -221,6 +221,16 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         let metadata = object["metadata"].as_object_mut().unwrap();
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
+        }
+        // The node controller takes this one away a moment after the node is schedulable again.
+        if let Some(spec) = object["spec"].as_object_mut().filter(|spec| !spec.contains_key("unschedulable")) {
+            let kept = |taint: &Value| taint["key"] != "node.kubernetes.io/unschedulable";
+            if let Some(taints) = spec.get_mut("taints").and_then(Value::as_array_mut) {
+                taints.retain(kept);
+            }
+            if spec.get("taints").is_some_and(|taints| taints.as_array().is_some_and(Vec::is_empty)) {
+                spec.remove("taints");
+            }
         }
         seen.insert(format!("{kind}/{}/{}", key("namespace"), key("name")), masked(&ordered(object)));
     }
