@@ -23,6 +23,7 @@ mod reconfigure;
 mod release;
 mod resume;
 mod service;
+mod settle;
 mod stage;
 mod status;
 mod steady;

@@ -58,7 +58,8 @@ impl Picture {
         let own = ["", "/lock", "/state", "/store", "/store/blobs", "/store/trees", "/logs", "/agent"];
         let own = own.map(|name| format!("file ProgramData/calicoctl-win{name}"));
         let passing = |name: &str| {
-            own.iter().any(|folder| name == folder) || passing.iter().any(|folder| name.starts_with(&format!("file {folder}")))
+            own.iter().any(|folder| name == folder)
+                || passing.iter().any(|folder| name.starts_with(&format!("file {folder}")))
                 || name.ends_with("last-run.json")
                 || name.ends_with(r#"Software\\Tigera\\Calico "BootId""#)
                 || name.ends_with(r#"Software\\Tigera\\Calico "LastBootTime""#)
@@ -69,7 +70,8 @@ impl Picture {
             let (name, value) = (name.replace(&token, "kubeconfig"), value.replace(&token, "kubeconfig"));
             let value = match name.as_str() {
                 "state hns.networks" | "state hns.endpoints" => {
-                    let mut lines: Vec<String> = value.lines().map(|line| without(line, &["ID", "VirtualNetwork"])).collect();
+                    let mut lines: Vec<String> =
+                        value.lines().map(|line| without(line, &["ID", "VirtualNetwork"])).collect();
                     lines.sort_unstable();
                     lines.join("\n")
                 }

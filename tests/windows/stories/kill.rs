@@ -173,7 +173,8 @@ fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
             };
             let step = journal.lines().last().unwrap_or("no journal");
             let mut report = |what: &str| {
-                wrong.push(format!("{} {end:?} at point {point} ({step:.120}), then {verb_after}:\n{what}", verb.words));
+                wrong
+                    .push(format!("{} {end:?} at point {point} ({step:.120}), then {verb_after}:\n{what}", verb.words));
             };
             if ended.code != 0 {
                 report(&format!("exit {}\n{}{}", ended.code, ended.stdout, ended.stderr));

@@ -142,7 +142,8 @@ fn a_drain_that_a_budget_forbids_changes_nothing() {
 fn drift_is_seen_and_repaired() {
     let Some(house) = node() else { return };
     let conf = r"Program Files\containerd\cni\conf\10-calico.conf";
-    let (conf_before, program) = (house.read(conf), fs::read(house.machine.c(r"CalicoWindows\calico-node.exe")).unwrap());
+    let (conf_before, program) =
+        (house.read(conf), fs::read(house.machine.c(r"CalicoWindows\calico-node.exe")).unwrap());
     let command = |program: &str, arguments: &[&str]| {
         let done = house.machine.run_program(program, arguments);
         assert_eq!(done.code, 0, "{program} {arguments:?}: {}{}", done.stdout, done.stderr);
