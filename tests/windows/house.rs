@@ -315,7 +315,8 @@ pub fn release(version: &str) -> Vec<u8> {
     made.entry(version.to_owned())
         .or_insert_with(|| {
             let version: CalicoVersion = version.parse().unwrap();
-            let program = || standin("calico.exe").to_vec();
+            // Behind the program's end, where it reads which release it is of; nothing to Windows.
+            let program = || [standin("calico.exe"), format!("calico-version={version};").as_bytes()].concat();
             let paths = ["calico-node.exe", "calico.exe", "cni/calico.exe", "cni/calico-ipam.exe"];
             SyntheticRelease::build_with(&version, &paths.map(|path| (path, program())).into())
         })

@@ -16,3 +16,5 @@ mod running;
 mod sandboxed;
 #[cfg(not(windows))]
 mod standins;
+#[cfg(not(windows))]
+mod upgrade;
