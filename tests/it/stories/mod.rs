@@ -4,6 +4,7 @@ mod adoption;
 mod changes;
 mod crashes;
 mod credentials;
+mod detach;
 mod drain;
 mod failures;
 mod first_day;
@@ -15,4 +16,6 @@ mod platforms;
 mod reconfigure;
 mod safety;
 mod schemas;
+#[cfg(target_os = "linux")]
+mod trial;
 mod variants;
