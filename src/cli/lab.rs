@@ -21,7 +21,7 @@ use crate::report::event::Event;
 use crate::sandbox::calico::{StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::metadata::MetadataServer;
-use crate::sandbox::release::{ReleaseFault, ReleaseServer};
+use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
 
 /// The servers beside a sandbox node, started when first needed.
