@@ -92,6 +92,10 @@ pub(super) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
     if let Some(dir) = sandbox {
         command.arg("--sandbox").arg(dir);
     }
+    // These are of the command that began the trial, and of no other.
+    for variable in ["CALICO_WIN_DETACH", "CALICO_WIN_DRY_RUN", "CALICO_WIN_SANDBOX_FAULT"] {
+        command.env_remove(variable);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     os::detach(&mut command).context("start the guard of the trial").map(drop)
 }
