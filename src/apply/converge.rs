@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
-use super::cancel;
 use super::journal::{Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::store;
+use super::{cancel, debris};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{diff, ids};
@@ -203,7 +203,15 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
+        header.networks.clone_from(&interrupted.header.networks);
+        debris::sweep(node, standing.owned().keys().chain(interrupted.header.target.world.keys()))?;
     } else {
+        let former = standing.base().map(|receipt| &receipt.target.world);
+        for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
+            if let Some(state) = node.get(id)? {
+                header.networks.insert(id.clone(), state);
+            }
+        }
         for id in SERVICES.map(|name| Id::Running(name.into())) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
@@ -266,7 +274,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| journal.header.goal(&receipt.target)).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| journal.header.way_back(&receipt.target)).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -284,6 +292,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
 fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    debris::sweep(node, standing.owned().keys().chain(journal.header.target.world.keys()))?;
     Journal::begin(node, journal.header, journal.originals)
 }
 
@@ -506,6 +515,9 @@ fn commit(
 pub fn tidy(node: &dyn Node, events: Sink) {
     if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
         collect(node, &receipts.iter().collect::<Vec<_>>(), events);
+        if let Err(error) = debris::sweep(node, []) {
+            events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
+        }
     }
 }
 

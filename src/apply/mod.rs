@@ -6,6 +6,7 @@ pub mod converge;
 pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
+mod debris;
 pub mod journal;
 pub mod lock;
 pub mod marks;

@@ -9,20 +9,24 @@ use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
-use super::args::{Reconfigure as Args, Source};
+use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain::{self, Place};
 use super::engine::installed;
 use super::install;
+use super::lease;
 use super::plan;
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
+use super::trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::cordon::Cordon;
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
+use crate::config::spec::Mode;
+use crate::config::types::Wait;
 use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -32,6 +36,9 @@ use crate::settings::{Backend, Drain, Maintenance};
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
 /// is done.
 pub(super) const ACHIEVED: &str = "calicoctl-win/settings";
+
+/// How long the way back from a trial may take before others may change the node.
+const UNTIL_TAKEN_BACK: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
@@ -45,8 +52,46 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
-    let applied = install::carry_out(app, &mut *node, &mut prepared, "reconfigure", |app, node, prepared| {
-        let Some(options) = &drains else { return Ok(()) };
+    let name = prepared.about.node_name.to_string();
+    let keeper = lease::take(app, &*node, &prepared.cluster, &prepared.resolved.run.connection, &name)?;
+    let trial = on_trial(args, &prepared.resolved.run.maintenance);
+    let changed = change(args, app, &mut *node, &mut prepared, drains.as_ref(), trial);
+    match (trial, &changed) {
+        // Until it is confirmed or taken back the node is not for others to change.
+        (Some(within), Ok(_)) => lease::leave(app, keeper, within + UNTIL_TAKEN_BACK),
+        _ => lease::give_back(app, keeper),
+    }
+    if trial.is_some() && changed.is_err() {
+        trial::ended_early(&*node)?;
+    }
+    changed
+}
+
+/// How long a trial goes on without `confirm`, if the change is to be one.
+fn on_trial(args: &Args, maintenance: &Maintenance) -> Option<Duration> {
+    let mode = match args.mode {
+        Some(ChangeMode::Auto) => Mode::Auto,
+        Some(ChangeMode::Try) => Mode::Try,
+        None => maintenance.mode,
+    };
+    let within = args.confirm_timeout.as_ref().map_or(maintenance.confirm_timeout, Wait::length);
+    (mode == Mode::Try).then_some(within)
+}
+
+/// Makes the change, with the node locked here and in the cluster.
+fn change(
+    args: &Args,
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &mut Prepared,
+    drains: Option<&DrainOptions>,
+    trial: Option<Duration>,
+) -> Result<Ending> {
+    let applied = install::carry_out(app, node, prepared, "reconfigure", |app, node, prepared| {
+        if let Some(within) = trial {
+            trial::begin(app, node, prepared, within)?;
+        }
+        let Some(options) = drains else { return Ok(()) };
         let place = Place {
             cluster: &prepared.cluster,
             connection: &prepared.resolved.run.connection,
@@ -56,9 +101,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     })?;
     annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
-        await_cluster(app, &prepared, limit.length())?;
+        await_cluster(app, prepared, limit.length())?;
     }
-    uncordon(app, &*node, &prepared)?;
+    uncordon(app, node, prepared)?;
 
     let about = &prepared.about;
     let generation = applied.generation.unwrap_or_default();
@@ -68,6 +113,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
     result.next = vec![app.command("status")];
+    if trial.is_some() {
+        result.next = trial::is_live(app, node)?;
+    }
     Ending::result(result)
 }
 

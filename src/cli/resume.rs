@@ -7,6 +7,7 @@ use super::app::App;
 use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::settle::settle;
 use super::{steady, uninstall};
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         if let Some(cordon) = Cordon::load(&*node)? {
             return uncordon(app, &*node, &cordon);
         }
+        settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
@@ -42,11 +44,10 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     let applied = if args.undo {
         engine(app, &mut *node, converge::undo)?
     } else {
-        {
-            let proof = steady::proof_of(&standing, &journal);
-            engine(app, &mut *node, |node, events| converge::resume_proven(node, proof, events))?
-        }
+        let proof = steady::proof_of(&standing, &journal);
+        engine(app, &mut *node, |node, events| converge::resume_proven(node, proof, events))?
     };
+    settle(app, &*node);
     match Cordon::load(&*node)? {
         // Nothing is left there that a pod could use.
         Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, &*node)?,
@@ -76,6 +77,7 @@ fn uncordon(app: &mut App, node: &dyn Node, cordon: &Cordon) -> Result<Ending> {
     app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
     app.confirm("Uncordon it?")?;
     cordon::release(app, node)?;
+    settle(app, node);
     let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, true, msg);

@@ -15,6 +15,7 @@ use crate::agent::logs::Limits;
 use crate::agent::os::Scm;
 use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
+use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
 use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
@@ -41,6 +42,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         Component::Node => Role::Node,
         Component::Felix => Role::Felix,
         Component::Confd => Role::Confd,
+        Component::Guard => return super::trial::guard(app),
     };
     let sandbox = app.global.sandbox.clone();
     if foreground {
@@ -52,6 +54,14 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
+        if role == Role::Node {
+            let stop = stop.clone();
+            // On a thread of its own, since CalicoNode itself may wait for ever for what the trial took.
+            std::thread::spawn(move || {
+                let pending = || super::trial::lacks_guard(&mut *machine()?);
+                see_to_guard(&stop, pending, || super::trial::start_guard(None));
+            });
+        }
         // The node is made here, on the thread that uses it.
         let served =
             machine().and_then(|mut node| host(false, stop, scm, |host| agent::host::serve(role, &mut *node, host)));

@@ -13,8 +13,10 @@ pub mod etcd;
 mod facts;
 mod felix;
 mod kubeconfig;
+pub mod lease;
 mod node;
 mod prepare;
+mod reach;
 mod taints;
 #[cfg(test)]
 mod testing;

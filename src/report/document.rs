@@ -32,6 +32,8 @@ pub enum Status {
     Failed,
     Cancelled,
     RebootRequired,
+    /// With `--detach`: the run goes on by itself.
+    Started,
 }
 
 /// The document of every verb that changes something, and of every failure of any verb.
@@ -210,6 +212,10 @@ pub struct NodeStatus {
     pub drift: Vec<String>,
     /// A run in progress, or one that was interrupted.
     pub run: Option<RunInProgress>,
+    /// A change that goes back by itself unless it is confirmed.
+    pub trial: Option<OnTrial>,
+    /// The VNI of this node, and of the rest of the cluster, while they differ.
+    pub mixed_vni: Option<MixedVni>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -271,6 +277,23 @@ pub struct KubernetesNode {
     /// None when the cluster could not be asked.
     pub ready: Option<bool>,
     pub schedulable: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OnTrial {
+    /// The run that made the change.
+    pub run: String,
+    /// The generation that it goes back to.
+    pub from: u32,
+    /// When; none while its run is at it.
+    pub deadline: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MixedVni {
+    pub node: u32,
+    /// As FelixConfiguration says it.
+    pub cluster: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -16,7 +16,7 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 22] = [
+const EVENT_TYPES: [&str; 23] = [
     "version",
     "run_start",
     "check_result",
@@ -33,6 +33,7 @@ const EVENT_TYPES: [&str; 22] = [
     "pod_gone",
     "drain_progress",
     "connectivity_notice",
+    "confirm_deadline",
     "rollback_start",
     "rollback_complete",
     "diagnostic",

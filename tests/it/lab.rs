@@ -136,6 +136,22 @@ impl Lab {
         command
     }
 
+    /// Ends the guards of this sandbox as a power cut does.
+    #[cfg(target_os = "linux")]
+    pub fn end_guards(&self) {
+        let mut ended = 0;
+        for entry in fs::read_dir("/proc").unwrap().map(Result::unwrap) {
+            let is_here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == self.dir.path());
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if is_here && String::from_utf8_lossy(&words).contains("run\0guard") {
+                let pid = entry.file_name().into_string().unwrap();
+                assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+                ended += 1;
+            }
+        }
+        assert!(ended > 0, "there is no guard");
+    }
+
     /// The whole node.
     pub fn picture(&self) -> Picture {
         let node = self.path("node");

@@ -4,6 +4,7 @@ mod adoption;
 mod changes;
 mod crashes;
 mod credentials;
+mod detach;
 mod drain;
 mod failures;
 mod first_day;
@@ -16,6 +17,8 @@ mod reconfigure;
 mod repair;
 mod safety;
 mod schemas;
+#[cfg(target_os = "linux")]
+mod trial;
 mod uninstall;
 mod upgrade;
 mod variants;

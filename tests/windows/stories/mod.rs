@@ -8,7 +8,10 @@ mod executable;
 mod faults;
 mod first_day;
 #[cfg(not(windows))]
+mod kill;
+#[cfg(not(windows))]
 mod power;
+mod reconfigure;
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]
