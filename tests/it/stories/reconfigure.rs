@@ -67,7 +67,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{result}");
