@@ -267,7 +267,7 @@ fn a_network_external_of_somebody_else_is_used_and_kept() {
         theirs.management_ip = Some([10, 20, 0, 21].into());
         model.networks.insert(Name::new("external"), theirs);
         let value = RegValue::String("boot-0".into());
-        let values = model.registry.entry(Name::new(r"SOFTWARE\Tigera\Calico")).or_default();
+        let values = model.registry.entry(Name::new(crate::calico::registry::KEY)).or_default();
         values.insert(Name::new("BootId"), value);
     });
     story.start(Role::Node).unwrap();

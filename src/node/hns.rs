@@ -108,7 +108,7 @@ impl Refusal {
     /// The refusal as it is told: what was tried, the number, and what HNS says itself.
     pub fn fault(&self, what: impl Into<String>) -> Fault {
         let mut fault = match (self.on_any(), self.code) {
-            (Reaction::Denied, _) => win32::not_elevated(what),
+            (Reaction::Denied, _) => win32::denied(what),
             (_, Some(code)) => refused(code, what),
             (_, None) => Fault::new(Exit::Failed, "WindowsError", what),
         };

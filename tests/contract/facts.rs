@@ -39,6 +39,7 @@ fn facts_are_saved_and_read_again() {
 /// What only Windows has.
 #[cfg(windows)]
 mod on_windows {
+    use calicoctl_win::calico::registry::{BOOT_KEY, KEY};
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
     use calicoctl_win::plan::item::RegValue;
 
@@ -62,18 +63,18 @@ mod on_windows {
 
     #[test]
     fn a_boot_is_marked_once_calico_is_there_and_the_mark_goes_with_it() {
-        let mark = format!(r"{}\{}", boot::PARENT, boot::NAME);
+        let mark = format!(r"{}\{}", KEY, BOOT_KEY);
         let before = boot::id().unwrap();
-        assert!(!registry::exists(boot::PARENT).unwrap(), "looking leaves no trace");
+        assert!(!registry::exists(KEY).unwrap(), "looking leaves no trace");
 
-        put(boot::PARENT, "InstalledBy", text("contract"));
+        put(KEY, "InstalledBy", text("contract"));
         assert_eq!(boot::id().unwrap(), before);
         assert_eq!(registry::text(&mark, "Id").unwrap().as_deref(), Some(before.as_str()));
         // Whatever the clock or the hardware say from now on.
         put(&mark, "Id", text("pinned"));
         assert_eq!(boot::id().unwrap(), "pinned");
 
-        put(boot::PARENT, "InstalledBy", None);
+        put(KEY, "InstalledBy", None);
         assert!(!registry::exists(r"SOFTWARE\Tigera").unwrap(), "the mark does not hold the key");
         assert_eq!(boot::id().unwrap(), before);
     }

@@ -107,7 +107,7 @@ fn the_users_own_node_yaml_comes_back_byte_for_byte() {
     let own = format!("{}\n# my remark\nopenFiles:   [{{path: C:/k/config, by: \"notepad\"}}]\n", yaml(&dir));
     fs::write(dir.path().join("node.yaml"), &own).unwrap();
 
-    let value = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "BootId".into() };
+    let value = crate::calico::registry::boot_id();
     let other = Id::RegValue { key: r"software\tigera\CALICO".into(), name: "LastBootTime".into() };
     node.put(&value, Some(&State::RegValue(RegValue::String("boot-1".into())))).unwrap();
     node.put(&running("kubelet"), None).unwrap();
