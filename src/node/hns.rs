@@ -389,7 +389,7 @@ mod tests {
         let refusal = |code: Option<u32>| Refusal { code, text: "Falscher Parameter. ".into() };
         insta::assert_snapshot!(refusal(Some(87)).fault("create HNS network External"), @"create HNS network External (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter");
         insta::assert_snapshot!(refusal(None).fault("delete HNS network Calico"), @"delete HNS network Calico; HNS says: Falscher Parameter");
-        assert_eq!(refusal(Some(5)).fault("x").exit, Exit::NotElevated);
+        assert_eq!(refusal(Some(5)).fault("x").exit, Exit::Failed);
     }
 
     #[test]
