@@ -192,7 +192,9 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
     } else {
-        for id in SERVICES.map(|name| Id::Running(name.into())) {
+        let ours = SERVICES.map(|name| Id::Running(name.into()));
+        let borrowed = change.target.leave.iter().filter(|id| matches!(id, Id::Running(_))).cloned();
+        for id in ours.into_iter().chain(borrowed) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
             }

@@ -15,8 +15,19 @@ const NETWORK_WITHIN: Duration = Duration::from_secs(180);
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     let named = target.world.keys().chain(&target.leave).chain(&target.absent);
     let mut ids: BTreeSet<Id> = named.chain(owned.keys()).cloned().collect();
-    ids.extend(all_services().map(|name| Id::Running(name.into())));
+    ids.extend(services(target, owned).into_iter().map(Id::Running));
     ids
+}
+
+/// The services that may be stopped and started: ours, then those of others whose definition is
+/// borrowed, in the order in which they start.
+fn services(target: &Target, owned: &Owned) -> Vec<String> {
+    let named = |id: &Id| match id {
+        Id::Service(name) if !all_services().any(|own| own == name) => Some(name.clone()),
+        _ => None,
+    };
+    let borrowed: BTreeSet<String> = target.world.keys().chain(owned.keys()).filter_map(named).collect();
+    all_services().map(str::to_owned).chain(borrowed).collect()
 }
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
@@ -70,9 +81,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
     // Stop what must not run any more, and what reads something that changes.
+    let services = services(target, owned);
     let mut stopped = BTreeSet::new();
-    for service in all_services().rev() {
-        let run = Id::Running(service.into());
+    for service in services.iter().rev() {
+        let run = Id::Running(service.clone());
         let keep = want(&run).is_some() || target.leave.contains(&run);
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
         let ours = owned.contains_key(&run) || named;
@@ -98,8 +110,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(changed.iter().filter(|id| plain(id)).filter_map(|id| want(id).map(|state| put(id, Some(state)))));
 
     // Start, and wait for what the services make.
-    for service in all_services() {
-        let run = Id::Running(service.into());
+    for service in &services {
+        let run = Id::Running(service.clone());
         let wanted = want(&run).is_some() || (target.leave.contains(&run) && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
             steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });
