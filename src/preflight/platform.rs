@@ -58,8 +58,9 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "EKS replaces the machines of a managed node group at each update and repair, and what was installed on them is gone",
         fix: "put the install into the user data of the group's launch template, or use self-managed nodes",
-        judge: Judge::Cluster(|cluster, _| match (&cluster.eks, &cluster.node) {
+        judge: Judge::Cluster(|cluster, input| match (&cluster.eks, &cluster.node) {
             (None, _) => not_eks(),
+            (Some(_), None) if input.node.is_none() => Skip("no node was looked at".into()),
             (Some(_), None) => Unknown("the Node is not registered".into()),
             (Some(_), Some(node)) => match node.labels.get("eks.amazonaws.com/nodegroup") {
                 Some(group) => Fail(format!("the Node {} is of the managed node group {group}", node.name)),
@@ -98,6 +99,7 @@ fn wmco(cluster: &ClusterFacts, input: &Input) -> Finding {
         return Fail(format!("the operator's service {WICD} is on this machine"));
     }
     match (cluster.openshift, &cluster.node, survey) {
+        _ if input.node.is_none() && cluster.node.is_none() => Skip("no node was looked at".into()),
         (_, None, None) => Unknown("neither the Node nor the machine's services were looked at".into()),
         (true, ..) => Warn("OpenShift, and this node is not its operator's: Calico is not supported there".into()),
         (false, ..) => Pass("nobody else manages this node".into()),

@@ -31,7 +31,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.node.as_mut().unwrap().wmco = Some("10.20.0-abc".into()),
         |scene| {
             scene.cluster.node = None;
-            scene.elsewhere = true;
+            scene.node.survey = None;
         },
     ),
     Story {
