@@ -6,7 +6,7 @@ use std::fmt;
 use anyhow::{Context, Result, bail};
 
 use super::Target;
-use super::item::{Access, Id, Manifest, RegValue, State, Tree, World};
+use super::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
 use super::order::all_services;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::etcd::EtcdFiles;
@@ -159,6 +159,13 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
     Ok(Desired { target: Target { world, leave, absent }, blobs })
+}
+
+/// Another product's service that is to be this as long as Calico is here; its definition comes back
+/// at uninstall. It is stopped and started around a change, and otherwise runs or not as it did.
+pub fn borrow_service(target: &mut Target, name: &str, wanted: Service) {
+    target.world.insert(Id::Service(name.into()), State::Service(Box::new(wanted)));
+    target.leave.insert(Id::Running(name.into()));
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.
