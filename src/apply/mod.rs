@@ -6,7 +6,9 @@ pub mod converge;
 pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
+mod debris;
 pub mod journal;
 pub mod lock;
+pub mod marks;
 pub mod receipt;
 pub mod store;

@@ -138,10 +138,15 @@ pub enum Verb {
     Install(Install),
     /// Change a node that runs: drains it where the change interrupts pods, and uncordons it afterwards
     Reconfigure(Reconfigure),
+    /// Go to another Calico release, or to this build of the program; one that does not work is taken back
+    Upgrade(Upgrade),
     /// Keep a change that was made with --mode try, or take it back at once
     Confirm(Confirm),
     /// Go back to the generation before, or to one that is named
     Rollback(Rollback),
+    /// Show the generations of this node, and what each is made of
+    #[command(subcommand)]
+    Receipt(Receipt),
     /// Put back what was changed since the last run
     Repair(Repair),
     /// Finish an interrupted run, or undo it
@@ -260,6 +265,35 @@ pub struct Reconfigure {
 }
 
 #[derive(Debug, Args)]
+pub struct Upgrade {
+    #[command(flatten)]
+    pub source: Source,
+    /// Carry out a saved plan; refused when node or config changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Move pods away before, though an upgrade leaves them their network
+    #[arg(long = "drain", conflicts_with = "no_drain")]
+    pub drains: bool,
+    /// Do not move pods away, though the change cuts them off
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Receipt {
+    /// One line for each generation, oldest first
+    List,
+    /// What a generation is made of and what of the node is ours
+    Show {
+        /// Its number [default: the one that stands]
+        #[arg(value_name = "GENERATION")]
+        generation: Option<u32>,
+    },
+}
+
+#[derive(Debug, Args)]
 pub struct Rollback {
     /// Number of the generation [default: the one before]
     #[arg(long, value_name = "GENERATION")]
@@ -308,6 +342,14 @@ pub struct Uninstall {
     /// Also remove our own state, logs and receipts
     #[arg(long)]
     pub purge: bool,
+    /// Move pods away before; the node stays cordoned
+    #[arg(long = "drain")]
+    pub drains: bool,
+    /// Also give back this node's IPAM blocks, and take Calico's annotations off the Node
+    #[arg(long)]
+    pub cluster_traces: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
 }
 
 #[derive(Debug, Args)]

@@ -78,6 +78,14 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
     }
 }
 
+/// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
+pub(super) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    app.reporter
+        .tell(&format!("Node {} stays cordoned: kubectl uncordon {0}, once it has a network again.", cordon.node));
+    cordon.forget(node)
+}
+
 /// The same after a failure, which is what is told unless this fails too.
 pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Error {
     let failed_phase = app.reporter.failed_phase;

@@ -21,15 +21,20 @@ mod offline;
 mod plan;
 mod preflight;
 mod prepare;
+mod receipt;
 mod reconfigure;
 mod release;
 mod resume;
 mod service;
+mod settle;
 mod stage;
 mod status;
+mod steady;
 mod tenants;
+mod traces;
 mod trial;
 mod uninstall;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -97,9 +102,11 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Install(args) => install::run(&args, app),
         Verb::Reconfigure(args) => reconfigure::run(&args, app),
+        Verb::Upgrade(args) => upgrade::run(&args, app),
         Verb::Confirm(args) => confirm::run(&args, app),
         Verb::Rollback(args) => generations::rollback(&args, app),
         Verb::Repair(args) => generations::repair(&args, app),
+        Verb::Receipt(verb) => receipt::run(&verb, app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),

@@ -12,15 +12,15 @@ use super::app::App;
 use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain::{self, Place};
+use super::engine::installed;
 use super::install;
 use super::lease;
-use super::plan::Saved;
+use super::plan;
 use super::prepare::{Prepared, prepare};
-use super::resume::describe;
 use super::stage::Purpose;
 use super::trial;
 use crate::apply::cancel;
-use crate::apply::converge::{self, Standing};
+use crate::apply::converge::Standing;
 use crate::apply::cordon::Cordon;
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -47,21 +47,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
     start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
-    if let Some(file) = &args.plan {
-        Saved::load(file)?.check(&prepared)?;
-    }
-    if let Some(journal) = &prepared.standing.journal {
-        app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));
-    } else if prepared.steps.is_empty() {
-        let generation = match prepared.standing.receipt() {
-            Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
-            _ => {
-                let change = install::change(&app.run, "reconfigure", &prepared);
-                converge::apply(&mut *node, &change, &mut |_| ())?.generation
-            }
-        };
-        cordon::release(app, &*node)?;
-        return Ending::result(install::nothing_to_do(app, &prepared, generation));
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", args.plan.as_deref())? {
+        return Ending::result(result);
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
@@ -137,10 +124,7 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
     start_from(app, &*node, &args.unset)?;
     let prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Look)?;
     show(args, app, &prepared)?;
-    let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
-    result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
-    result.plan = Some(prepared.plan);
-    Ending::result(result)
+    plan::dry_run(prepared.plan, prepared.standing.receipt().map(|receipt| receipt.generation))
 }
 
 /// What is not said is as it was: without a config file the one of the standing generation counts.
@@ -159,9 +143,7 @@ pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Re
         let name = format!("generation {}", receipt.generation);
         app.base = Some(Document { name, text: config.to_string() });
     } else if standing.journal.is_none() {
-        return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
-            .hint("install it with: calicoctl-win install")
-            .into());
+        installed(&standing)?;
     }
     Ok(())
 }
@@ -203,7 +185,7 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
     drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
 }
 
-fn of_settings(drain: &Drain) -> DrainOptions {
+pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
     DrainOptions {
         ignore_daemonsets: drain.ignore_daemon_sets,
         delete_emptydir_data: drain.delete_empty_dir_data,

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
+use super::engine::installed;
 use super::status;
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
@@ -122,11 +123,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
     let (mut node, _lock) =
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
     let standing = Standing::load(&*node)?;
-    let Some(receipt) = standing.receipt() else {
-        return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
-            .hint("install it with: calicoctl-win install")
-            .into());
-    };
+    let receipt = installed(&standing)?;
     let services = ours(receipt);
     let running = |node: &dyn Node, name: &str| node.get(&Id::Running(name.into())).map(|state| state.is_some());
     let mut changed = Vec::new();

@@ -22,6 +22,7 @@ mod taints;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod watch;
 
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
 pub use self::prepare::{Patch, Wishes};
 pub use self::taints::{Effect, Taint, Taints};
+pub use self::traces::Released;
 
 use self::api::Api;
 use self::kubeconfig::Trust;

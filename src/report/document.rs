@@ -159,6 +159,32 @@ impl Failure {
     }
 }
 
+/// The document of `receipt list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Generations {
+    /// Oldest first.
+    pub generations: Vec<Generation>,
+}
+
+/// One generation of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Generation {
+    pub generation: u32,
+    pub finished: Timestamp,
+    pub run: String,
+    /// The verb that made it.
+    pub command: String,
+    /// None after an uninstall, as all that follows.
+    pub calico_version: Option<String>,
+    pub backend: Option<String>,
+    pub vni: Option<u32>,
+    pub node_name: Option<String>,
+    /// It is what the node is to be now.
+    pub standing: bool,
+    /// All its files are kept, for `rollback --to`.
+    pub can_go_back: bool,
+}
+
 /// The document of `plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct PlanDocument {

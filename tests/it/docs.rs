@@ -6,7 +6,9 @@ use std::process::Command;
 use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
-use calicoctl_win::report::document::{ClusterPatches, NodeStatus, PlanDocument, PreflightReport, RunResult};
+use calicoctl_win::report::document::{
+    ClusterPatches, Generations, NodeStatus, PlanDocument, PreflightReport, RunResult,
+};
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
 
@@ -122,6 +124,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("RunResult", schemars::schema_for!(RunResult)),
         ("Plan", schemars::schema_for!(PlanDocument)),
         ("Status", schemars::schema_for!(NodeStatus)),
+        ("Generations", schemars::schema_for!(Generations)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
     ] {

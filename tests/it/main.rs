@@ -7,6 +7,7 @@ mod clusters;
 mod docs;
 mod lab;
 mod layering;
+mod matrix;
 mod review;
 mod stories;
 

@@ -14,8 +14,11 @@ mod output;
 mod plans;
 mod platforms;
 mod reconfigure;
+mod repair;
 mod safety;
 mod schemas;
 #[cfg(target_os = "linux")]
 mod trial;
+mod uninstall;
+mod upgrade;
 mod variants;
