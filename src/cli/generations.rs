@@ -10,6 +10,7 @@ use super::drain::{self, Place};
 use super::engine::engine;
 use super::prepare::{announce, prepare};
 use super::reconfigure;
+use super::settle::settle;
 use super::stage::Purpose;
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::receipt::{About, Receipt};
@@ -128,8 +129,11 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let change = Change { run: &run, command: way.command, target, about: Some(way.about), shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
     // A repair achieves what was achieved before.
-    if let Some((_, cluster)) = reach.as_ref().filter(|_| way.command == "rollback") {
-        reconfigure::annotate(app, cluster, way.about);
+    match &reach {
+        Some((_, cluster)) if way.command == "rollback" => reconfigure::annotate(app, cluster, way.about),
+        // Without a drain nobody asked the cluster anything yet.
+        None if way.command == "rollback" => settle(app, &*node),
+        _ => {}
     }
     cordon::release(app, &*node)?;
     done(app, way, applied)
