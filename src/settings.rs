@@ -6,6 +6,7 @@
 mod backend;
 mod cluster_side;
 mod connection;
+mod detection;
 mod network;
 mod resolve;
 mod resolver;
@@ -126,11 +127,13 @@ impl Backend {
     }
 }
 
-/// The variable `IP` of calico-node.
+/// The variables `IP` and `IP_AUTODETECTION_METHOD` of calico-node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeAddress {
     Autodetect,
+    /// The same by a method of Calico's, as `cidr=10.20.0.0/16`.
+    By(String),
     None,
     /// An address, or an address with its prefix length.
     Fixed(String),

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod networks;
 pub mod nssm;
 pub mod paths;
+pub mod registry;
 pub mod services;
 pub mod static_rules;
 pub mod upstream;

@@ -373,7 +373,7 @@ impl App {
         class(&result)
     }
 
-    fn keep_run(&mut self, file: &PathBuf, result: &RunResult) {
+    fn keep_run(&mut self, file: &Path, result: &RunResult) {
         let document = crate::report::document::envelope("RunResult", result);
         if let (Err(error), Some(log)) = (detach::keep(file, &self.run, &document), &mut self.reporter.log) {
             log.line(Timestamp::now(), "WARN", &format!("the run's result could not be kept: {error}"));

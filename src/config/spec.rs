@@ -169,8 +169,9 @@ pub struct CalicoNetwork {
     /// Regular expression over the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
     /// `azure.*`, on EKS `vpc.*`.
     pub kube_network: Option<Pattern>,
-    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, or one with its prefix
-    /// length. Default: `autodetect`.
+    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, one with its prefix
+    /// length, or a method of Calico's own: `first-found`, `can-reach=`, `interface=`, `skip-interface=`,
+    /// `cidr=` or `kubernetes-internal-ip`. Default: `autodetect`.
     pub node_address: Option<AddressChoice>,
     pub ipam: IpamSection,
     pub vxlan: Vxlan,
