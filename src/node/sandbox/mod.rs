@@ -557,4 +557,8 @@ impl Node for SandboxNode {
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
     }
+
+    fn unknown_settings(&self) -> &[&'static str] {
+        &[]
+    }
 }
