@@ -5,7 +5,8 @@
 //! By default a sample is taken. `CALICO_WIN_MATRIX=full`, as `packaging/test.sh` sets it, takes all.
 
 mod crashes;
-
+mod days;
+mod faults;
 mod verbs;
 mod whole;
 
