@@ -56,14 +56,14 @@ impl Picture {
     pub fn settled(self) -> Self {
         let passing = ["logs/", "agent/", "state/runs", "state/last-run.json", "node.save"];
         let passing = passing.map(|name| format!("file ProgramData/calicoctl-win/{name}"));
-        let calicos = "file CalicoWindows/logs/";
+        let logs = |name: &str| name.starts_with("file ") && name.contains("/logs/");
         // A run that did nothing in the end still leaves its own folders, with its log.
         let own = ["", "/lock", "/state", "/store", "/store/blobs", "/store/trees", "/logs", "/agent"];
         let own = own.map(|name| format!("file ProgramData/calicoctl-win{name}"));
         let passing = |name: &str| {
             own.iter().any(|folder| name == folder)
                 || passing.iter().any(|start| name.starts_with(start))
-                || name.starts_with(calicos)
+                || logs(name)
                 || name.ends_with(r#"Software\\Tigera\\Calico "BootId""#)
                 || name.ends_with(r#"Software\\Tigera\\Calico "LastBootTime""#)
         };
