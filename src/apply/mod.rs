@@ -9,5 +9,6 @@ mod crash_matrix;
 mod debris;
 pub mod journal;
 pub mod lock;
+pub mod marks;
 pub mod receipt;
 pub mod store;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::app::App;
 use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
+use crate::apply::receipt::Receipt;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::exit_of;
@@ -70,9 +71,27 @@ pub(crate) fn engine(
     })
 }
 
+/// The generation that stands.
+///
+/// # Errors
+/// `NotInstalled` when there is none.
+pub(super) fn installed(standing: &Standing) -> Result<&Receipt> {
+    standing.receipt().ok_or_else(|| {
+        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
+            .hint("install it with: calicoctl-win install")
+            .into()
+    })
+}
+
 /// How a run ends that went well: Windows may have to restart before the last of what was to go is
 /// gone. Says so, and puts the restart first of what to do next.
 pub(crate) fn succeeded(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
+    let unknown = node.unknown_settings();
+    if !unknown.is_empty() {
+        let message =
+            format!("this Windows does not know a setting of services: {}; they do without", unknown.join(", "));
+        app.warn("ServiceSettingUnknown", message);
+    }
     let left = node.left_until_reboot();
     if left.is_empty() {
         return Exit::Ok;

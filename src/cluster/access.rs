@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::api::Api;
 use super::errors::Failure;
+use super::lease;
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 
@@ -61,9 +62,40 @@ const RIGHTS: &[(&str, Group, &str, Place, bool)] = &[
     ("list", Group::Calico, "globalnetworkpolicies", Anywhere, false),
 ];
 
-/// Every right that an install with the default credentials uses, for one cluster.
+/// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
+/// off it, to move them away, to wait for the cluster's VNI, and the Lease that keeps others from it.
+const CHANGES: &[(&str, Group, &str, Place)] = &[
+    ("patch", G(""), "nodes", Anywhere),
+    ("list", G(""), "pods", Anywhere),
+    ("watch", G(""), "pods", Anywhere),
+    ("get", G(""), "pods", Anywhere),
+    ("delete", G(""), "pods", Anywhere),
+    ("create", G(""), "pods/eviction", Anywhere),
+    ("get", G("apps"), "daemonsets", Anywhere),
+    ("list", G("policy"), "poddisruptionbudgets", Anywhere),
+    ("watch", G("policy"), "poddisruptionbudgets", Anywhere),
+    ("list", Group::Calico, "felixconfigurations", Anywhere),
+    ("watch", Group::Calico, "felixconfigurations", Anywhere),
+    ("get", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("create", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("patch", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("delete", G(LEASES), "leases", In(lease::NAMESPACE)),
+];
+
+const LEASES: &str = "coordination.k8s.io";
+
+/// Those of them that are asked about: who has these was given the others along with them.
+const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
+
+/// Every right that is asked about, for one cluster: what an install with the default credentials
+/// uses, and by which it is known whether a change may be made.
 pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
-    let right = |&(verb, of, resource, place, needed): &(&str, Group, &str, Place, bool)| Right {
+    let asked = |right: &Right| CHANGES_ASKED.contains(&(right.verb.as_str(), right.resource.as_str()));
+    all(group, namespace).into_iter().filter(|right| !right.for_changes || asked(right)).collect()
+}
+
+fn all(group: ApiGroup, namespace: &str) -> Vec<Right> {
+    let right = |(verb, of, resource, place, needed, for_changes): (&str, Group, &str, Place, bool, bool)| Right {
         verb: verb.into(),
         group: match of {
             Group::Calico => group.parts().0.into(),
@@ -76,8 +108,11 @@ pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
             In(name) => Some(name.into()),
         },
         needed,
+        for_changes,
     };
-    RIGHTS.iter().map(right).collect()
+    let install = RIGHTS.iter().map(|&(verb, of, resource, place, needed)| (verb, of, resource, place, needed, false));
+    let changes = CHANGES.iter().map(|&(verb, of, resource, place)| (verb, of, resource, place, false, true));
+    install.chain(changes).map(right).collect()
 }
 
 /// The rights of these that the cluster does not give.
@@ -125,7 +160,7 @@ pub fn manifest() -> String {
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
          # A cluster whose Calico lives in kube-system needs that in place of calico-system.\n",
     );
-    let all: Vec<Right> = rights(ApiGroup::V1, "calico-system");
+    let all: Vec<Right> = all(ApiGroup::V1, "calico-system");
     let mut places: Vec<Option<String>> = all.iter().map(|right| right.namespace.clone()).collect();
     places.sort();
     places.dedup();
@@ -150,7 +185,11 @@ pub fn manifest() -> String {
                 quoted(&groups),
                 quoted(&resources),
                 right.verb,
-                if right.needed { "" } else { "  # for checks only" }
+                match (right.needed, right.for_changes) {
+                    (true, _) => "",
+                    (_, true) => "  # to reconfigure, upgrade and drain",
+                    (_, false) => "  # for checks only",
+                }
             ));
         }
         text.push_str(&format!(

@@ -5,14 +5,17 @@ pub mod containerd;
 pub mod files;
 pub mod firewall;
 pub mod hns;
+pub mod program;
 pub mod recovery;
 pub mod sandbox;
+#[cfg_attr(not(windows), allow(dead_code, reason = "a sandbox starts no processes"))]
+mod service_log;
 pub mod survey;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -61,6 +64,12 @@ pub trait Node {
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
 
+    /// What a program on this machine answers when it is started with these words; none where its
+    /// kind cannot run: a sandbox knows its stand-ins, but runs no Windows program.
+    ///
+    /// Fails when it does not run, or ends with an error.
+    fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>>;
+
     /// The wall clock.
     fn now(&self) -> Timestamp;
 
@@ -86,6 +95,10 @@ pub trait Node {
     /// What this node was asked to remove and could only rename away, since it runs: it goes when
     /// Windows starts next.
     fn left_until_reboot(&self) -> &[WinPath];
+
+    /// The settings of services that were to be put and that this Windows does not know. It was done
+    /// without them: none decides whether a service works.
+    fn unknown_settings(&self) -> &[&'static str];
 }
 
 /// What [`Node::list`] can enumerate.

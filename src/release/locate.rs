@@ -223,10 +223,11 @@ mod tests {
 
     use super::*;
     use crate::release::fixtures::{fault_id, names};
-    use crate::sandbox::release::ReleaseFault::{
+    use crate::sandbox::mirror::ReleaseFault::{
         Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
     };
-    use crate::sandbox::release::{Asked, ReleaseFault, ReleaseServer, SyntheticRelease};
+    use crate::sandbox::mirror::{Asked, ReleaseFault, ReleaseServer};
+    use crate::sandbox::release::SyntheticRelease;
 
     fn version() -> CalicoVersion {
         CalicoVersion::new(3, 32, 1)
@@ -302,8 +303,9 @@ mod tests {
         assert!(is_whole(&download.run(None).unwrap()));
     }
 
+    /// Defect B6: an archive that is there was used whatever its version or completeness.
     #[test]
-    fn a_damaged_archive_in_the_cache_is_fetched_anew() {
+    fn b6_a_damaged_archive_in_the_cache_is_fetched_anew() {
         let mut download = Download::from(&[]);
         let located = download.run(Some(&digest())).unwrap();
         std::fs::write(&located.path, b"rotten").unwrap();

@@ -8,16 +8,15 @@ mod unix;
 mod windows;
 
 #[cfg(not(windows))]
-pub use unix::{Leash, boot_time, dispatch, event_log, prepare};
+pub use unix::{Leash, boot_time, detach, dispatch, event_log, prepare};
 #[cfg(windows)]
-pub use windows::{Leash, boot_time, dispatch, event_log, prepare};
+pub use windows::{Leash, boot_time, detach, dispatch, event_log, prepare};
 
 use super::stop::Stop;
 
 /// How bad an entry of the Event Log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    Info,
     Warning,
     Error,
 }

@@ -492,6 +492,19 @@ impl Node for SandboxNode {
         Ok(file)
     }
 
+    /// The stand-ins of the synthetic release say in their text which version they are of, and one
+    /// may say what it fails with.
+    fn ask(&self, program: &Path, _words: &[&str]) -> Result<Option<String>> {
+        self.alive()?;
+        let bytes = std::fs::read(program).with_context(|| format!("read {}", program.display()))?;
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]).into_owned();
+        if let Some((_, code)) = text.split_once("fails with ") {
+            bail!("it ended with exit code {}", code.split_whitespace().next().unwrap_or_default());
+        }
+        let version = text.strip_prefix("Stand-in for ").and_then(|text| text.split_once(" Windows "));
+        Ok(version.and_then(|(_, rest)| Some(rest.split_once(',')?.0.to_owned())))
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::now() + self.ahead
     }
@@ -545,5 +558,9 @@ impl Node for SandboxNode {
 
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
+    }
+
+    fn unknown_settings(&self) -> &[&'static str] {
+        &[]
     }
 }

@@ -36,7 +36,7 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
-use super::{Listing, Node, Process};
+use super::{Listing, Node, Process, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -45,6 +45,7 @@ use crate::values::WinPath;
 #[derive(Debug, Default)]
 pub struct WindowsNode {
     left_until_reboot: Vec<WinPath>,
+    unknown_settings: Vec<&'static str>,
 }
 
 impl Node for WindowsNode {
@@ -89,8 +90,15 @@ impl Node for WindowsNode {
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
             (Id::Firewall(name), None) => firewall::put(name, None),
             (Id::Firewall(name), Some(State::Firewall(rule))) => firewall::put(name, Some(rule)),
-            (Id::Service(name), None) => services::put(name, None),
-            (Id::Service(name), Some(State::Service(service))) => services::put(name, Some(service)),
+            (Id::Service(name), None) => services::put(name, None).map(drop),
+            (Id::Service(name), Some(State::Service(service))) => {
+                for setting in services::put(name, Some(service))? {
+                    if !self.unknown_settings.contains(&setting) {
+                        self.unknown_settings.push(setting);
+                    }
+                }
+                Ok(())
+            }
             (Id::Network(name), None) => hns::put(name, None),
             (Id::Network(name), Some(State::Network(network))) => hns::put(name, Some(network)),
             (Id::Route(prefix), None) => routes::put(prefix, None),
@@ -141,6 +149,10 @@ impl Node for WindowsNode {
         std::env::current_exe().context("find the running executable")
     }
 
+    fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>> {
+        program::answer(program, words).map(Some)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -167,6 +179,10 @@ impl Node for WindowsNode {
 
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
+    }
+
+    fn unknown_settings(&self) -> &[&'static str] {
+        &self.unknown_settings
     }
 }
 

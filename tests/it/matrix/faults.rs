@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::crashes::Ground;
 use super::verbs::ROWS;
 use super::whole::Whole;
-use super::{copy, full, side_by_side};
+use super::{full, side_by_side};
 
 /// A call, and what happens to it: once, or from then on.
 const FAULTS: [(&str, &[&str]); 7] = [
@@ -30,7 +30,7 @@ const UNTOLD: &str = "NotAnnotated";
 
 /// What is wrong with how a run ended under a fault; nothing, when it ended as it should.
 fn wrong(ground: &Ground, fault: &str) -> Option<String> {
-    let lab = copy(&ground.start);
+    let lab = ground.start.copy();
     let output = lab.fails_at(fault, &format!("{} -o json", ground.row.words));
     let tell = |what: &str| Some(format!("{}: {fault}: {what}\n{output}", ground.row.name));
     let document: Value = match serde_json::from_str(&output.stdout) {
