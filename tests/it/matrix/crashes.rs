@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::verbs::{ROWS, Row};
 use super::whole::Whole;
-use super::{copy, full, side_by_side, stride};
+use super::{full, side_by_side, stride};
 use crate::lab::{Lab, Output};
 
 /// The calls at which the process ends, and how many of them there can be at most.
@@ -52,7 +52,7 @@ impl<'a> Ground<'a> {
         let undone = Whole::of(&start);
         (row.drift)(&start);
         let old = Whole::of(&start);
-        let done = copy(&start);
+        let done = start.copy();
         let _done = done.run(row.words).exits(0);
         let new = Whole::of(&done);
         assert!(!new.against(&old).is_empty(), "{}: nothing changes", row.name);
@@ -62,7 +62,7 @@ impl<'a> Ground<'a> {
 
     /// Ends the verb there. None when it does not come by there.
     fn killed(&self, fault: &str) -> Option<Lab> {
-        let lab = copy(&self.start);
+        let lab = self.start.copy();
         let output = lab.fails_at(fault, self.row.words);
         self.was_killed(fault, &output).then_some(lab)
     }
@@ -80,7 +80,7 @@ impl<'a> Ground<'a> {
         if !self.known.lock().unwrap().insert(Whole::moment(lab)) {
             return false;
         }
-        let back = copy(lab);
+        let back = lab.copy();
         self.ends(&back, "resume --undo -y", at);
         self.ends(lab, "resume -y", at);
         true
@@ -135,7 +135,7 @@ impl<'a> Ground<'a> {
         let call = end.rsplit_once('=').unwrap().0;
         // What has no middle does not end, so it is asked for by its beginning.
         let probe = |n: usize| {
-            let lab = copy(&self.start);
+            let lab = self.start.copy();
             let fault = format!("{}=exit-before", call.replace('N', &n.to_string()));
             let output = lab.fails_at(&fault, self.row.words);
             self.was_killed(&fault, &output)

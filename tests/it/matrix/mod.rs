@@ -15,8 +15,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::lab::Lab;
-
 /// Whether every point is taken.
 fn full() -> bool {
     std::env::var("CALICO_WIN_MATRIX").is_ok_and(|value| value == "full")
@@ -27,13 +25,6 @@ const SAMPLE: usize = 17;
 
 fn stride() -> usize {
     if full() { 1 } else { SAMPLE }
-}
-
-/// The same node and cluster once more.
-fn copy(lab: &Lab) -> Lab {
-    let copy = Lab::new();
-    copy_folder(&lab.path("node"), &copy.path("node"));
-    copy
 }
 
 fn copy_folder(from: &Path, to: &Path) {

@@ -21,7 +21,7 @@ const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-pub const ROWS: [Row; 10] = [
+pub const ROWS: [Row; 11] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -43,6 +43,8 @@ pub const ROWS: [Row; 10] = [
         words: "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanAdapter=Storage",
         drift: nobody,
     },
+    // From the layout with calico-node.exe to the one with calico.exe.
+    Row { name: "upgrade across layouts", start: installed, words: "upgrade -y --release v3.33.0", drift: nobody },
     Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y", drift: nobody },
     Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
     Row { name: "repair", start: installed, words: "repair -y", drift },
