@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
+    fn b25_etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
         let mut settings = settings("v3.32.1");
         settings.datastore = etcd();
         let agent = agent_config(&settings, None).unwrap();

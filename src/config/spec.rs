@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
 use crate::calico::version::CalicoVersion;
-use crate::settings::{Backend, Credentials, Ipam, Provider};
+use crate::settings::{Backend, Credentials, Ipam, Provider, RemoteAccess};
 use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};
 
 /// One choice of several words, all in lower case.
@@ -365,4 +365,7 @@ pub struct Reboot {
 pub struct Preflight {
     /// Ids of checks whose failure does not stop the run. Default: `[]`.
     pub ignore: Option<Vec<String>>,
+    /// Ways by which you work on this machine: the check `RemoteSession` looks whether each still
+    /// takes connections. Default: `[]`.
+    pub remote_access: Option<Vec<RemoteAccess>>,
 }

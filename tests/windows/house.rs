@@ -28,6 +28,7 @@ const TEST: &str = "test";
 pub struct House {
     pub machine: Machine,
     /// The way to the API server.
+    #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     pub wire: Wire,
     /// It serves until the house goes, or goes back to a saved state.
     cluster: Option<EmbeddedCluster>,
@@ -35,6 +36,7 @@ pub struct House {
     pub config: String,
     /// The release archive.
     pub release: String,
+    #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
 }
 

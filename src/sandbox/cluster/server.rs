@@ -161,10 +161,10 @@ async fn answer(
     if met == Some(Action::ExitAfter) {
         std::process::exit(KILLED);
     }
-    response(answer, met == Some(Action::Cut))
+    response(answer, met)
 }
 
-fn response(answer: Answer, cut: bool) -> io::Result<Response<AnswerBody>> {
+fn response(answer: Answer, met: Option<Action>) -> io::Result<Response<AnswerBody>> {
     let mut response = Response::builder()
         .status(StatusCode::from_u16(answer.status).map_err(io::Error::other)?)
         .header("Content-Type", answer.content_type)
@@ -178,7 +178,12 @@ fn response(answer: Answer, cut: bool) -> io::Result<Response<AnswerBody>> {
         Content::Text(text) => Bytes::from(text),
         Content::Json(value) => Bytes::from(format!("{value}\n")),
     };
-    let body = if cut { AnswerBody::Cut(Some(bytes.slice(..bytes.len() / 2))) } else { AnswerBody::Whole(Some(bytes)) };
+    let half = || Some(bytes.slice(..bytes.len() / 2));
+    let body = match met {
+        Some(Action::Cut) => AnswerBody::Cut(half()),
+        Some(Action::Truncated) => AnswerBody::Whole(half()),
+        _ => AnswerBody::Whole(Some(bytes)),
+    };
     response.body(body).map_err(io::Error::other)
 }
 

@@ -160,6 +160,7 @@ fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
     spec.platform.preserveMetadataRoute = false  (default)
     spec.platform.staticRules = "none"  (default)
     spec.preflight.ignore = []  (default)
+    spec.preflight.remoteAccess = []  (default)
     spec.reboot.policy = "request"  (default)
     spec.reboot.resumeOnBoot = false  (default)
     spec.services.extraEnv = {}  (default)
