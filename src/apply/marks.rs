@@ -50,8 +50,12 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
     let installed_by = registry::installed_by();
     if node.get(&installed_by)? == Some(State::RegValue(RegValue::String("calicoctl-win".into()))) {
         found.extend(registry::agents_own());
-        found.extend(registry::event_source().map(|(id, _)| id));
         found.insert(installed_by);
+    }
+    for (id, _) in registry::event_source() {
+        if node.get(&id)?.is_some() {
+            found.insert(id);
+        }
     }
     let root = root(node);
     if matches!(node.get(&Id::Tree(root.clone()))?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. }))) {
