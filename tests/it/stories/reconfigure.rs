@@ -67,7 +67,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{result}");
@@ -161,6 +161,26 @@ fn a_log_level_restarts_the_one_service_that_reads_it() {
     let planned = lab.run("reconfigure -n -o json --set services.felixLogSeverity=info").exits(0).json();
     assert_eq!((&planned["plan"]["disruption"], &planned["plan"]["needs_drain"]), (&json!("services"), &json!(false)));
     assert!(planned["plan"]["about_seconds_down"].as_u64().unwrap() <= 4, "{planned}");
+}
+
+#[test]
+fn kube_proxy_is_somebody_else_s_and_is_told_to_be_stale() {
+    let lab = Lab::installed();
+    let proxy = r"services:
+  kube-proxy:
+    definition:
+      displayName: kube-proxy
+      description: ''
+      imagePath: C:\k\kube-proxy.exe --enable-dsr=true --source-vip=192.168.0.2
+      account: LocalSystem
+      start: auto
+    pid: 9000
+";
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", proxy, 1));
+    let done = lab.run(&format!("{VNI} -o json")).exits(0).json();
+    assert_eq!(done["next"][0], "Restart-Service kube-proxy", "{done}");
+    let log = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
 }
 
 /// What stands between the first stop and the last start could not have been done before or after.
