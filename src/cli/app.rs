@@ -22,7 +22,7 @@ use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
-use crate::facts::NodeFacts;
+use crate::facts::{Adapter, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
@@ -198,6 +198,9 @@ impl App {
         let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
         if self.lab.is_none() {
             survey::of_this_machine(&mut survey);
+            let asked = spec.preflight.remote_access.iter().flatten().flat_map(|access| access.ports().iter().copied());
+            let adapter = Adapter::choose(&facts.adapters, None, None);
+            survey::ask_ports(&mut survey, adapter.and_then(Adapter::reachable_address), asked);
         }
         facts.survey = Some(survey);
         Ok(facts)

@@ -7,20 +7,14 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::Target;
-use super::item::{Access, Id, Manifest, RegValue, State, Tree, World};
+use super::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
 use super::order::all_services;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
-use crate::calico::{cni, components, config_ps1, networks, paths, services, static_rules};
+use crate::calico::{cni, components, config_ps1, networks, paths, registry, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
-
-/// The key by which upstream's scripts and others' tools tell that Calico is installed.
-pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
-
-/// Values that the agent writes below it while it runs: ours to take away, but not to prescribe.
-pub const AGENT_VALUES: [&str; 2] = ["BootId", "LastBootTime"];
 
 /// Everything that decides what is wanted.
 #[derive(Debug)]
@@ -138,10 +132,8 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     cni_files(inputs, &mut wanted, kubeconfig)?;
 
-    wanted.add(
-        Id::RegValue { key: REGISTRY_KEY.into(), name: "InstalledBy".into() },
-        State::RegValue(RegValue::String("calicoctl-win".into())),
-    );
+    wanted.add(registry::installed_by(), State::RegValue(RegValue::String("calicoctl-win".into())));
+    wanted.world.extend(registry::event_source());
     for rule in services::firewall_rules(settings) {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
@@ -160,14 +152,20 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     let Wanted { mut world, blobs, .. } = wanted;
     // Not to be started is no order to stop: what runs goes on, and so does its network.
-    let mut leave: BTreeSet<Id> =
-        AGENT_VALUES.iter().map(|name| Id::RegValue { key: REGISTRY_KEY.into(), name: (*name).into() }).collect();
+    let mut leave = BTreeSet::from(registry::agents_own());
     if settings.services.start {
         world.extend(started);
     } else {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
     Ok(Desired { target: Target { world, leave, absent }, blobs })
+}
+
+/// Another product's service that is to be this as long as Calico is here; its definition comes back
+/// at uninstall. It is stopped and started around a change, and otherwise runs or not as it did.
+pub fn borrow_service(target: &mut Target, name: &str, wanted: Service) {
+    target.world.insert(Id::Service(name.into()), State::Service(Box::new(wanted)));
+    target.leave.insert(Id::Running(name.into()));
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.
@@ -335,6 +333,8 @@ mod tests {
         file C:\Program Files\containerd\cni\bin\calico.exe
         file C:\ProgramData\calicoctl-win\felix.json (administrators)
         file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported
         registry HKLM\Software\Tigera\Calico\InstalledBy
         firewall Overlay Traffic 4789 UDP
         firewall kubectl exec 10250
@@ -363,6 +363,8 @@ mod tests {
         file C:\Program Files\calicoctl-win\calicoctl-win.exe
         file C:\ProgramData\calicoctl-win\felix.json (administrators)
         file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported
         registry HKLM\Software\Tigera\Calico\InstalledBy
         service CalicoFelix
         service CalicoNode

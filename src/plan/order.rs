@@ -27,10 +27,14 @@ pub const NODE_SERVICE: &str = "CalicoNode";
 /// All three run our executable with the release's binaries and read `services.json`, the
 /// kubeconfig and the etcd files at start; `felix.json` is Felix's alone. `config.ps1` and the CNI
 /// files are read by others.
+///
+/// A service that is another product's reads nothing of ours; only its own definition concerns it.
 pub fn reads(service: &str, id: &Id) -> bool {
     match id {
+        Id::Service(name) if name == service => true,
+        _ if !all_services().any(|own| own == service) => false,
         Id::Tree(_) | Id::Network(_) => true,
-        Id::Service(name) => name == service || name == NODE_SERVICE,
+        Id::Service(name) => name == NODE_SERVICE,
         Id::File(path) => {
             let name = path.name().to_ascii_lowercase();
             matches!(

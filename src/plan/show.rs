@@ -206,8 +206,19 @@ fn handover(change: &Change) -> Option<String> {
         }
         (Some(ran), None) if after.is_none() => Some(format!("removes the NSSM service {name}, which runs {ran}")),
         (None, Some(runs)) => Some(format!("gives back the NSSM service {name}, which runs {runs}")),
-        _ => None,
+        _ => flags(before.as_ref()?, after.as_ref()?),
     }
+}
+
+/// The flags that a service of another product gets, or loses again.
+fn flags(before: &Service, after: &Service) -> Option<String> {
+    let ((_, before), (_, after)) = (nssm::program(before)?, nssm::program(after)?);
+    let (before, after) = (before.trim(), after.trim());
+    if before == after {
+        return None;
+    }
+    let more = after.strip_prefix(before).map(|more| format!("adds {}", more.trim()));
+    more.or_else(|| before.strip_prefix(after).map(|less| format!("takes away {}", less.trim())))
 }
 
 /// A state as a plan may show it: what others set as the environment of their service may hold a
