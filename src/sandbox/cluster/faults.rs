@@ -185,13 +185,19 @@ impl Faults {
         Self(faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect())
     }
 
-    /// What this request meets; every fault that matches counts it.
-    pub fn meet(&self, method: &str, path: &str, query: &str) -> Option<Action> {
+    /// What this request meets; every fault that matches counts it. The process ends only at requests
+    /// of its `own`.
+    pub fn meet(&self, method: &str, path: &str, query: &str, own: bool) -> Option<Action> {
         let mut met = None;
         for (fault, count) in &self.0 {
             let ApiFault::Request { method: wanted, path: glob, which, action } = fault else { continue };
             let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
-            if *action == Action::Unfilled || !(wanted == "*" || wanted == method) || !glob_matches(glob, &whole) {
+            let ends = matches!(action, Action::ExitBefore | Action::ExitAfter);
+            if *action == Action::Unfilled
+                || ends && !own
+                || !(wanted == "*" || wanted == method)
+                || !glob_matches(glob, &whole)
+            {
                 continue;
             }
             let matched = count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -253,14 +259,14 @@ mod tests {
     #[test]
     fn only_the_nth_matching_request_meets_a_numbered_fault() {
         let faults = Faults::new(&[fault("GET /api/v1/nodes/*#2=500"), fault("PATCH *=403")]);
-        let get = |path| faults.meet("GET", path, "");
+        let get = |path| faults.meet("GET", path, "", true);
         assert_eq!(get("/api/v1/nodes/a"), None);
         assert_eq!(get("/api/v1/pods"), None);
         assert_eq!(get("/api/v1/nodes/b"), Some(Action::InternalError));
         assert_eq!(get("/api/v1/nodes/b"), None);
-        assert_eq!(faults.meet("PATCH", "/anything", ""), Some(Action::Forbidden));
+        assert_eq!(faults.meet("PATCH", "/anything", "", true), Some(Action::Forbidden));
         let later = Faults::new(&[fault("* /*#2+=503")]);
-        let met = [(); 4].map(|()| later.meet("GET", "/version", "").is_some());
+        let met = [(); 4].map(|()| later.meet("GET", "/version", "", true).is_some());
         assert_eq!(met, [false, true, true, true]);
     }
 }
