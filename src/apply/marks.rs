@@ -9,10 +9,9 @@ use anyhow::{Context, Result};
 use super::store;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
-use crate::calico::{networks, paths};
+use crate::calico::{networks, paths, registry};
 use crate::node::{Listing, Node};
 use crate::plan::Owned;
-use crate::plan::desired::{AGENT_VALUES, REGISTRY_KEY};
 use crate::plan::item::{Id, RegValue, State, Tree};
 use crate::values::WinPath;
 
@@ -48,10 +47,9 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
             found.insert(id);
         }
     }
-    let value = |name: &str| Id::RegValue { key: REGISTRY_KEY.into(), name: name.into() };
-    let installed_by = value("InstalledBy");
+    let installed_by = registry::installed_by();
     if node.get(&installed_by)? == Some(State::RegValue(RegValue::String("calicoctl-win".into()))) {
-        found.extend(AGENT_VALUES.map(value));
+        found.extend(registry::agents_own());
         found.insert(installed_by);
     }
     let root = root(node);
