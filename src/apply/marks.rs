@@ -52,6 +52,11 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
         found.extend(registry::agents_own());
         found.insert(installed_by);
     }
+    for (id, _) in registry::event_source() {
+        if node.get(&id)?.is_some() {
+            found.insert(id);
+        }
+    }
     let root = root(node);
     if matches!(node.get(&Id::Tree(root.clone()))?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. }))) {
         found.insert(Id::Tree(root));

@@ -49,5 +49,5 @@ fn is_named(adapter: &Adapter, patterns: &[&str]) -> bool {
     let name = adapter.name.as_str();
     let physical = name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')')).unwrap_or(name);
     let fits = |pattern: &&str| Regex::new(pattern).is_ok_and(|it| it.is_match(name) || it.is_match(physical));
-    patterns.iter().any(|pattern| fits(pattern))
+    patterns.iter().any(fits)
 }

@@ -172,7 +172,7 @@ impl Machine {
     /// Starts the executable so that killing the child is killing its Windows process: nothing stands
     /// between the two.
     pub fn start_to_kill(&self, args: &[&str], said: &str) -> Child {
-        let said = fs::File::create(self.disk().join(said)).unwrap();
+        let said = File::create(self.disk().join(said)).unwrap();
         let mut command = self.wine("wine");
         command.arg(self.exe()).args(args).stdin(Stdio::null());
         command.stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
