@@ -122,32 +122,34 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     assert_eq!(status["drift"].as_array().unwrap().len(), 0);
     insta::assert_snapshot!(lab.run("uninstall --purge --yes").exits(0).screen(), @r#"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
-      -   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+      -   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
       -   stop         CalicoFelix
       -   stop         CalicoNode
-      -   service      CalicoNode                                           automatic, LocalSystem
-      -   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
-      -   firewall     kubectl exec 10250                                   inbound TCP 10250
-      -   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
-      -   registry     HKLM\Software\Tigera\Calico\LastBootTime             BOOT-TIME
-      -   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
-      -   registry     HKLM\Software\Tigera\Calico\BootId                   "boot-1"
-      -   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
-      -   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
-      -   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
-      -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
-      -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
-      -   release      C:\CalicoWindows                                     release DIGEST
+      -   service      CalicoNode                                                        automatic, LocalSystem
+      -   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
+      -   firewall     kubectl exec 10250                                                inbound TCP 10250
+      -   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
+      -   registry     HKLM\Software\Tigera\Calico\LastBootTime                          BOOT-TIME
+      -   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
+      -   registry     HKLM\Software\Tigera\Calico\BootId                                "boot-1"
+      -   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
+      -   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
+      -   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
+      -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
+      -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
+      -   release      C:\CalicoWindows                                                  release DIGEST
       -   folder       C:\Program Files\calicoctl-win
-    ! -   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
-    ! -   hns-network  Calico                                               Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+    ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
-    Plan: 0 to create, 0 to update, 19 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 0 to create, 0 to update, 21 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
     [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
     [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId  SECONDS
+    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId and 2 more  SECONDS
     [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
