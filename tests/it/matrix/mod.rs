@@ -21,7 +21,7 @@ fn full() -> bool {
 }
 
 /// Of how many points one is taken, when not all are.
-const SAMPLE: usize = 17;
+const SAMPLE: usize = 41;
 
 fn stride() -> usize {
     if full() { 1 } else { SAMPLE }
