@@ -9,4 +9,5 @@ mod crash_matrix;
 pub mod journal;
 pub mod lock;
 pub mod receipt;
+pub mod renewal;
 pub mod store;

@@ -120,7 +120,7 @@ pub(crate) fn text(patches: &[Patch]) -> String {
     text
 }
 
-fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
+pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
     let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     let connection = settings::connection(layered, None)?;
     cluster.facts(&FactsOptions {
@@ -132,7 +132,7 @@ fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
 
 /// The config and the cluster, without a node: with a sandbox its own, else the one that the
 /// kubeconfig names.
-fn open(app: &mut App) -> Result<(Layered, Cluster)> {
+pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
         let layered = app.config(&*node, &Source::default(), &[])?;

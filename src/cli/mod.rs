@@ -5,6 +5,7 @@ mod args;
 mod cluster;
 mod config;
 mod cordon;
+mod credentials;
 mod drain;
 mod engine;
 mod generations;
@@ -12,6 +13,7 @@ mod import;
 mod install;
 mod lab;
 mod layers;
+mod login;
 mod logs;
 mod node;
 mod offline;
@@ -97,6 +99,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Node(verb) => node::run(&verb, app),
+        Verb::Credentials(verb) => credentials::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),

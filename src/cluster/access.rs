@@ -159,5 +159,25 @@ pub fn manifest() -> String {
              subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
         ));
     }
-    text
+    text + &renewal_manifest("calico-system")
+}
+
+/// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's.
+/// Calico's own manifests allow that for calico-cni-plugin alone.
+pub fn renewal_manifest(namespace: &str) -> String {
+    format!(
+        "---\n\
+         # Lets CalicoNode renew the node's token by itself.\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: Role\n\
+         metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
+         rules:\n\
+         - {{apiGroups: [\"\"], resources: [\"serviceaccounts/token\"], resourceNames: [calico-node], verbs: [create]}}\n\
+         ---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: RoleBinding\n\
+         metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-renewal}}\n\
+         subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n"
+    )
 }

@@ -92,6 +92,7 @@ fn scene() -> Scene {
         policies: Some(PolicyFacts { all: 12, ..PolicyFacts::default() }),
         clock_skew: Some(0),
         missing_rights: Some(Vec::new()),
+        linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
     Scene { node, cluster, settings: Some(settings), side: None, elsewhere: false }
@@ -337,6 +338,14 @@ const STORIES: &[Story] = &[
         "KubeletSkew",
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.34.0".into(),
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version.clear(),
+    ),
+    story(
+        "DatastoreMatches",
+        |scene| scene.cluster.linux_datastore = Some("etcdv3".into()),
+        |scene| {
+            scene.cluster.linux_datastore = None;
+            refuse(scene, "daemonsets");
+        },
     ),
     story(
         "ServiceCidr",

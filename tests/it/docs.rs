@@ -6,7 +6,9 @@ use std::process::Command;
 use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
-use calicoctl_win::report::document::{ClusterPatches, NodeStatus, PlanDocument, PreflightReport, RunResult};
+use calicoctl_win::report::document::{
+    ClusterPatches, CredentialsReport, NodeStatus, PlanDocument, PreflightReport, RunResult,
+};
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
 
@@ -123,6 +125,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("Status", schemars::schema_for!(NodeStatus)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
+        ("Credentials", schemars::schema_for!(CredentialsReport)),
     ] {
         let (_, section) = text.split_once(&format!("\n### {kind}\n")).expect("every document has a section");
         let section = section.split("\n#").next().unwrap_or(section);
