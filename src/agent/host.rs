@@ -206,6 +206,7 @@ fn keep_node(
         renewal.look(node, &mut |event| tell(&event, Role::Node, streams, board));
         board.renewal(renewal.trouble());
     };
+    pause(node, Duration::ZERO);
     let host = &Host { pause: &pause, ..*host };
     with_around(Role::Node, streams, board, host, |around| {
         // Before, so that a start of kubelet or HNS meanwhile is not missed.

@@ -127,6 +127,7 @@ pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts
         node_name: name.as_ref().map(|name| name.0.as_str()),
         addresses: &[],
         namespace_override: connection.calico_namespace.as_deref(),
+        needs: super::login::needs(layered),
     })
 }
 

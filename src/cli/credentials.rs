@@ -172,14 +172,22 @@ fn of_certificate(node: &dyn Node, kind: &str, path: &WinPath, origin: &str, now
 
 /// Gets credentials as install would; the node stays as it is, and need not be one.
 fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
-    let (layered, cluster) = super::cluster::open(app)?;
+    let mut node = app.node().ok();
+    let (layered, cluster) = match &node {
+        Some(node) => {
+            let layered = app.config(&**node, &Source::default(), &[])?;
+            let connection = app.connection(&**node, &layered)?;
+            let cluster = app.cluster(&**node, &connection)?;
+            (layered, cluster)
+        }
+        None => super::cluster::open(app)?,
+    };
     let facts = super::cluster::facts(&layered, &cluster);
     for event in cluster.take_events() {
         app.event(&event);
     }
     let facts = facts?;
     let side = settings::cluster_side(&layered, None, &facts);
-    let mut node = app.node().ok();
     let mut written = Vec::new();
     if app.global.dry_run {
         return app.would(format!(

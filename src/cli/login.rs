@@ -14,10 +14,12 @@ use super::app::App;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::paths;
-use crate::cluster::{Cluster, Issued, TokenFrom, etcd, renewal_forbidden};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
+use crate::config::Layered;
+use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::settings::{Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
+use crate::settings::{Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
 
 /// Set by containerd in every HostProcess container: where the container's own files are on the host.
@@ -97,8 +99,31 @@ fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
 /// The service account of the pod that this program runs in.
 pub(super) struct Pod {
     host: String,
+    namespace: String,
     /// With the account's token, for the API server that Kubernetes names to pods.
     pub kubeconfig: String,
+}
+
+/// The namespace of calico-node, where it is not to be looked for. In a HostProcess pod it is known,
+/// and the pod's account may not look.
+pub(super) fn namespace(connection: &Connection) -> Result<Option<String>> {
+    match &connection.calico_namespace {
+        None if connection.host_process => Ok(Some(host_process()?.namespace)),
+        named => Ok(named.clone()),
+    }
+}
+
+/// The rights that a config's credentials need.
+pub(super) fn needs(layered: &Layered) -> Needs<'_> {
+    let spec = &layered.config.spec;
+    let usual = (spec.datastore.kind != Some(DatastoreType::Etcdv3)).then_some(Credentials::TokenRequest);
+    let secret = &spec.datastore.etcd.tls_secret_ref;
+    let named = secret.name.as_ref().filter(|name| !name.is_empty());
+    Needs {
+        login: spec.kubernetes.credentials.or(usual),
+        create_secret: spec.kubernetes.create_service_account_token.unwrap_or(true),
+        etcd_secret_in: named.and(secret.namespace.as_deref()).filter(|namespace| !namespace.is_empty()),
+    }
 }
 
 /// Reads it off the mounts.
@@ -132,7 +157,7 @@ pub(super) fn host_process() -> Result<Pod> {
             {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
         "users": [{"name": "pod", "user": {"token": token.trim()}}],
     });
-    Ok(Pod { host, kubeconfig: kubeconfig.to_string() })
+    Ok(Pod { host, namespace: namespace.trim().to_owned(), kubeconfig: kubeconfig.to_string() })
 }
 
 fn cluster_ip(host: &str) -> Fault {

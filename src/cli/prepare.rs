@@ -322,7 +322,8 @@ pub(crate) fn cluster_facts(
     cluster.facts(&FactsOptions {
         node_name: Some(&name),
         addresses: &addresses,
-        namespace_override: connection.calico_namespace.as_deref(),
+        namespace_override: login::namespace(connection)?.as_deref(),
+        needs: login::needs(layered),
     })
 }
 

@@ -10,6 +10,7 @@ use super::api::Api;
 use super::errors::Failure;
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
+use crate::settings::Credentials;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -61,9 +62,26 @@ const RIGHTS: &[(&str, Group, &str, Place, bool)] = &[
     ("list", Group::Calico, "globalnetworkpolicies", Anywhere, false),
 ];
 
-/// Every right that an install with the default credentials uses, for one cluster.
-pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
-    let right = |&(verb, of, resource, place, needed): &(&str, Group, &str, Place, bool)| Right {
+/// What a run asks of the cluster beyond looking at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    /// Where the node's login is to come from; none where it gets none.
+    pub login: Option<Credentials>,
+    /// Whether a token secret may be made where there is none.
+    pub create_secret: bool,
+    /// Namespace of the secret with etcd's certificates.
+    pub etcd_secret_in: Option<&'a str>,
+}
+
+impl Default for Needs<'_> {
+    fn default() -> Self {
+        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret_in: None }
+    }
+}
+
+/// Every right that an install uses, for one cluster.
+pub fn rights(group: ApiGroup, namespace: &str, needs: &Needs<'_>) -> Vec<Right> {
+    let right = |verb: &str, of: Group, resource: &str, place: Place, needed: bool| Right {
         verb: verb.into(),
         group: match of {
             Group::Calico => group.parts().0.into(),
@@ -77,7 +95,27 @@ pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
         },
         needed,
     };
-    RIGHTS.iter().map(right).collect()
+    let used = |resource: &str| match resource {
+        "serviceaccounts/token" => needs.login == Some(Credentials::TokenRequest),
+        // A HostProcess pod knows its namespace.
+        "serviceaccounts" => needs.login != Some(Credentials::HostProcess),
+        _ => true,
+    };
+    let table = RIGHTS.iter().filter(|(_, _, resource, _, _)| used(resource));
+    let mut all: Vec<Right> =
+        table.map(|(verb, group, resource, place, needed)| right(verb, *group, resource, *place, *needed)).collect();
+    let of_secrets = |verb: &str| right(verb, G(""), "secrets", InCalico, true);
+    if needs.login == Some(Credentials::Secret) {
+        all.extend(["get", "list"].map(of_secrets));
+        all.extend(needs.create_secret.then(|| of_secrets("create")));
+    }
+    if let Some(place) = needs.etcd_secret_in {
+        let read = Right { namespace: Some(place.into()), ..of_secrets("get") };
+        if !all.contains(&read) {
+            all.push(read);
+        }
+    }
+    all
 }
 
 /// The rights of these that the cluster does not give.
@@ -125,7 +163,7 @@ pub fn manifest() -> String {
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
          # A cluster whose Calico lives in kube-system needs that in place of calico-system.\n",
     );
-    let all: Vec<Right> = rights(ApiGroup::V1, "calico-system");
+    let all: Vec<Right> = rights(ApiGroup::V1, "calico-system", &Needs::default());
     let mut places: Vec<Option<String>> = all.iter().map(|right| right.namespace.clone()).collect();
     places.sort();
     places.dedup();
@@ -180,4 +218,39 @@ pub fn renewal_manifest(namespace: &str) -> String {
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-renewal}}\n\
          subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked for beyond the default, and what of it is not.
+    fn differs(needs: &Needs<'_>) -> String {
+        let of = |needs: &Needs<'_>| rights(ApiGroup::V1, "kube-system", needs);
+        let (usual, now) = (of(&Needs::default()), of(needs));
+        let line = |sign: &str, right: &Right| format!("{sign} {right}\n");
+        let more = now.iter().filter(|right| !usual.contains(right)).map(|right| line("+", right));
+        let less = usual.iter().filter(|right| !now.contains(right)).map(|right| line("-", right));
+        more.chain(less).collect()
+    }
+
+    #[test]
+    fn a_run_needs_the_rights_that_it_uses_and_no_others() {
+        let of = |login| Needs { login, ..Needs::default() };
+        insta::assert_snapshot!(differs(&Needs { create_secret: true, ..of(Some(Credentials::Secret)) }), @r"
+        + get secrets in kube-system
+        + list secrets in kube-system
+        + create secrets in kube-system
+        - create serviceaccounts/token in kube-system
+        ");
+        insta::assert_snapshot!(differs(&of(Some(Credentials::Kubeconfig))), @"- create serviceaccounts/token in kube-system");
+        insta::assert_snapshot!(differs(&of(Some(Credentials::HostProcess))), @r"
+        - get serviceaccounts in kube-system
+        - create serviceaccounts/token in kube-system
+        ");
+        insta::assert_snapshot!(differs(&Needs { etcd_secret_in: Some("etcd"), ..of(None) }), @r"
+        + get secrets in etcd
+        - create serviceaccounts/token in kube-system
+        ");
+    }
 }

@@ -164,7 +164,9 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
 
 /// Asks for the version: etcd tells it to any client that it lets in.
 fn ask(mut stream: impl Read + io::Write, host: &str) -> io::Result<String> {
-    write!(stream, "GET /version HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    // In one piece: one who answers before the last piece has come would reset the connection.
+    let request = format!("GET /version HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut answer = Vec::new();
     let mut limited = (&mut stream).take(LONGEST);

@@ -8,7 +8,9 @@ use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
+use crate::etcd::Etcd;
 use crate::lab::Lab;
+use crate::read;
 
 const KUBECONFIG: &str = "C/CalicoWindows/calico-kube-config";
 const SECRET: &str = "--set kubernetes.credentials=secret";
@@ -159,7 +161,12 @@ fn what_the_node_logs_in_with_is_shown_without_a_secret() {
     assert_eq!(lab.run("credentials show -o json").exits(16).json()["error"]["id"], "NotInstalled");
     let _there = lab.run("install -y").exits(0);
     let screen = lab.run("credentials show").exits(0);
-    insta::assert_snapshot!(screen.screen(), @"");
+    insta::assert_snapshot!(screen.screen(), @r"
+    KIND        SUBJECT                                   EXPIRES               ORIGIN        PATH
+    kubeconfig  serviceaccount calico-system/calico-node  TIME  TokenRequest  C:\CalicoWindows\calico-kube-config
+    C:\CalicoWindows\calico-kube-config is renewed by CalicoNode from TIME on
+    result: OK (exit 0) changed=false reboot=false
+    ");
     let shown = lab.run("credentials show -o json").exits(0);
     assert!(!format!("{screen}{shown}").contains(&token(&lab)));
     let shown = shown.json();
@@ -286,10 +293,148 @@ fn linux_nodes_on_another_datastore_are_refused() {
     let before = lab.picture_without_state();
     let etcd = "install -y -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints=http://127.0.0.1:1";
     let mixed = lab.run(etcd).exits(3).json();
-    assert!(mixed["error"]["chain"].to_string().contains("DatastoreMatches"), "{mixed:#}");
+    assert_eq!(mixed["error"]["id"], "DatastoreMatches", "{mixed:#}");
     runs_with_etcd(&lab);
     let mixed = lab.run("preflight -o json").exits(3).json();
     let check = mixed["checks"].as_array().unwrap().iter().find(|check| check["id"] == "DatastoreMatches").unwrap();
     assert_eq!(check["detail"], "the config says kubernetes, Calico on Linux has etcdv3");
     lab.picture_without_state().same_as(&before);
+}
+
+/// Runs CalicoNode's agent. On a machine that is not Windows it ends when it comes to Calico's program.
+fn agent(lab: &Lab) -> String {
+    let _ended = lab.run("service run node --foreground");
+    lab.read("C/CalicoWindows/logs/calico-node.log")
+}
+
+#[test]
+fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
+    let lab = Lab::installed();
+    let young = aged(&lab, &token(&lab), |life| life * 6 / 10);
+    put(&lab, &young);
+    let log = agent(&lab);
+    assert!(!log.contains("renewed") && token(&lab) == young, "{log}");
+
+    let due = aged(&lab, &young, |life| life / 10);
+    put(&lab, &due);
+    let log = agent(&lab);
+    assert!(log.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it holds until"), "{log}");
+    let new = token(&lab);
+    assert!(new != due && !log.contains(&new));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["drift"]), (&json!("Healthy"), &json!([])), "{status}");
+
+    // Calico's own manifests do not give that right.
+    let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system/roles/calicoctl-win-renewal";
+    cluster(&lab).as_admin(&http::Method::DELETE, role, None).unwrap();
+    let due = aged(&lab, &new, |life| life * 7 / 10);
+    put(&lab, &due);
+    let log = agent(&lab);
+    let said = log.lines().find(|line| line.contains("TokenRenewalForbidden")).unwrap_or_else(|| panic!("{log}"));
+    for part in ["ends at ", "may not request tokens for itself", "explain TokenRenewalForbidden"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(token(&lab), due);
+    let status = lab.run("status -o json").exits(12).json();
+    assert!(status["reasons"].to_string().contains("may not request tokens for itself"), "{status}");
+}
+
+#[test]
+fn a_host_process_pod_installs_with_its_own_account() {
+    let lab = Lab::node();
+    let _fetched = lab.run("credentials fetch --out got").exits(0);
+    let fetched: Value =
+        serde_yaml::from_str(&fs::read_to_string(lab.path("got/calico-kube-config")).unwrap()).unwrap();
+    let of_pod = fetched["users"][0]["user"]["token"].as_str().unwrap();
+    let ca = base64::prelude::BASE64_STANDARD
+        .decode(fetched["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap())
+        .unwrap();
+    let account = "mount/var/run/secrets/kubernetes.io/serviceaccount";
+    lab.write(&format!("{account}/token"), of_pod);
+    lab.write(&format!("{account}/ca.crt"), ca);
+    lab.write(&format!("{account}/namespace"), "calico-system");
+    let install = |host: &str, mount: bool| {
+        let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
+        let mut command = lab.command(words);
+        command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", "6443");
+        if mount {
+            command.env("CONTAINER_SANDBOX_MOUNT_POINT", lab.path("mount"));
+        }
+        let output = command.output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let elsewhere = install("10.20.0.10", false);
+    assert_eq!(elsewhere["error"]["id"], "NotHostProcess", "{elsewhere:#}");
+    let installed = install("10.20.0.10", true);
+    assert_eq!((&installed["exit_code"], &installed["changed"]), (&json!(0), &json!(true)), "{installed:#}");
+    assert_eq!(token(&lab), of_pod);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+/// The seeds' scenario: kubeadm on Azure machines, its etcd with TLS, VXLAN, and everything that the
+/// node has copied from the primary. The config is the one in docs/config.md.
+#[test]
+fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = Etcd::start();
+    for (file, text) in [("client.key", &etcd.key), ("client.crt", &etcd.cert), ("ca.crt", &etcd.ca)] {
+        lab.write(&format!("node/C/k/etcd/{file}"), text);
+    }
+    lab.write("node/C/k/config", cluster(&lab).admin_kubeconfig());
+    let page = read("docs/config.md");
+    let (_, section) = page.split_once("### A kubeadm cluster with etcd").unwrap();
+    let (_, block) = section.split_once("```yaml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    assert!(block.contains("https://10.240.0.4:2379"));
+    lab.write("azure.yaml", block.replace("https://10.240.0.4:2379", &etcd.url));
+
+    let before = lab.picture();
+    let installed = lab.run("install -y -o json -c azure.yaml").exits(0).json();
+    assert!(!installed.to_string().contains("PRIVATE"));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["backend"]), (&json!("Healthy"), &json!("vxlan")), "{status}");
+    let conf: Value = serde_json::from_str(&lab.read("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+    assert_eq!((&conf["datastore_type"], &conf["etcd_endpoints"]), (&json!("etcdv3"), &json!(etcd.url)), "{conf}");
+    assert_eq!(conf["etcd_key_file"], r"C:\k\etcd\client.key");
+    let shown = lab.run("credentials show -o json").exits(0).json();
+    let kinds: Vec<&str> =
+        shown["credentials"].as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["kubeconfig", "etcd-certificate", "etcd-ca"], "{shown}");
+    assert_eq!(
+        (&shown["credentials"][1]["subject"], &shown["credentials"][2]["subject"]),
+        (&json!("calico"), &json!("etcd-ca"))
+    );
+    assert_eq!(lab.run("install -y -o json -c azure.yaml").exits(0).json()["changed"], false);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+
+    // What is wrong with the copies is said by name, and nothing is touched.
+    let other = Etcd::start();
+    let before = lab.picture_without_state();
+    for (file, text, id, exit) in
+        [("ca.crt", &other.ca, "EtcdCertificateInvalid", 4), ("client.key", &other.key, "EtcdCertificateInvalid", 4)]
+    {
+        let path = format!("node/C/k/etcd/{file}");
+        let good = fs::read(lab.path(&path)).unwrap();
+        lab.write(&path, text);
+        let refused = lab.run("install -y -o json -c azure.yaml").exits(exit).json();
+        assert_eq!(refused["error"]["id"], id, "{file}: {refused:#}");
+        lab.write(&path, good);
+    }
+    fs::remove_file(lab.path("node/C/k/etcd/client.key")).unwrap();
+    let missing = lab.run("install -y -o json -c azure.yaml").exits(4).json();
+    assert_eq!(missing["error"]["id"], "EtcdFileMissing", "{missing:#}");
+    lab.write("node/C/k/etcd/client.key", &etcd.key);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn the_namespace_that_is_named_is_not_looked_for() {
+    let lab = Lab::node();
+    let there = lab.run("plan -o json --calico-namespace kube-system").exits(0);
+    assert_eq!(there.json()["kind"], "Plan");
+    let absent = lab.run("install -y -o json --calico-namespace kube-system").exits(7).json();
+    assert_eq!(absent["error"]["id"], "ServiceAccountMissing", "{absent:#}");
+    assert!(absent["error"]["what"].as_str().unwrap().contains("namespace kube-system"), "{absent:#}");
 }
