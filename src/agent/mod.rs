@@ -16,6 +16,7 @@ pub mod stop;
 #[cfg(test)]
 mod stories;
 pub mod supervise;
+pub mod trial;
 
 use std::fs;
 use std::io::ErrorKind;

@@ -21,7 +21,10 @@ pub fn asked() -> bool {
 }
 
 /// Fails when the run was asked to stop.
-pub(super) fn check() -> Result<()> {
+///
+/// # Errors
+/// `RunCancelled`.
+pub fn check() -> Result<()> {
     if asked() {
         return Err(Fault::new(Exit::Cancelled, "RunCancelled", "the run was cancelled between two steps")
             .hint("go on with: calicoctl-win resume, or back with: calicoctl-win resume --undo")

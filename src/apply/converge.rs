@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
-use super::cancel;
 use super::journal::{Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::store;
+use super::{cancel, debris};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{diff, ids};
@@ -171,6 +171,18 @@ fn calicos(have: &Network, want: &Network) -> bool {
 /// When a step fails. The node is then half-way and the journal says how to go on or back: call
 /// [`undo`] or, later, [`resume`].
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
+    apply_proven(node, change, &|_, _, _| Ok(()), events)
+}
+
+/// Looks at a node that has just become as a target says, before that counts as achieved.
+pub type Proof<'a> = &'a dyn Fn(&mut dyn Node, &Target, Sink) -> Result<()>;
+
+/// As [`apply`], but there is no receipt until the proof is given: a change that does not work can
+/// be taken back as one that failed half-way.
+///
+/// # Errors
+/// As [`apply`], and what the proof fails with.
+pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     standing.tell(events);
     let steps = plan(node, &standing, change.target)?;
@@ -191,7 +203,15 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
+        header.networks.clone_from(&interrupted.header.networks);
+        debris::sweep(node, standing.owned().keys().chain(interrupted.header.target.world.keys()))?;
     } else {
+        let former = standing.base().map(|receipt| &receipt.target.world);
+        for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
+            if let Some(state) = node.get(id)? {
+                header.networks.insert(id.clone(), state);
+            }
+        }
         for id in SERVICES.map(|name| Id::Running(name.into())) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
@@ -200,6 +220,7 @@ pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Appli
     }
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    proof(node, change.target, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
 
@@ -228,11 +249,20 @@ fn changed_since_plan(id: &Id) -> Fault {
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    resume_proven(node, &|_, _, _| Ok(()), events)
+}
+
+/// As [`resume`], with the proof of [`apply_proven`].
+///
+/// # Errors
+/// As [`resume`], and what the proof fails with.
+pub fn resume_proven(node: &mut dyn Node, proof: Proof, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    proof(node, &goal, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
 
@@ -244,7 +274,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| journal.header.goal(&receipt.target)).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| journal.header.way_back(&receipt.target)).unwrap_or_default();
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -262,6 +292,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
 fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
+    debris::sweep(node, standing.owned().keys().chain(journal.header.target.world.keys()))?;
     Journal::begin(node, journal.header, journal.originals)
 }
 
@@ -464,13 +495,18 @@ fn commit(
     let mut owned = standing.owned();
     owned.extend(journal.originals.clone());
     owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
+    // What an uninstall found by our marks alone is gone for good.
+    if journal.header.about.is_none() {
+        owned.clear();
+    }
     let generation = standing.next_generation();
     let header = &journal.header;
     let receipt =
         Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
     receipt.save(node)?;
     journal.end(node)?;
-    collect(node, &standing.base().into_iter().chain([&receipt]).collect::<Vec<_>>(), events);
+    let former = standing.receipts.iter().filter(|former| former.generation < generation);
+    collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }
 
@@ -479,15 +515,41 @@ fn commit(
 pub fn tidy(node: &dyn Node, events: Sink) {
     if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
         collect(node, &receipts.iter().collect::<Vec<_>>(), events);
+        if let Err(error) = debris::sweep(node, []) {
+            events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
+        }
     }
 }
 
-/// Drops what neither the last of these generations needs nor, while something is installed, the
-/// one before it. The run is over by then: what stays does not undo it.
+/// How many generations can be gone back to, at most.
+const KEPT: usize = 5;
+
+/// How many receipts there are, at most: small, and the history of the node.
+const RECEIPTS: usize = 50;
+
+/// How large the store may get for the sake of generations before the last two. Bytes.
+const STORE_LIMIT: u64 = 1 << 30;
+
+/// Drops what none of the last generations needs, and while nothing is installed all but the last
+/// one's. The one before can always be gone back to; those before it as far as the store's limit
+/// goes. The run is over by then: what stays does not undo it.
 fn collect(node: &dyn Node, receipts: &[&Receipt], events: Sink) {
-    let kept = receipts.last().map_or(0, |last| if last.about.is_some() { 2 } else { 1 });
-    let needed = receipts.iter().rev().take(kept).flat_map(|receipt| receipt.needs()).collect();
-    if let Err(error) = store::collect(node, &needed) {
+    let mut needed = BTreeSet::new();
+    let mut last = receipts.iter().rev().take(KEPT);
+    if let Some(newest) = last.next() {
+        needed = newest.needs();
+        let before = last.take_while(|_| newest.about.is_some()).take_while(|receipt| receipt.about.is_some());
+        for (age, receipt) in before.enumerate() {
+            let with: BTreeSet<String> = needed.union(&receipt.needs()).cloned().collect();
+            if age > 0 && store::size(node, &with) > STORE_LIMIT {
+                break;
+            }
+            needed = with;
+        }
+    }
+    let old = receipts.len().saturating_sub(RECEIPTS);
+    let trimmed = receipts.iter().take(old).try_for_each(|receipt| receipt.remove(node));
+    if let Err(error) = trimmed.and_then(|()| store::collect(node, &needed)) {
         let message = format!("the store still holds what nothing needs any more: {error:#}");
         events(Event::Warning { id: "StoreNotTidy", message });
     }

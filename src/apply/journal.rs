@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::receipt::About;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::item::{Access, Id, State};
-use crate::plan::{Owned, Target};
+use crate::plan::item::{Access, Id, State, World};
+use crate::plan::{Owned, Target, pairs};
 use crate::values::WinPath;
 
 /// The number in every journal's header; a later format gets the next one.
@@ -33,6 +33,10 @@ pub struct Header {
     /// Which of our services ran when the run began, for targets that leave that as it is.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub running: BTreeSet<Id>,
+    /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
+    /// the adapter, is to be as it was when the run is undone.
+    #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
+    pub networks: World,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -74,6 +78,7 @@ impl Header {
             about: about.cloned(),
             started: now,
             running: BTreeSet::new(),
+            networks: World::new(),
         }
     }
 
@@ -83,6 +88,19 @@ impl Header {
         let mut goal = target.clone();
         let again = self.running.iter().filter(|id| target.leave.contains(id));
         goal.world.extend(again.map(|id| (id.clone(), State::Running)));
+        goal
+    }
+
+    /// Where undoing goes: to the former target, with its networks on the adapters that they were on.
+    pub fn way_back(&self, former: &Target) -> Target {
+        let mut goal = self.goal(former);
+        for (id, was) in &self.networks {
+            if let (Some(State::Network(wanted)), State::Network(was)) = (goal.world.get_mut(id), was)
+                && wanted.adapter.is_none()
+            {
+                wanted.adapter.clone_from(&was.adapter);
+            }
+        }
         goal
     }
 }

@@ -110,6 +110,14 @@ impl Lock {
     }
 }
 
+/// Sees that no run is in progress.
+///
+/// # Errors
+/// `BUSY` naming it.
+pub fn free(node: &dyn Node) -> Result<()> {
+    holder(node).map_or(Ok(()), |holder| Err(busy(Some(&holder)).into()))
+}
+
 /// The run in progress, if there is one.
 pub fn holder(node: &dyn Node) -> Option<Holder> {
     let folder = WinPath::known(STATE_DIR);

@@ -6,8 +6,10 @@ pub mod converge;
 pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
+mod debris;
 pub mod journal;
 pub mod lock;
+pub mod marks;
 pub mod receipt;
 pub mod renewal;
 pub mod store;

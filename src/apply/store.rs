@@ -122,6 +122,18 @@ pub fn manifest(tree: &Path) -> Result<Manifest> {
     serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
 }
 
+/// How many bytes these take in the store. What lies elsewhere, as the release that stands does, is
+/// not counted.
+pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
+    let of = |name: &String| {
+        let blob = fs::metadata(node.disk(&WinPath::known(STORE_DIR).join("blobs").join(name)));
+        let files =
+            manifest(&node.disk(&tree(name))).map(|manifest| manifest.files.values().map(|file| file.size).sum());
+        blob.map_or(0, |blob| blob.len()) + files.unwrap_or(0)
+    };
+    names.iter().map(of).sum()
+}
+
 /// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what
 /// stays of a tree.
 ///

@@ -107,6 +107,14 @@ impl Layout {
         }
     }
 
+    /// What [`Self::node_binary`] is started with to say its version.
+    pub const fn version_words(&self) -> &'static [&'static str] {
+        match self.build {
+            Build::NodeBinary => &["-v"],
+            Build::Monobinary => &["version"],
+        }
+    }
+
     /// What goes into CNI_BIN_DIR. From v3.33 on the IPAM plugin is the same file under another name.
     pub const fn cni_binaries(&self) -> [CniBinary; 2] {
         let ipam = match self.build {

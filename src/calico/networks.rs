@@ -41,6 +41,11 @@ pub fn pods(backend: Backend, vni: Vni) -> Option<Network> {
     Some(Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None })
 }
 
+/// Whether Calico makes networks of this kind.
+pub const fn is_calicos_kind(kind: NetworkKind) -> bool {
+    matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge)
+}
+
 const fn kind(backend: Backend) -> Option<NetworkKind> {
     match backend {
         Backend::Vxlan => Some(NetworkKind::Overlay),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,8 @@ use jiff::Timestamp;
 
 use super::args::{Global, Source};
 use super::lab::Lab;
-use super::{Ending, class, layers};
+use super::{Ending, class, detach, layers};
+use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::lock::{Holder, Lock};
@@ -98,13 +100,7 @@ impl App {
 
     /// Opens the node for a verb that changes it: elevated, logged, locked.
     pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock)> {
-        // A second Ctrl-C, or one while no steps are taken, ends the process at once.
-        ctrlc::set_handler(|| {
-            if !cancel::ask() {
-                std::process::exit(Exit::Cancelled.code());
-            }
-        })
-        .context("listen for Ctrl-C")?;
+        listen()?;
         let mut node = self.node()?;
         let facts = node.facts().context("measure the node")?;
         if !facts.elevated {
@@ -116,6 +112,7 @@ impl App {
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = Lock::take(&mut *node, &holder)?;
+        heed_trial(&*node, command)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
         let mut log = Log::open(&file)?;
@@ -362,6 +359,13 @@ impl App {
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
         }
+        if let Some(run) = self.global.detached_run.clone() {
+            // Nobody sees how it ended but who asks for it.
+            match self.node().map(|node| detach::kept(&*node, &run)) {
+                Ok(file) if file.exists() => self.keep_run(&file, &result),
+                _ => {}
+            }
+        }
         if shown {
             self.reporter.close(&result);
         } else {
@@ -370,15 +374,58 @@ impl App {
         class(&result)
     }
 
+    fn keep_run(&mut self, file: &PathBuf, result: &RunResult) {
+        let document = crate::report::document::envelope("RunResult", result);
+        if let (Err(error), Some(log)) = (detach::keep(file, &self.run, &document), &mut self.reporter.log) {
+            log.line(Timestamp::now(), "WARN", &format!("the run's result could not be kept: {error}"));
+        }
+    }
+
+    /// The command line of this run.
+    pub fn args(&self) -> &[OsString] {
+        &self.args
+    }
+
     /// `state\last-run.json`, for provisioners that lose exit code and output.
     fn keep(&mut self, state: &Path, result: &RunResult) {
         let text = crate::report::document::envelope("RunResult", result).to_string();
         let folder = state.join("state");
         let kept = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("last-run.json"), text));
+        self.keep_run(&folder.join("runs").join(format!("{}.json", self.run)), result);
         if let (Err(error), Some(log)) = (kept, &mut self.reporter.log) {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// A second Ctrl-C, or one while no steps are taken, ends the process at once.
+fn listen() -> Result<()> {
+    static LISTENS: AtomicBool = AtomicBool::new(false);
+    if LISTENS.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    ctrlc::set_handler(|| {
+        if !cancel::ask() {
+            std::process::exit(Exit::Cancelled.code());
+        }
+    })
+    .context("listen for Ctrl-C")
+}
+
+/// While a change is on trial nothing else is changed; to take Calico off ends the trial.
+fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
+    if command == "uninstall" {
+        return Trial::forget(node);
+    }
+    let changes = ["install", "reconfigure", "upgrade", "rollback", "repair", "resume"];
+    let Some(trial) = changes.contains(&command).then(|| Trial::load(node)).transpose()?.flatten() else {
+        return Ok(());
+    };
+    let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
+    let what = format!("what run {} changed is on trial{until}", trial.run);
+    Err(Fault::new(Exit::Busy, "OnTrial", what)
+        .hint("keep it with: calicoctl-win confirm, or take it back with: calicoctl-win confirm --revert")
+        .into())
 }
 
 /// Makes those of our folders safe that others could write to, and gives what was wrong with them.

@@ -35,6 +35,12 @@ pub struct Global {
     /// Shape of the output
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
     pub output: Option<Format>,
+    /// Go on without this session: prints the name of the run at once, for status and logs
+    #[arg(long, global = true, env = "CALICO_WIN_DETACH")]
+    pub detach: bool,
+    /// This is the process that goes on
+    #[arg(long, global = true, hide = true, value_name = "RUN")]
+    pub detached_run: Option<String>,
     /// Show what would be done and stop
     #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN")]
     pub dry_run: bool,
@@ -135,8 +141,15 @@ pub enum Verb {
     Install(Install),
     /// Change a node that runs: drains it where the change interrupts pods, and uncordons it afterwards
     Reconfigure(Reconfigure),
+    /// Go to another Calico release, or to this build of the program; one that does not work is taken back
+    Upgrade(Upgrade),
+    /// Keep a change that was made with --mode try, or take it back at once
+    Confirm(Confirm),
     /// Go back to the generation before, or to one that is named
     Rollback(Rollback),
+    /// Show the generations of this node, and what each is made of
+    #[command(subcommand)]
+    Receipt(Receipt),
     /// Put back what was changed since the last run
     Repair(Repair),
     /// Finish an interrupted run, or undo it
@@ -241,6 +254,12 @@ pub struct Reconfigure {
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// try: the node goes back by itself unless the change is confirmed in time [default: auto]
+    #[arg(long, value_enum, value_name = "MODE", env = "CALICO_WIN_MODE")]
+    pub mode: Option<ChangeMode>,
+    /// With --mode try: how long to wait for confirm [default: 5m]
+    #[arg(long, value_name = "TIME", env = "CALICO_WIN_CONFIRM_TIMEOUT")]
+    pub confirm_timeout: Option<Wait>,
     /// Keep pods off until FelixConfiguration says this node's VNI, at most so long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
     pub wait_for_cluster_vni: Option<Wait>,
@@ -249,6 +268,35 @@ pub struct Reconfigure {
     pub no_drain: bool,
     #[command(flatten)]
     pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    #[command(flatten)]
+    pub source: Source,
+    /// Carry out a saved plan; refused when node or config changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Move pods away before, though an upgrade leaves them their network
+    #[arg(long = "drain", conflicts_with = "no_drain")]
+    pub drains: bool,
+    /// Do not move pods away, though the change cuts them off
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Receipt {
+    /// One line for each generation, oldest first
+    List,
+    /// What a generation is made of and what of the node is ours
+    Show {
+        /// Its number [default: the one that stands]
+        #[arg(value_name = "GENERATION")]
+        generation: Option<u32>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -272,6 +320,22 @@ pub struct Repair {
     pub drain: DrainFlags,
 }
 
+/// How a change is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChangeMode {
+    /// For good
+    Auto,
+    /// Goes back by itself unless it is confirmed
+    Try,
+}
+
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// Take the change back now
+    #[arg(long)]
+    pub revert: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct Resume {
     /// Go back to how the node was before the run
@@ -284,6 +348,14 @@ pub struct Uninstall {
     /// Also remove our own state, logs and receipts
     #[arg(long)]
     pub purge: bool,
+    /// Move pods away before; the node stays cordoned
+    #[arg(long = "drain")]
+    pub drains: bool,
+    /// Also give back this node's IPAM blocks, and take Calico's annotations off the Node
+    #[arg(long)]
+    pub cluster_traces: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
 }
 
 #[derive(Debug, Args)]
@@ -294,6 +366,9 @@ pub struct Status {
     /// How long to wait, as 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
     pub timeout: String,
+    /// How this run ended, or that it is at it; with --wait, when it is over. Exits as the run did
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -323,6 +398,8 @@ pub enum Component {
     Node,
     Felix,
     Confd,
+    /// Watches over a change that is not confirmed
+    Guard,
 }
 
 #[derive(Debug, Args)]
@@ -333,6 +410,9 @@ pub struct Logs {
     /// Only of this one
     #[arg(long, value_enum, value_name = "NAME")]
     pub component: Option<LogOf>,
+    /// Only of this run of the tool
+    #[arg(long, value_name = "ID", conflicts_with = "component")]
+    pub run: Option<String>,
     /// Only what was written since: 10m, 2h, or a time as 2026-01-02T15:04:05Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,

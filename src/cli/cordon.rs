@@ -1,6 +1,7 @@
 //! Keeping pods off the node for as long as a change takes, and giving that back however it ends.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Error, Result};
 use jiff::Timestamp;
@@ -42,7 +43,7 @@ pub(super) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, comman
 }
 
 /// A path that means the same from another folder.
-fn whole(file: &str) -> String {
+pub(super) fn whole(file: &str) -> String {
     if file.parse::<WinPath>().is_ok() {
         return file.to_owned();
     }
@@ -57,7 +58,8 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
     let name = cordon.node.clone();
     let uncordoned = app.phase("uncordon", |app| {
-        let changed = reach(app, node, &cordon)?.uncordon(&name)?;
+        let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
+        let changed = cluster.uncordon(&name)?;
         let message = if changed { "takes pods again" } else { "was uncordoned by somebody else" };
         Ok(((), format!("node {name} {message}")))
     });
@@ -76,6 +78,14 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
     }
 }
 
+/// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
+pub(super) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    app.reporter
+        .tell(&format!("Node {} stays cordoned: kubectl uncordon {0}, once it has a network again.", cordon.node));
+    cordon.forget(node)
+}
+
 /// The same after a failure, which is what is told unless this fails too.
 pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Error {
     let failed_phase = app.reporter.failed_phase;
@@ -91,14 +101,22 @@ pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Err
     }
 }
 
-/// The cluster as the run that cordoned the Node reached it, unless the command line says otherwise.
-fn reach(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<Cluster> {
+/// The cluster as an earlier run reached it, with the kubeconfig and context that it was given, unless
+/// the command line says otherwise. `limit`: the most that a question may take.
+pub(super) fn reach(
+    app: &App,
+    node: &dyn Node,
+    kubeconfig: Option<&str>,
+    context: Option<&str>,
+    limit: Option<Duration>,
+) -> Result<Cluster> {
     let layered = app.config(node, &Source::default(), &[])?;
     let mut connection = app.connection(node, &layered)?;
-    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &cordon.kubeconfig) {
-        connection.kubeconfig.clone_from(file);
+    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, kubeconfig) {
+        file.clone_into(&mut connection.kubeconfig);
         connection.kubeconfig_from = Origin::Set;
-        connection.context = connection.context.or_else(|| cordon.context.clone());
+        connection.context = connection.context.or_else(|| context.map(Into::into));
     }
+    connection.timeout = connection.timeout.min(limit.unwrap_or(connection.timeout));
     app.cluster(node, &connection)
 }

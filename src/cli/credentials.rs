@@ -58,7 +58,7 @@ fn show(app: &mut App) -> Result<Ending> {
         let (subject, origin) = (one.subject.clone().unwrap_or_default(), one.origin.clone());
         table.add_row([one.kind.clone(), subject, expires, origin, one.path.clone()]);
     }
-    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
     for one in &report.credentials {
         if let Some(from) = one.renewed_from {
             text.push_str(&format!("{} is renewed by CalicoNode from {from:.0} on\n", one.path));

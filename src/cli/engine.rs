@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::app::App;
 use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
+use crate::apply::receipt::Receipt;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::exit_of;
@@ -67,6 +68,18 @@ pub(crate) fn engine(
                 app.command("resume --undo")
             )))
         }
+    })
+}
+
+/// The generation that stands.
+///
+/// # Errors
+/// `NotInstalled` when there is none.
+pub(super) fn installed(standing: &Standing) -> Result<&Receipt> {
+    standing.receipt().ok_or_else(|| {
+        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
+            .hint("install it with: calicoctl-win install")
+            .into()
     })
 }
 

@@ -7,10 +7,13 @@ use super::app::App;
 use super::args::{DrainFlags, Repair, Rollback, Source};
 use super::cordon;
 use super::drain::{self, Place};
-use super::engine::engine;
+use super::engine::{engine, installed, succeeded};
+use super::plan;
 use super::prepare::{announce, prepare};
+use super::receipt::no_such;
 use super::reconfigure;
 use super::stage::Purpose;
+use super::steady;
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::store;
@@ -62,11 +65,7 @@ fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
     }
-    let missing = || {
-        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
-            .hint("install it with: calicoctl-win install")
-    };
-    Ok(standing.receipt().ok_or_else(missing)?)
+    installed(standing)
 }
 
 /// The generation that was asked for, or the newest one before that made something else.
@@ -78,10 +77,7 @@ fn former<'a>(standing: &'a Standing, now: &Receipt, to: Option<u32>) -> Result<
     };
     found.ok_or_else(|| {
         let which = to.map_or_else(|| "generation before this one".to_owned(), |number| format!("generation {number}"));
-        let known: Vec<String> = standing.receipts.iter().map(|receipt| receipt.generation.to_string()).collect();
-        Fault::new(Exit::Conflict, "NoSuchGeneration", format!("there is no {which} to go back to"))
-            .hint(format!("generations that have a receipt: {}", known.join(", ")))
-            .into()
+        no_such(standing, &which).into()
     })
 }
 
@@ -90,10 +86,7 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         let node = app.node()?;
         let standing = Standing::load(&*node)?;
         let (_, plan) = steps(app, &*node, &standing, way)?;
-        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
-        result.generation = standing.receipt().map(|receipt| receipt.generation);
-        result.plan = Some(plan);
-        return Ending::result(result);
+        return plan::dry_run(plan, standing.receipt().map(|receipt| receipt.generation));
     }
     let (mut node, _lock) = app.node_to_change(way.command)?;
     let standing = Standing::load(&*node)?;
@@ -126,24 +119,27 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let run = app.run.clone();
     let target = &way.receipt.target;
     let change = Change { run: &run, command: way.command, target, about: Some(way.about), shown: Some(&steps) };
-    let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
+    let proof = steady::proof(&steps);
+    let applied = engine(app, &mut *node, |node, events| converge::apply_proven(node, &change, proof, events))?;
     // A repair achieves what was achieved before.
     if let Some((_, cluster)) = reach.as_ref().filter(|_| way.command == "rollback") {
         reconfigure::annotate(app, cluster, way.about);
     }
     cordon::release(app, &*node)?;
-    done(app, way, applied)
+    done(app, &*node, way, applied)
 }
 
-fn done(app: &mut App, way: &Way<'_>, applied: Applied) -> Result<Ending> {
+fn done(app: &mut App, node: &dyn Node, way: &Way<'_>, applied: Applied) -> Result<Ending> {
     let generation = applied.generation.unwrap_or_default();
     let (name, number) = (&way.about.node_name, way.receipt.generation);
     let msg = format!("{name} is as generation {number} made it (now generation {generation}).");
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
+    let mut next = vec![app.command("status")];
+    let exit = succeeded(app, node, &mut next);
+    let mut result = RunResult::new(exit, applied.changed > 0, msg);
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
-    result.next = vec![app.command("status")];
+    result.next = next;
     Ending::result(result)
 }
 

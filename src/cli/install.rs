@@ -1,5 +1,7 @@
 //! `install`: make this node what the config says, the first time or again.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use super::Ending;
@@ -7,10 +9,11 @@ use super::app::{App, secure};
 use super::args::Install;
 use super::cordon;
 use super::engine::{engine, succeeded};
-use super::plan::Saved;
+use super::plan::{self, Saved};
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
+use super::steady;
 use crate::apply::converge::{self, Applied, Change};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -26,25 +29,12 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
         let mut node = app.node()?;
         let prepared = prepare(app, &mut *node, &args.source, start, Purpose::Look)?;
         app.reporter.tell(&prepared.plan.text());
-        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
-        result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
-        result.plan = Some(prepared.plan);
-        return Ending::result(result);
+        return plan::dry_run(prepared.plan, prepared.standing.receipt().map(|receipt| receipt.generation));
     }
     let (mut node, _lock) = app.node_to_change("install")?;
     let mut prepared = prepare(app, &mut *node, &args.source, start, Purpose::Install)?;
-    if let Some(file) = &args.plan {
-        Saved::load(file)?.check(&prepared)?;
-    }
-    if let Some(journal) = &prepared.standing.journal {
-        app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));
-    } else if prepared.steps.is_empty() {
-        let generation = match prepared.standing.receipt() {
-            Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
-            // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
-            _ => converge::apply(&mut *node, &change(&app.run, "install", &prepared), &mut |_| ())?.generation,
-        };
-        return Ending::result(nothing_to_do(app, &prepared, generation));
+    if let Some(result) = begin(app, &mut *node, &prepared, "install", args.plan.as_deref())? {
+        return Ending::result(result);
     }
     app.reporter.tell(&prepared.plan.text());
     if prepared.plan.needs_drain {
@@ -61,12 +51,41 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     apply(app, &mut *node, &mut prepared)
 }
 
+/// What comes between plan and question: a saved plan is held against the one of now, and an
+/// interrupted run is told of. Gives how the run ends where there is nothing to do.
+pub(super) fn begin(
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &Prepared,
+    command: &str,
+    saved: Option<&Path>,
+) -> Result<Option<RunResult>> {
+    if let Some(file) = saved {
+        Saved::load(file)?.check(prepared)?;
+    }
+    if let Some(journal) = &prepared.standing.journal {
+        app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));
+        return Ok(None);
+    }
+    if !prepared.steps.is_empty() {
+        return Ok(None);
+    }
+    let generation = match prepared.standing.receipt() {
+        Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
+        // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
+        _ => converge::apply(node, &change(&app.run, command, prepared), &mut |_| ())?.generation,
+    };
+    // An interrupted run may have left the Node cordoned.
+    cordon::release(app, node)?;
+    Ok(Some(nothing_to_do(app, prepared, generation)))
+}
+
 /// What the engine is asked to do.
-pub(super) fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared) -> Change<'a> {
+fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared) -> Change<'a> {
     Change { run, command, target: &prepared.target, about: Some(&prepared.about), shown: Some(&prepared.steps) }
 }
 
-pub(super) fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
+fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
     let msg = format!(
         "nothing to do: Calico {} on {} is as the config says",
         prepared.about.calico_version, prepared.about.node_name
@@ -98,7 +117,8 @@ pub(super) fn carry_out(
     }
     let run = app.run.clone();
     let change = change(&run, command, prepared);
-    let applied = engine(app, node, |node, events| converge::apply(node, &change, events));
+    let proof = steady::proof(&prepared.steps);
+    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();

@@ -15,12 +15,13 @@ use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::model::CloudMetadata;
 use crate::plan::item::Service;
+use crate::plan::order::NODE_SERVICE;
 use crate::platform::metadata::Metadata;
 use crate::report::event::Event;
 use crate::sandbox::calico::{StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::metadata::MetadataServer;
-use crate::sandbox::release::{ReleaseFault, ReleaseServer};
+use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
 
 /// The servers beside a sandbox node, started when first needed.
@@ -122,6 +123,10 @@ impl Lab {
             .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
+        // CalicoNode sees to it that a change on trial is watched over, also after a boot.
+        if name == NODE_SERVICE && super::trial::lacks_guard(node)? {
+            super::trial::start_guard(Some(&self.dir))?;
+        }
         let said = Rc::clone(&self.agent);
         service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
     }

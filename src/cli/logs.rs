@@ -34,7 +34,11 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
         let fault = Fault::new(Exit::Usage, "Usage", "--follow has no end, and json and yaml are one document");
         return Err(fault.hint("use -o text or -o ndjson with --follow").into());
     }
-    let found = files(&*node, args.component);
+    let own = args.run.as_ref().map(|_| LogOf::Tool);
+    let of = args.component.or(own);
+    let is_meant = |path: &PathBuf| args.run.as_ref().is_none_or(|run| path.file_stem().is_some_and(|s| s == &**run));
+    let mut found = files(&*node, of);
+    found.retain(is_meant);
     if found.is_empty() && !args.follow {
         app.reporter.tell("there are no logs yet");
     }
@@ -65,7 +69,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     if args.follow {
         loop {
             std::thread::sleep(LOOK_EVERY);
-            for log in files(&*node, args.component) {
+            for log in files(&*node, of).into_iter().filter(is_meant) {
                 // A file that is shorter than what was read of it is a new one, and the rest of the
                 // former one has the newest name among those put aside.
                 let from = read.get(&log).copied().unwrap_or(0);

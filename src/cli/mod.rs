@@ -4,8 +4,10 @@ mod app;
 mod args;
 mod cluster;
 mod config;
+mod confirm;
 mod cordon;
 mod credentials;
+mod detach;
 mod drain;
 mod engine;
 mod generations;
@@ -13,6 +15,7 @@ mod import;
 mod install;
 mod lab;
 mod layers;
+mod lease;
 mod login;
 mod logs;
 mod node;
@@ -20,14 +23,20 @@ mod offline;
 mod plan;
 mod preflight;
 mod prepare;
+mod receipt;
 mod reconfigure;
 mod release;
 mod resume;
 mod service;
+mod settle;
 mod stage;
 mod status;
+mod steady;
 mod tenants;
+mod traces;
+mod trial;
 mod uninstall;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -50,7 +59,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Err(error) => return usage(&error, &args),
     };
     let (style, codes) = (cli.global.style(), cli.global.exit_codes);
-    let mut app = App::new(cli.global, Reporter::new(style, &app::run_id()), args);
+    let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
+    let mut app = App::new(cli.global, Reporter::new(style, &run), args);
     let ending = match dispatch(cli.verb, &mut app) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
@@ -86,13 +96,19 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
             .hint("use -o junit with: calicoctl-win preflight, or: calicoctl-win cluster check")
             .into());
     }
+    if app.global.detach && app.global.detached_run.is_none() {
+        return detach::start(&verb, app);
+    }
     match verb {
         Verb::Preflight(args) => preflight::run(&args, app),
         Verb::Plan(args) => plan::run(&args, app),
         Verb::Install(args) => install::run(&args, app),
         Verb::Reconfigure(args) => reconfigure::run(&args, app),
+        Verb::Upgrade(args) => upgrade::run(&args, app),
+        Verb::Confirm(args) => confirm::run(&args, app),
         Verb::Rollback(args) => generations::rollback(&args, app),
         Verb::Repair(args) => generations::repair(&args, app),
+        Verb::Receipt(verb) => receipt::run(&verb, app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),

@@ -14,7 +14,7 @@ use super::uninstall;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::plan::show::Plan;
-use crate::report::document::{PlanDocument, envelope};
+use crate::report::document::{PlanDocument, RunResult, envelope};
 use crate::values::Sha256;
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
@@ -49,6 +49,14 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     } else {
         Ending::shown(Exit::Ok, counts)
     }
+}
+
+/// How a dry run ends: with the plan, and nothing else different.
+pub(super) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
+    let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
+    result.generation = generation;
+    result.plan = Some(plan);
+    Ending::result(result)
 }
 
 fn facts(file: &Path) -> Result<Facts> {

@@ -9,20 +9,24 @@ use serde_json::{Value, json};
 
 use super::Ending;
 use super::app::App;
-use super::args::{Reconfigure as Args, Source};
+use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain::{self, Place};
+use super::engine::installed;
 use super::install;
-use super::plan::Saved;
+use super::lease;
+use super::plan;
 use super::prepare::{Prepared, prepare};
-use super::resume::describe;
 use super::stage::Purpose;
+use super::trial;
 use crate::apply::cancel;
-use crate::apply::converge::{self, Standing};
+use crate::apply::converge::Standing;
 use crate::apply::cordon::Cordon;
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
+use crate::config::spec::Mode;
+use crate::config::types::Wait;
 use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -33,6 +37,9 @@ use crate::settings::{Backend, Drain, Maintenance};
 /// is done.
 pub(super) const ACHIEVED: &str = "calicoctl-win/settings";
 
+/// How long the way back from a trial may take before others may change the node.
+const UNTIL_TAKEN_BACK: Duration = Duration::from_secs(120);
+
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         return look(args, app);
@@ -40,26 +47,51 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
     start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
-    if let Some(file) = &args.plan {
-        Saved::load(file)?.check(&prepared)?;
-    }
-    if let Some(journal) = &prepared.standing.journal {
-        app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));
-    } else if prepared.steps.is_empty() {
-        let generation = match prepared.standing.receipt() {
-            Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
-            _ => {
-                let change = install::change(&app.run, "reconfigure", &prepared);
-                converge::apply(&mut *node, &change, &mut |_| ())?.generation
-            }
-        };
-        cordon::release(app, &*node)?;
-        return Ending::result(install::nothing_to_do(app, &prepared, generation));
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", args.plan.as_deref())? {
+        return Ending::result(result);
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
-    let applied = install::carry_out(app, &mut *node, &mut prepared, "reconfigure", |app, node, prepared| {
-        let Some(options) = &drains else { return Ok(()) };
+    let name = prepared.about.node_name.to_string();
+    let keeper = lease::take(app, &*node, &prepared.cluster, &prepared.resolved.run.connection, &name)?;
+    let trial = on_trial(args, &prepared.resolved.run.maintenance);
+    let changed = change(args, app, &mut *node, &mut prepared, drains.as_ref(), trial);
+    match (trial, &changed) {
+        // Until it is confirmed or taken back the node is not for others to change.
+        (Some(within), Ok(_)) => lease::leave(app, keeper, within + UNTIL_TAKEN_BACK),
+        _ => lease::give_back(app, keeper),
+    }
+    if trial.is_some() && changed.is_err() {
+        trial::ended_early(&*node)?;
+    }
+    changed
+}
+
+/// How long a trial goes on without `confirm`, if the change is to be one.
+fn on_trial(args: &Args, maintenance: &Maintenance) -> Option<Duration> {
+    let mode = match args.mode {
+        Some(ChangeMode::Auto) => Mode::Auto,
+        Some(ChangeMode::Try) => Mode::Try,
+        None => maintenance.mode,
+    };
+    let within = args.confirm_timeout.as_ref().map_or(maintenance.confirm_timeout, Wait::length);
+    (mode == Mode::Try).then_some(within)
+}
+
+/// Makes the change, with the node locked here and in the cluster.
+fn change(
+    args: &Args,
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &mut Prepared,
+    drains: Option<&DrainOptions>,
+    trial: Option<Duration>,
+) -> Result<Ending> {
+    let applied = install::carry_out(app, node, prepared, "reconfigure", |app, node, prepared| {
+        if let Some(within) = trial {
+            trial::begin(app, node, prepared, within)?;
+        }
+        let Some(options) = drains else { return Ok(()) };
         let place = Place {
             cluster: &prepared.cluster,
             connection: &prepared.resolved.run.connection,
@@ -69,9 +101,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     })?;
     annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
-        await_cluster(app, &prepared, limit.length())?;
+        await_cluster(app, prepared, limit.length())?;
     }
-    uncordon(app, &*node, &prepared)?;
+    uncordon(app, node, prepared)?;
 
     let about = &prepared.about;
     let generation = applied.generation.unwrap_or_default();
@@ -81,6 +113,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);
     result.next = vec![app.command("status")];
+    if trial.is_some() {
+        result.next = trial::is_live(app, node)?;
+    }
     Ending::result(result)
 }
 
@@ -89,10 +124,7 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
     start_from(app, &*node, &args.unset)?;
     let prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Look)?;
     show(args, app, &prepared)?;
-    let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", prepared.plan.counts()));
-    result.generation = prepared.standing.receipt().map(|receipt| receipt.generation);
-    result.plan = Some(prepared.plan);
-    Ending::result(result)
+    plan::dry_run(prepared.plan, prepared.standing.receipt().map(|receipt| receipt.generation))
 }
 
 /// What is not said is as it was: without a config file the one of the standing generation counts.
@@ -111,9 +143,7 @@ pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Re
         let name = format!("generation {}", receipt.generation);
         app.base = Some(Document { name, text: config.to_string() });
     } else if standing.journal.is_none() {
-        return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
-            .hint("install it with: calicoctl-win install")
-            .into());
+        installed(&standing)?;
     }
     Ok(())
 }
@@ -155,7 +185,7 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
     drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
 }
 
-fn of_settings(drain: &Drain) -> DrainOptions {
+pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
     DrainOptions {
         ignore_daemonsets: drain.ignore_daemon_sets,
         delete_emptydir_data: drain.delete_empty_dir_data,

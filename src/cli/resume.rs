@@ -7,6 +7,8 @@ use super::app::App;
 use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::settle::settle;
+use super::{steady, uninstall};
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
@@ -28,18 +30,29 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     }
     let (mut node, _lock) = app.node_to_change("resume")?;
-    let Some(journal) = Standing::load(&*node)?.journal else {
+    let standing = Standing::load(&*node)?;
+    let Some(journal) = standing.journal.clone() else {
         if let Some(cordon) = Cordon::load(&*node)? {
             return uncordon(app, &*node, &cordon);
         }
+        settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
-    let applied =
-        if args.undo { engine(app, &mut *node, converge::undo)? } else { engine(app, &mut *node, converge::resume)? };
-    cordon::release(app, &*node)?;
+    let applied = if args.undo {
+        engine(app, &mut *node, converge::undo)?
+    } else {
+        let proof = steady::proof_of(&standing, &journal);
+        engine(app, &mut *node, |node, events| converge::resume_proven(node, proof, events))?
+    };
+    settle(app, &*node);
+    match Cordon::load(&*node)? {
+        // Nothing is left there that a pod could use.
+        Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, &*node)?,
+        _ => cordon::release(app, &*node)?,
+    }
     let msg = match (args.undo, applied.generation) {
         (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
         (false, None) => format!("{} is finished; nothing is installed.", journal.header.command),
@@ -64,6 +77,7 @@ fn uncordon(app: &mut App, node: &dyn Node, cordon: &Cordon) -> Result<Ending> {
     app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
     app.confirm("Uncordon it?")?;
     cordon::release(app, node)?;
+    settle(app, node);
     let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, true, msg);

@@ -9,12 +9,14 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
+use super::engine::installed;
 use super::{credentials, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::Scm;
 use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
+use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
 use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
@@ -43,6 +45,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         Component::Node => Role::Node,
         Component::Felix => Role::Felix,
         Component::Confd => Role::Confd,
+        Component::Guard => return super::trial::guard(app),
     };
     let sandbox = app.global.sandbox.clone();
     if foreground {
@@ -55,6 +58,14 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
+        if role == Role::Node {
+            let stop = stop.clone();
+            // On a thread of its own, since CalicoNode itself may wait for ever for what the trial took.
+            std::thread::spawn(move || {
+                let pending = || super::trial::lacks_guard(&mut *machine()?);
+                see_to_guard(&stop, pending, || super::trial::start_guard(None));
+            });
+        }
         let connect = |text: &str| {
             let options = cluster::Options { timeout: RENEWAL_LIMIT, ..cluster::Options::default() };
             Cluster::connect(text, Path::new("."), None, None, &options)
@@ -131,11 +142,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
     let (mut node, _lock) =
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
     let standing = Standing::load(&*node)?;
-    let Some(receipt) = standing.receipt() else {
-        return Err(Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
-            .hint("install it with: calicoctl-win install")
-            .into());
-    };
+    let receipt = installed(&standing)?;
     let services = ours(receipt);
     let running = |node: &dyn Node, name: &str| node.get(&Id::Running(name.into())).map(|state| state.is_some());
     let mut changed = Vec::new();

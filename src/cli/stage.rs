@@ -9,7 +9,7 @@ use crate::apply::converge::Standing;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::version::CalicoVersion;
-use crate::fault::Fault;
+use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, files};
 use crate::plan::item::{Id, Manifest, State, Tree};
 use crate::release::{self, stage::StageOptions};
@@ -75,6 +75,9 @@ pub(super) fn find_release(
             forget_damaged(&found.path, error);
         }
         let manifest = staged?;
+        if purpose == Purpose::Install {
+            runs(app, node, &dest, &settings.calico.version)?;
+        }
         let tree = match purpose {
             Purpose::Look => dest,
             Purpose::Install => {
@@ -91,6 +94,53 @@ pub(super) fn find_release(
             format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
         Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
     })
+}
+
+/// Runs the new program for its version, while whatever stood before still works: one that does not
+/// run here, or is of another version, would be found out with the services down.
+fn runs(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) -> Result<()> {
+    let layout = Layout::of(version)?;
+    let name = layout.node_binary();
+    let said = node.ask(&tree.join(name), layout.version_words()).map_err(|error| {
+        Fault::new(
+            Exit::ReleaseInvalid,
+            "ReleaseDoesNotRun",
+            format!("{name} of Calico {version} does not run on this machine"),
+        )
+        .hint("use the zip for Windows on this machine's processor; a virus scanner or AppLocker may hold it, too")
+        .because(error)
+    })?;
+    let Some(said) = said else { return Ok(()) };
+    match differs(version, &said) {
+        None => Ok(()),
+        Some(true) => {
+            let what = format!("{name} says that it is {said}, and the release is called {version}");
+            Err(Fault::new(Exit::ReleaseInvalid, "ReleaseOtherVersion", what)
+                .hint("name the version that it really is: command lines and files differ between versions")
+                .into())
+        }
+        Some(false) => {
+            let said = said.lines().next().unwrap_or_default();
+            app.warn(
+                "ReleaseOfNoVersion",
+                format!("{name} is a build without a version (`{said}`), taken for {version}"),
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Whether what a program says is another version than the one it should be; false when it says none,
+/// as private builds do; none when all is well.
+fn differs(version: &CalicoVersion, said: &str) -> Option<bool> {
+    let words = said.split(|letter: char| letter.is_whitespace() || letter == ',');
+    let mut versions = words.filter(|word| word.contains('.')).filter_map(|word| word.parse::<CalicoVersion>().ok());
+    match versions.next() {
+        Some(found) if !found.reaches(0, 0, 1) => Some(false),
+        // A build between two releases has the number of the one before, or of the one to come.
+        Some(found) => (found.line() != version.line()).then_some(true),
+        None => Some(false),
+    }
 }
 
 /// A broken download must not be found in the cache the next time.
@@ -173,4 +223,26 @@ pub(crate) enum Purpose {
     Look,
     /// The release is staged in the node's store.
     Install,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_another_line_is_told_from_one_without_a_version() {
+        let version = CalicoVersion::new(3, 32, 1);
+        for (said, differs) in [
+            ("v3.32.1", None),
+            ("v3.32.0-48-gdeadbeef", None),
+            ("calico version v3.32.1, commit 0a1b2c", None),
+            ("v3.30.3", Some(true)),
+            ("v3.33.0-0.dev", Some(true)),
+            ("v0.0.0-dev", Some(false)),
+            ("<unknown>", Some(false)),
+            ("", Some(false)),
+        ] {
+            assert_eq!(super::differs(&version, said), differs, "{said}");
+        }
+    }
 }

@@ -2,34 +2,43 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::Ending;
 use super::app::App;
 use super::args::Status;
+use super::detach;
 use super::resume::describe;
+use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
 use crate::apply::cordon::Cordon;
 use crate::apply::lock;
-use crate::apply::receipt::Receipt;
+use crate::apply::receipt::{About, Receipt};
 use crate::calico::kubeconfig;
+use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::{Id, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{
-    CniStatus, CredentialStatus, KubernetesNode, NetworkStatus, NodeStatus, Overall, RunInProgress, ServiceStatus,
+    CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
+    ServiceStatus,
 };
 use crate::report::event::Event;
+use crate::settings::Backend;
 use crate::values::WinPath;
 
 /// How long the cluster may take to say how the node is; status must answer without it too.
 const CLUSTER_LIMIT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
+    if let Some(run) = &args.run {
+        return one_run(app, args, run);
+    }
     let limit = limit(&args.timeout)?;
     let node = app.node()?;
     let begun = Instant::now();
@@ -86,6 +95,8 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         node: None,
         drift: Vec::new(),
         run,
+        trial: on_trial(node)?,
+        mixed_vni: None,
     };
     if let Some(receipt) = receipt {
         fill(app, node, &standing, receipt, &mut status)?;
@@ -146,21 +157,22 @@ fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, 
         _ => None,
     });
     if let Some(path) = own {
-        credentials(app, node, &path, about.node_name.as_str(), status);
+        credentials(app, node, &path, about, status);
     }
     Ok(())
 }
 
 /// The node's own kubeconfig: when it ends, and what the cluster says of the node when asked with it.
-fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, name: &str, status: &mut NodeStatus) {
+fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, status: &mut NodeStatus) {
+    let name = about.node_name.as_str();
     let mut kubernetes = KubernetesNode { name: name.into(), ready: None, schedulable: None };
     if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
         let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
         status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
-        let asked =
-            app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT).and_then(|cluster| cluster.node(name));
-        match asked {
+        let cluster = app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT);
+        match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
             Ok(Some(node)) => {
+                status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(&cluster, about));
                 kubernetes.ready = Some(node.ready);
                 kubernetes.schedulable = Some(node.schedulable);
             }
@@ -176,8 +188,71 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, name: &str, statu
     status.node = Some(kubernetes);
 }
 
+/// The VNI here and elsewhere while they differ: pods here then reach no pod of another node.
+fn mixed_vni(cluster: &Cluster, about: &About) -> Option<MixedVni> {
+    let node = (about.backend == Backend::Vxlan).then_some(about.vni.get())?;
+    // Only a hint: a cluster that does not say has its reasons told elsewhere.
+    let cluster = cluster.felix_vni().ok()?;
+    (node != cluster).then_some(MixedVni { node, cluster })
+}
+
+fn on_trial(node: &dyn Node) -> Result<Option<OnTrial>> {
+    let trial = Trial::load(node)?;
+    Ok(trial.map(|trial| OnTrial { deadline: trial.deadline(), run: trial.run, from: trial.from }))
+}
+
+/// One run: how it ended, or where it is.
+fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
+    let limit = limit(&args.timeout)?;
+    let node = app.node()?;
+    let begun = Instant::now();
+    let known = detach::find(&*node, run);
+    loop {
+        let record = detach::find(&*node, run);
+        if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
+            let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
+            let exit = Exit::ALL.into_iter().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
+            let body = json!({ "run": run, "state": "ended", "result": result });
+            let text = format!("run {run} ended: {} (exit {})\n{msg}", exit.name(), exit.code());
+            app.reporter.document("Run", &body, &text);
+            return Ending::shown(exit, msg);
+        }
+        let journal = Standing::load(&*node)?.journal.filter(|journal| journal.header.run == run);
+        let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == run);
+        // A run that was only just started has not taken the lock yet.
+        let starts = !at_it && journal.is_none() && record.as_ref().is_some_and(detach::is_fresh);
+        let state = match (at_it || starts, &journal) {
+            (true, _) => "running",
+            (false, Some(_)) => "interrupted",
+            (false, None) if known.is_some() => "lost",
+            (false, None) => {
+                return Err(Fault::new(Exit::Conflict, "NoSuchRun", format!("nothing is known of a run {run}"))
+                    .hint("the newest are in C:\\ProgramData\\calicoctl-win\\logs, a file each")
+                    .into());
+            }
+        };
+        let waited = begun.elapsed();
+        if state == "running" && args.wait && waited < limit {
+            app.event(&Event::Waiting { what: format!("run {run} to end"), elapsed: waited, limit });
+            std::thread::sleep(Duration::from_millis(250));
+            continue;
+        }
+        let at = journal.as_ref().map(describe);
+        let body = json!({ "run": run, "state": state, "at": at, "result": null });
+        let text = format!("run {run}: {state}{}", at.map_or_else(String::new, |at| format!(", {at}")));
+        app.reporter.document("Run", &body, &text);
+        let exit = if state == "running" && !args.wait { Exit::Ok } else { Exit::Unhealthy };
+        return Ending::shown(exit, state);
+    }
+}
+
 fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
     let at = standing.journal.as_ref().map(describe);
+    if let (None, Some(record)) = (lock::holder(node), detach::starting(node)) {
+        let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
+        let since = text("since").parse().unwrap_or_else(|_| Timestamp::now());
+        return Some(RunInProgress { run: text("run"), command: text("command"), since, interrupted: false, at: None });
+    }
     match (lock::holder(node), &standing.journal) {
         (Some(holder), _) => Some(RunInProgress {
             run: holder.run,
@@ -354,6 +429,18 @@ fn text(status: &NodeStatus, app: &App) -> String {
     for reason in &status.reasons {
         text.push_str(&format!("! {reason}\n"));
     }
+    if let Some(MixedVni { node, cluster }) = status.mixed_vni {
+        text.push_str(&format!(
+            "! VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}\n"
+        ));
+    }
+    if let Some(trial) = &status.trial {
+        let when = trial.deadline.map_or_else(
+            || "unless its run ends well".into(),
+            |at| format!("at {at:.0} unless you run: {}", app.command("confirm")),
+        );
+        text.push_str(&format!("! NOT confirmed: goes back to generation {} {when}\n", trial.from));
+    }
     let next = match (&status.run, status.overall) {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
@@ -423,6 +510,8 @@ mod tests {
             node: None,
             drift: Vec::new(),
             run: None,
+            trial: None,
+            mixed_vni: None,
         };
         judge(&mut status);
         (service, status.reasons)

@@ -1,39 +1,41 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::Ending;
 use super::app::App;
-use super::args::{Source, Uninstall};
-use super::cordon;
+use super::args::{DrainFlags, Source, Uninstall};
+use super::drain::{self, Place};
 use super::engine::{engine, succeeded};
-use super::prepare::announce;
-use super::reconfigure::ACHIEVED;
+use super::prepare::{announce, node_name};
+use super::{cordon, plan, traces};
 use crate::apply::converge::{self, Change, Standing};
-use crate::apply::receipt::About;
+use crate::apply::marks;
+use crate::calico::networks;
+use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::Exit;
 use crate::node::Node;
-use crate::plan::Target;
+use crate::plan::item::Id;
+use crate::plan::order::all_services;
 use crate::plan::show::Plan;
+use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
+use crate::settings::Connection;
+
+/// The verb, for journal and receipt.
+pub(super) const COMMAND: &str = "uninstall";
 
 pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         let node = app.node()?;
-        let plan = plan(&*node)?;
+        let standing = Standing::load(&*node)?;
+        let (_, _, plan) = look(&*node, &standing)?;
         app.reporter.tell(&plan.text());
-        let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
-        result.plan = Some(plan);
-        return Ending::result(result);
+        return plan::dry_run(plan, None);
     }
     let (mut node, lock) = app.node_to_change("uninstall")?;
     let standing = Standing::load(&*node)?;
-    let target = Target::default();
-    let steps = converge::plan(&*node, &standing, &target)?;
-    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    let (target, steps, plan) = look(&*node, &standing)?;
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
         return Ending::result(RunResult::new(
@@ -43,44 +45,33 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         ));
     }
     announce(app, &plan);
+    if !target.absent.is_empty() {
+        let names: Vec<String> = target.absent.iter().map(ToString::to_string).collect();
+        app.warn(
+            "FoundByMarks",
+            format!("no receipt tells of these, which are ours by their marks: {}", names.join(", ")),
+        );
+    }
     if !plan.changes.is_empty() {
         app.reporter.tell(&plan.text());
+    }
+    let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &args.drain)?) } else { None };
+    if !plan.changes.is_empty() {
         app.confirm("Remove Calico from this node?")?;
     }
-    // Also what an earlier uninstall left there, as long as a receipt tells of it.
-    let made_secret = |about: &&About| about.token_secret.is_some();
-    let about = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).find(made_secret).cloned();
+    if let Some(drain) = &drains {
+        drain.empty(app, &mut *node)?;
+    }
     let run = app.run.clone();
-    let change = Change { run: &run, command: "uninstall", target: &target, about: None, shown: Some(&steps) };
+    let change = Change { run: &run, command: COMMAND, target: &target, about: None, shown: Some(&steps) };
     let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
-    // An interrupted run that this one ended may have cordoned the node.
-    if let Err(error) = cordon::release(app, &*node) {
+    if drains.is_some() {
+        cordon::keep(app, &*node)?;
+    } else if let Err(error) = cordon::release(app, &*node) {
+        // An interrupted run that this one ended may have cordoned the node.
         app.warn("UncordonFailed", format!("{error:#}"));
     }
-    let annotated = standing.receipts.iter().rev().find(|receipt| receipt.command == "reconfigure");
-    if let Some(name) = annotated.and_then(|receipt| receipt.about.as_ref()).map(|about| about.node_name.as_str())
-        && let Err(error) = remove_annotation(app, &*node, name)
-    {
-        app.warn("NotAnnotated", format!("node {name} keeps the annotation {ACHIEVED}: {error:#}"));
-    }
-
-    let mut left = Vec::new();
-    // Every node with a token of this secret loses access when it goes, so only --purge takes it.
-    if let Some(About { calico_namespace, token_secret: Some(name), .. }) = about.as_ref().filter(|_| !args.purge) {
-        app.reporter
-            .tell(&format!("Kept: the secret {calico_namespace}/{name} in the cluster, which other nodes may use."));
-        left.push(format!("kubectl -n {calico_namespace} delete secret {name}"));
-    }
-    if let Some(about) = about.filter(|about| about.token_secret.is_some() && args.purge)
-        && let Err(error) = remove_secret(app, &*node, &about)
-    {
-        let name = about.token_secret.unwrap_or_default();
-        app.warn(
-            "SecretLeft",
-            format!("the secret {}/{name} that install made is still there: {error:#}", about.calico_namespace),
-        );
-        left.push(format!("kubectl -n {} delete secret {name}", about.calico_namespace));
-    }
+    let mut left = traces::clear(args, app, &*node, &standing);
     if args.purge {
         app.leave_state_folder();
         for file in lock.purge(&*node)? {
@@ -88,6 +79,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         }
     } else {
         app.reporter.tell("Kept: logs and receipts below C:\\ProgramData\\calicoctl-win (--purge removes them too).");
+    }
+    for line in what_stays(&*node)? {
+        app.reporter.tell(&format!("Left: {line}."));
     }
     let msg = if applied.changed > 0 {
         "Calico is removed; the node is as it was before."
@@ -105,25 +99,63 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
 /// What an uninstall would do.
 pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
     let standing = Standing::load(node)?;
-    let target = Target::default();
-    let steps = converge::plan(node, &standing, &target)?;
-    Ok(Plan::new(&steps, &target, standing.receipt().is_some()))
+    look(node, &standing).map(|(_, _, plan)| plan)
 }
 
-/// How long the cluster may take to drop a note that harms nobody.
-const NOTE_LIMIT: Duration = Duration::from_secs(10);
-
-fn remove_annotation(app: &App, node: &dyn Node, name: &str) -> Result<()> {
-    let layered = app.config(node, &Source::default(), &[])?;
-    let mut connection = app.connection(node, &layered)?;
-    connection.timeout = connection.timeout.min(NOTE_LIMIT);
-    let none = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
-    app.cluster(node, &connection)?.annotate_node(name, &none).map(drop)
+/// Nothing is wanted; what no receipt tells of and bears our mark must go as well.
+fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan)> {
+    let absent = marks::found(node, &standing.owned())?;
+    let target = Target { absent, ..Target::default() };
+    let steps = converge::plan(node, standing, &target)?;
+    let plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    Ok((target, steps, plan))
 }
 
-fn remove_secret(app: &App, node: &dyn Node, about: &About) -> Result<()> {
-    let layered = app.config(node, &Source::default(), &[])?;
-    let cluster = app.cluster(node, &app.connection(node, &layered)?)?;
-    cluster.delete_token_secret(&about.calico_namespace)?;
-    Ok(())
+/// Services and networks of Calico's names that are still there: somebody else's, or made anew since.
+fn what_stays(node: &dyn Node) -> Result<Vec<String>> {
+    let mut stays = Vec::new();
+    for name in all_services() {
+        if node.get(&Id::Service(name.into()))?.is_some() {
+            stays.push(format!("the service {name}, which another product or Calico's own scripts made"));
+        }
+    }
+    for name in [networks::PODS, networks::BOOTSTRAP] {
+        if node.get(&Id::Network(name.into()))?.is_some() {
+            stays.push(format!("the HNS network {name}, which was there before or is another product's"));
+        }
+    }
+    Ok(stays)
+}
+
+/// A drain before everything goes.
+struct Drain {
+    connection: Connection,
+    cluster: Cluster,
+    name: String,
+    options: DrainOptions,
+}
+
+impl Drain {
+    /// Finds the cluster and the Node and shows which pods go; nothing is different yet.
+    fn plan(app: &mut App, node: &dyn Node, standing: &Standing, flags: &DrainFlags) -> Result<Self> {
+        let layered = app.config(node, &Source::default(), &[])?;
+        let connection = app.connection(node, &layered)?;
+        let cluster = app.cluster(node, &connection)?;
+        let known = standing.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
+        let name = match known {
+            Some(about) => about.node_name.to_string(),
+            None => node_name(&layered, &node.facts().context("measure the node")?),
+        };
+        let given = &layered.config.spec.maintenance.drain;
+        let usual =
+            DrainOptions { ignore_daemonsets: given.ignore_daemon_sets.unwrap_or(true), ..drain::of_document(given) };
+        let options = flags.over(usual);
+        drain::before(app, &name, true, Some(true), options.clone(), |_| Ok(&cluster))?;
+        Ok(Self { connection, cluster, name, options })
+    }
+
+    fn empty(&self, app: &mut App, node: &mut dyn Node) -> Result<()> {
+        let Self { connection, cluster, name, options } = self;
+        drain::empty(app, node, &Place { cluster, connection, name }, COMMAND, options)
+    }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::api::Api;
 use super::errors::Failure;
+use super::lease;
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::settings::Credentials;
@@ -79,9 +80,65 @@ impl Default for Needs<'_> {
     }
 }
 
-/// Every right that an install uses, for one cluster.
+/// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
+/// off it, to move them away, to wait for the cluster's VNI, and the Lease that keeps others from it.
+const CHANGES: &[(&str, Group, &str, Place)] = &[
+    ("patch", G(""), "nodes", Anywhere),
+    ("list", G(""), "pods", Anywhere),
+    ("watch", G(""), "pods", Anywhere),
+    ("get", G(""), "pods", Anywhere),
+    ("delete", G(""), "pods", Anywhere),
+    ("create", G(""), "pods/eviction", Anywhere),
+    ("get", G("apps"), "daemonsets", Anywhere),
+    ("list", G("policy"), "poddisruptionbudgets", Anywhere),
+    ("watch", G("policy"), "poddisruptionbudgets", Anywhere),
+    ("list", Group::Calico, "felixconfigurations", Anywhere),
+    ("watch", Group::Calico, "felixconfigurations", Anywhere),
+    ("get", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("create", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("patch", G(LEASES), "leases", In(lease::NAMESPACE)),
+    ("delete", G(LEASES), "leases", In(lease::NAMESPACE)),
+];
+
+const LEASES: &str = "coordination.k8s.io";
+
+/// Those of them that are asked about: who has these was given the others along with them.
+const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
+
+/// Every right that is asked about, for one cluster: what an install uses, and by which it is known
+/// whether a change may be made.
 pub fn rights(group: ApiGroup, namespace: &str, needs: &Needs<'_>) -> Vec<Right> {
-    let right = |verb: &str, of: Group, resource: &str, place: Place, needed: bool| Right {
+    let asked = |right: &Right| CHANGES_ASKED.contains(&(right.verb.as_str(), right.resource.as_str()));
+    let used = |right: &Right| match right.resource.as_str() {
+        "serviceaccounts/token" => needs.login == Some(Credentials::TokenRequest),
+        // A HostProcess pod knows its namespace.
+        "serviceaccounts" => needs.login != Some(Credentials::HostProcess),
+        _ => !right.for_changes || asked(right),
+    };
+    let mut rights: Vec<Right> = all(group, namespace).into_iter().filter(used).collect();
+    let secrets = |verb: &str, namespace: &str| Right {
+        verb: verb.into(),
+        group: String::new(),
+        resource: "secrets".into(),
+        namespace: Some(namespace.into()),
+        needed: true,
+        for_changes: false,
+    };
+    if needs.login == Some(Credentials::Secret) {
+        rights.extend(["get", "list"].map(|verb| secrets(verb, namespace)));
+        rights.extend(needs.create_secret.then(|| secrets("create", namespace)));
+    }
+    if let Some(place) = needs.etcd_secret_in {
+        let read = secrets("get", place);
+        if !rights.contains(&read) {
+            rights.push(read);
+        }
+    }
+    rights
+}
+
+fn all(group: ApiGroup, namespace: &str) -> Vec<Right> {
+    let right = |(verb, of, resource, place, needed, for_changes): (&str, Group, &str, Place, bool, bool)| Right {
         verb: verb.into(),
         group: match of {
             Group::Calico => group.parts().0.into(),
@@ -94,28 +151,11 @@ pub fn rights(group: ApiGroup, namespace: &str, needs: &Needs<'_>) -> Vec<Right>
             In(name) => Some(name.into()),
         },
         needed,
+        for_changes,
     };
-    let used = |resource: &str| match resource {
-        "serviceaccounts/token" => needs.login == Some(Credentials::TokenRequest),
-        // A HostProcess pod knows its namespace.
-        "serviceaccounts" => needs.login != Some(Credentials::HostProcess),
-        _ => true,
-    };
-    let table = RIGHTS.iter().filter(|(_, _, resource, _, _)| used(resource));
-    let mut all: Vec<Right> =
-        table.map(|(verb, group, resource, place, needed)| right(verb, *group, resource, *place, *needed)).collect();
-    let of_secrets = |verb: &str| right(verb, G(""), "secrets", InCalico, true);
-    if needs.login == Some(Credentials::Secret) {
-        all.extend(["get", "list"].map(of_secrets));
-        all.extend(needs.create_secret.then(|| of_secrets("create")));
-    }
-    if let Some(place) = needs.etcd_secret_in {
-        let read = Right { namespace: Some(place.into()), ..of_secrets("get") };
-        if !all.contains(&read) {
-            all.push(read);
-        }
-    }
-    all
+    let install = RIGHTS.iter().map(|&(verb, of, resource, place, needed)| (verb, of, resource, place, needed, false));
+    let changes = CHANGES.iter().map(|&(verb, of, resource, place)| (verb, of, resource, place, false, true));
+    install.chain(changes).map(right).collect()
 }
 
 /// The rights of these that the cluster does not give.
@@ -163,7 +203,7 @@ pub fn manifest() -> String {
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
          # A cluster whose Calico lives in kube-system needs that in place of calico-system.\n",
     );
-    let all: Vec<Right> = rights(ApiGroup::V1, "calico-system", &Needs::default());
+    let all: Vec<Right> = all(ApiGroup::V1, "calico-system");
     let mut places: Vec<Option<String>> = all.iter().map(|right| right.namespace.clone()).collect();
     places.sort();
     places.dedup();
@@ -188,7 +228,11 @@ pub fn manifest() -> String {
                 quoted(&groups),
                 quoted(&resources),
                 right.verb,
-                if right.needed { "" } else { "  # for checks only" }
+                match (right.needed, right.for_changes) {
+                    (true, _) => "",
+                    (_, true) => "  # to reconfigure, upgrade and drain",
+                    (_, false) => "  # for checks only",
+                }
             ));
         }
         text.push_str(&format!(

@@ -246,6 +246,15 @@ impl Api {
         }
     }
 
+    /// Deletes an object as long as it is the one that these `DeleteOptions` name.
+    pub async fn delete_when(&self, path: &str, options: &impl Serialize) -> Result<bool, Failure> {
+        match self.answer(&Call::write(Method::DELETE, path, "application/json", options)?).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_absent() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Asks until there is a good answer, an answer that will not change, or no time or try left.
     async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");

@@ -14,13 +14,16 @@ mod etcd_member;
 mod facts;
 mod felix;
 mod kubeconfig;
+pub mod lease;
 mod node;
 mod prepare;
+mod reach;
 mod taints;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod watch;
 
 use std::net::SocketAddr;
@@ -41,6 +44,7 @@ pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
 pub use self::prepare::{Patch, Wishes};
 pub use self::taints::{Effect, Taint, Taints};
+pub use self::traces::Released;
 
 use self::api::Api;
 use self::kubeconfig::Trust;

@@ -307,6 +307,13 @@ pub struct Right {
     pub namespace: Option<String>,
     /// Without it the run cannot do its work; other rights are for checks that are skipped then.
     pub needed: bool,
+    /// Only a change of a node that runs needs it: to empty the node, and to keep others from it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub for_changes: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl fmt::Display for Right {

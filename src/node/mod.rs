@@ -5,6 +5,7 @@ pub mod containerd;
 pub mod files;
 pub mod firewall;
 pub mod hns;
+pub mod program;
 pub mod recovery;
 pub mod sandbox;
 pub mod survey;
@@ -12,7 +13,7 @@ pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -60,6 +61,12 @@ pub trait Node {
 
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
+
+    /// What a program on this machine answers when it is started with these words; none where its
+    /// kind cannot run: a sandbox knows its stand-ins, but runs no Windows program.
+    ///
+    /// Fails when it does not run, or ends with an error.
+    fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>>;
 
     /// The wall clock.
     fn now(&self) -> Timestamp;

@@ -64,13 +64,14 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let network_goes = changed.iter().any(|id| id.is_derived() && observed.contains_key(*id));
     let withdrawn: Vec<&Id> = ids
         .iter()
-        .filter(|id| matches!(id, Id::CniConf(_)) && observed.contains_key(*id) && owned.contains_key(*id))
+        .filter(|id| matches!(id, Id::CniConf(_)) && observed.contains_key(*id))
+        .filter(|id| owned.contains_key(*id) || target.absent.contains(*id))
         .filter(|id| changed.contains(id) && want(id).is_none() || network_goes)
         .collect();
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
     // Stop what must not run any more, and what reads something that changes.
-    let mut stopped = BTreeSet::new();
+    let (mut stopped, mut stops) = (BTreeSet::new(), Vec::new());
     for service in all_services().rev() {
         let run = Id::Running(service.into());
         let keep = want(&run).is_some() || target.leave.contains(&run);
@@ -78,10 +79,20 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         let ours = owned.contains_key(&run) || named;
         let disturbed = changed.iter().any(|id| reads(service, id));
         if observed.contains_key(&run) && ours && (!keep || disturbed) {
-            steps.push(put(&run, None));
+            stops.push(put(&run, None));
             stopped.insert(run);
         }
     }
+
+    // What nobody who runs reads is put before: no service is down for a copy of it.
+    let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_));
+    let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !all_services().any(|name| reads(name, id));
+    let puts = |early: bool| {
+        let wanted = changed.iter().filter(move |id| plain(id) && unread(id) == early);
+        wanted.filter_map(|id| want(id).map(|state| put(id, Some(state)))).collect::<Vec<_>>()
+    };
+    steps.splice(0..0, puts(true));
+    steps.extend(stops);
 
     // A wrong network goes while nothing uses it; one that nobody wants any more goes last.
     let unwanted = |id: &Id| id.is_derived() && want(id).is_none();
@@ -93,9 +104,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             .map(|id| put(id, None)),
     );
 
-    let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_));
     steps.extend(changed.iter().rev().filter(|id| plain(id) && want(id).is_none()).map(|id| put(id, None)));
-    steps.extend(changed.iter().filter(|id| plain(id)).filter_map(|id| want(id).map(|state| put(id, Some(state)))));
+    steps.extend(puts(false));
 
     // Start, and wait for what the services make.
     for service in all_services() {

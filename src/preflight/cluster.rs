@@ -133,17 +133,21 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     let Some(missing) = &cluster.missing_rights else {
         return untold(cluster, "selfsubjectaccessreviews", "the cluster was not asked which rights we have");
     };
-    let list = |needed: bool| {
-        let those = missing.iter().filter(|right| right.needed == needed);
-        those.map(ToString::to_string).collect::<Vec<_>>()
+    let list = |needed: bool, for_changes: bool| {
+        let those = missing.iter().filter(|right| right.needed == needed && right.for_changes == for_changes);
+        those.map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
-    match (list(true), list(false)) {
-        (needed, _) if !needed.is_empty() => Fail(format!("the kubeconfig's user may not {}", needed.join(", "))),
-        (_, others) if !others.is_empty() => {
-            Warn(format!("some checks are left out, as the kubeconfig's user may not {}", others.join(", ")))
-        }
-        _ => Pass("all that are needed".into()),
+    let (needed, checks, changes) = (list(true, false), list(false, false), list(false, true));
+    if !needed.is_empty() {
+        return Fail(format!("the kubeconfig's user may not {needed}"));
     }
+    let left_out = |what: &str, rights: &str| format!("{what}, as the kubeconfig's user may not {rights}");
+    let parts: Vec<String> = [("some checks are left out", checks), ("reconfigure would be refused", changes)]
+        .iter()
+        .filter(|(_, rights)| !rights.is_empty())
+        .map(|(what, rights)| left_out(what, rights))
+        .collect();
+    if parts.is_empty() { Pass("all that are needed".into()) } else { Warn(parts.join("; ")) }
 }
 
 fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {

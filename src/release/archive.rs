@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 use anyhow::Result;
 use sha2::Digest;
@@ -14,6 +15,7 @@ use zip::{ZipArchive, ZipReadOptions};
 
 use super::check::{Names, Refusal, TOP};
 use super::files::{PathContext, open_shared, read_exact_at};
+use super::inflate::BUFFER;
 use super::{invalid, phase};
 use crate::fault::Fault;
 use crate::report::event::{Event, Sink};
@@ -298,21 +300,42 @@ fn is_folder(name: &str) -> bool {
     name.ends_with(['/', '\\'])
 }
 
+/// The digest alone keeps a core busy, so another one reads ahead of it.
 fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
     const STEP: u64 = 8 << 20;
-    let mut buffer = vec![0; super::inflate::BUFFER];
-    let mut hasher = sha2::Sha256::new();
-    let mut at = 0;
-    while at < size {
-        let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-        read_exact_at(file, &mut buffer[..n], at).doing("read", path)?;
-        hasher.update(&buffer[..n]);
-        at += n as u64;
-        if at % STEP == 0 || at == size {
-            events(Event::Progress { phase: phase::VERIFY, current: at, total: Some(size) });
-        }
+    /// One is hashed, one is read, one waits.
+    const BLOCKS: usize = 3;
+    let (full, blocks) = mpsc::channel::<std::io::Result<(Vec<u8>, usize)>>();
+    let (hashed, empty) = mpsc::channel();
+    for _ in 0..BLOCKS {
+        hashed.send(vec![0; BUFFER]).expect("its receiver is in this function");
     }
-    Ok(Sha256::from_digest(&hasher.finalize()))
+    // Takes both ends along, so that whoever ends first ends the other.
+    std::thread::scope(move |scope| {
+        scope.spawn(move || {
+            let mut at = 0;
+            while let Some(mut block) = (at < size).then(|| empty.recv().ok()).flatten() {
+                let n = block.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+                let read = read_exact_at(file, &mut block[..n], at).map(|()| (block, n));
+                at += n as u64;
+                if full.send(read).is_err() {
+                    return;
+                }
+            }
+        });
+        let (mut hasher, mut at) = (sha2::Sha256::new(), 0);
+        for read in blocks {
+            let (block, n) = read.doing("read", path)?;
+            hasher.update(&block[..n]);
+            at += n as u64;
+            // The reader has ended when it has read all.
+            drop(hashed.send(block));
+            if at % STEP == 0 || at == size {
+                events(Event::Progress { phase: phase::VERIFY, current: at, total: Some(size) });
+            }
+        }
+        Ok(Sha256::from_digest(&hasher.finalize()))
+    })
 }
 
 /// The one wording for a digest that is not the expected one.

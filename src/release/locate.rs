@@ -223,10 +223,11 @@ mod tests {
 
     use super::*;
     use crate::release::fixtures::{fault_id, names};
-    use crate::sandbox::release::ReleaseFault::{
+    use crate::sandbox::mirror::ReleaseFault::{
         Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
     };
-    use crate::sandbox::release::{Asked, ReleaseFault, ReleaseServer, SyntheticRelease};
+    use crate::sandbox::mirror::{Asked, ReleaseFault, ReleaseServer};
+    use crate::sandbox::release::SyntheticRelease;
 
     fn version() -> CalicoVersion {
         CalicoVersion::new(3, 32, 1)

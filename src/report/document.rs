@@ -32,6 +32,8 @@ pub enum Status {
     Failed,
     Cancelled,
     RebootRequired,
+    /// With `--detach`: the run goes on by itself.
+    Started,
 }
 
 /// The document of every verb that changes something, and of every failure of any verb.
@@ -157,6 +159,32 @@ impl Failure {
     }
 }
 
+/// The document of `receipt list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Generations {
+    /// Oldest first.
+    pub generations: Vec<Generation>,
+}
+
+/// One generation of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Generation {
+    pub generation: u32,
+    pub finished: Timestamp,
+    pub run: String,
+    /// The verb that made it.
+    pub command: String,
+    /// None after an uninstall, as all that follows.
+    pub calico_version: Option<String>,
+    pub backend: Option<String>,
+    pub vni: Option<u32>,
+    pub node_name: Option<String>,
+    /// It is what the node is to be now.
+    pub standing: bool,
+    /// All its files are kept, for `rollback --to`.
+    pub can_go_back: bool,
+}
+
 /// The document of `plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct PlanDocument {
@@ -184,6 +212,10 @@ pub struct NodeStatus {
     pub drift: Vec<String>,
     /// A run in progress, or one that was interrupted.
     pub run: Option<RunInProgress>,
+    /// A change that goes back by itself unless it is confirmed.
+    pub trial: Option<OnTrial>,
+    /// The VNI of this node, and of the rest of the cluster, while they differ.
+    pub mixed_vni: Option<MixedVni>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -245,6 +277,23 @@ pub struct KubernetesNode {
     /// None when the cluster could not be asked.
     pub ready: Option<bool>,
     pub schedulable: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OnTrial {
+    /// The run that made the change.
+    pub run: String,
+    /// The generation that it goes back to.
+    pub from: u32,
+    /// When; none while its run is at it.
+    pub deadline: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MixedVni {
+    pub node: u32,
+    /// As FelixConfiguration says it.
+    pub cluster: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::document::Check;
 use crate::plan::show::{Change, Disruption};
 
@@ -93,6 +95,11 @@ pub enum Event {
     ConnectivityNotice {
         message: String,
         resume_with: String,
+    },
+    /// A change is live and not confirmed: it goes back at the deadline unless the command is run.
+    ConfirmDeadline {
+        deadline: Timestamp,
+        command: String,
     },
     /// Something the user should know that stops nothing. The id has a page in `explain`.
     Warning {

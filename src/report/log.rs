@@ -61,6 +61,7 @@ impl Log {
             Event::PhaseSkipped { phase, reason } => ("INFO", format!("phase {phase} skipped: {reason}")),
             Event::PhaseFailed { phase, message } => ("ERROR", format!("phase {phase} failed: {message}")),
             Event::ConnectivityNotice { message, .. } => ("WARN", message.clone()),
+            Event::ConfirmDeadline { deadline, .. } => ("WARN", format!("not confirmed: goes back at {deadline:.0}")),
             Event::Warning { id, message } => ("WARN", format!("{id}: {message}")),
             Event::PodEvicted { pod } => ("INFO", format!("evicted {pod}")),
             Event::PodBlocked { pod, why, .. } => ("WARN", format!("not evicted yet: {pod}: {why}")),

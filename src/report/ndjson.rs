@@ -54,6 +54,11 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "connectivity_notice", "level": "warn", "message": message,
                 "kind": "host_network_interrupt", "resume_with": resume_with })
         }
+        Event::ConfirmDeadline { deadline, command } => {
+            json!({ "type": "confirm_deadline", "level": "warn",
+                "message": format!("the change goes back at {deadline:.0} unless it is confirmed"),
+                "deadline": deadline, "command": command })
+        }
         Event::RunStarted { command, node, generation } => {
             json!({ "type": "run_start", "level": "info", "message": format!("{command} on {node}"),
                 "command": command, "node": node, "generation_from": generation })

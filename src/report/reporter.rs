@@ -149,7 +149,10 @@ impl Reporter {
                     self.clear_bar();
                     let important = matches!(
                         event,
-                        Event::Warning { .. } | Event::PhaseFailed { .. } | Event::ConnectivityNotice { .. }
+                        Event::Warning { .. }
+                            | Event::PhaseFailed { .. }
+                            | Event::ConnectivityNotice { .. }
+                            | Event::ConfirmDeadline { .. }
                     );
                     if important || !self.style.quiet {
                         print(&self.paint(&text::harmless(&line)));

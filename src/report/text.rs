@@ -41,6 +41,10 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
         Event::ConnectivityNotice { message, resume_with } => {
             Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
         }
+        Event::ConfirmDeadline { deadline, command } => Some(format!(
+            "{:<7} The change is live but NOT confirmed. It goes back at {deadline:.0} unless you run: {command}",
+            "[NOTE]"
+        )),
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
         Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being taken back", "[NOTE]")),

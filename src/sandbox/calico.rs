@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use ipnet::Ipv4Net;
 
+use crate::agent::state::{self, AgentState, LastExit, Phase};
 use crate::agent::stop::Stop;
 use crate::agent::{self, Around, Role};
 use crate::calico::agent_config::Command;
@@ -24,7 +25,7 @@ use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
 use crate::node::{Node, files};
-use crate::plan::item::{Id, Network, NetworkKind, State};
+use crate::plan::item::{Access, Id, Network, NetworkKind, State};
 use crate::report::event::Event;
 use crate::values::{Cidr, WinPath};
 
@@ -81,8 +82,35 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
             events: &mut *events,
         };
         let program = agent::prepare(role, node, &config, &mut around)?;
-        program.map_or(Ok(()), |command| node.spawn(service, &command.program))
+        let Some(command) = program else { return Ok(()) };
+        node.spawn(service, &command.program)?;
+        crashes(node, role, &command.program)
     })
+}
+
+/// A stand-in may say that it `crashes with CODE`: then its agent says that it does so again and again.
+fn crashes(node: &mut SandboxNode, role: Role, program: &WinPath) -> Result<()> {
+    let text = fs::read(node.disk(program)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
+    let Some((_, code)) = text.split_once("crashes with ") else { return Ok(()) };
+    let code = code.split_whitespace().next().and_then(|code| code.parse().ok());
+    let Some(process) = node.process(role.service())? else { return Ok(()) };
+    let said = AgentState {
+        role,
+        pid: process.pid,
+        since: node.now(),
+        phase: Phase::Restarting,
+        waiting_for: None,
+        child: None,
+        restarts: 3,
+        last_exit: Some(LastExit { code, at: node.now() }),
+        crash_loop: true,
+        failure: None,
+        network_of_hns: None,
+        renewal: None,
+    };
+    let path = state::folder().join(&format!("{}.json", role.word()));
+    node.save(&path, &serde_json::to_vec_pretty(&said)?, Access::Administrators)
 }
 
 impl StandIn {

@@ -3,5 +3,7 @@
 
 pub mod calico;
 pub mod cluster;
+mod loopback;
 pub mod metadata;
+pub mod mirror;
 pub mod release;

@@ -7,7 +7,7 @@ use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
 use calicoctl_win::report::document::{
-    ClusterPatches, CredentialsReport, NodeStatus, PlanDocument, PreflightReport, RunResult,
+    ClusterPatches, CredentialsReport, Generations, NodeStatus, PlanDocument, PreflightReport, RunResult,
 };
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
@@ -16,7 +16,7 @@ use crate::layering::product;
 use crate::{project, read};
 
 /// The `type` of every line that `-o ndjson` may print.
-const EVENT_TYPES: [&str; 22] = [
+const EVENT_TYPES: [&str; 23] = [
     "version",
     "run_start",
     "check_result",
@@ -33,6 +33,7 @@ const EVENT_TYPES: [&str; 22] = [
     "pod_gone",
     "drain_progress",
     "connectivity_notice",
+    "confirm_deadline",
     "rollback_start",
     "rollback_complete",
     "diagnostic",
@@ -123,6 +124,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("RunResult", schemars::schema_for!(RunResult)),
         ("Plan", schemars::schema_for!(PlanDocument)),
         ("Status", schemars::schema_for!(NodeStatus)),
+        ("Generations", schemars::schema_for!(Generations)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
         ("Credentials", schemars::schema_for!(CredentialsReport)),

@@ -55,6 +55,25 @@ impl Lab {
         lab
     }
 
+    /// The same node and cluster once more.
+    pub fn copy(&self) -> Self {
+        fn tree(from: &Path, to: &Path) {
+            fs::create_dir(to).unwrap();
+            for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+                let (from, to) = (entry.path(), to.join(entry.file_name()));
+                if from.is_dir() {
+                    tree(&from, &to);
+                } else {
+                    fs::copy(&from, &to).unwrap();
+                }
+            }
+            fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
+        }
+        let copy = Self::new();
+        tree(&self.path("node"), &copy.path("node"));
+        copy
+    }
+
     /// A file or folder beside the sandbox; commands run there.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -115,6 +134,22 @@ impl Lab {
             command.env("SystemRoot", root);
         }
         command
+    }
+
+    /// Ends the guards of this sandbox as a power cut does.
+    #[cfg(target_os = "linux")]
+    pub fn end_guards(&self) {
+        let mut ended = 0;
+        for entry in fs::read_dir("/proc").unwrap().map(Result::unwrap) {
+            let is_here = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == self.dir.path());
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if is_here && String::from_utf8_lossy(&words).contains("run\0guard") {
+                let pid = entry.file_name().into_string().unwrap();
+                assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+                ended += 1;
+            }
+        }
+        assert!(ended > 0, "there is no guard");
     }
 
     /// The whole node.
@@ -183,6 +218,20 @@ impl Picture {
         assert!(now.same(&then), "{now:#?}\nwas\n{then:#?}");
         self.0.insert("node.yaml".into(), before.0["node.yaml"].clone());
         self.same_as(before);
+    }
+
+    /// Only the files: who made an empty folder cannot be seen.
+    #[must_use]
+    pub fn without_folders(mut self) -> Self {
+        self.0.retain(|name, _| !name.contains("/ "));
+        self
+    }
+
+    /// Without the components' logs, which grow whenever a service starts.
+    #[must_use]
+    pub fn without_logs(mut self) -> Self {
+        self.0.retain(|name, _| !name.contains("/logs/"));
+        self
     }
 
     /// The names of the files and folders that begin so.

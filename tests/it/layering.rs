@@ -36,7 +36,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &["settings", "facts", "calico"]),
     ("node", &["plan::item", "facts", "calico"]),
     // Receipts name the version and backend that stand.
-    ("apply", &["node", "plan", "facts", "calico::paths", "calico::version", "settings::Backend", "report::event"]),
+    // And our marks are those of the services, rules and networks that we make.
+    ("apply", &["node", "plan", "facts", "calico", "settings::Backend", "report::event"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
     ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("platform", &["facts", "node", "plan::item"]),

@@ -8,6 +8,7 @@ mod docs;
 mod etcd;
 mod lab;
 mod layering;
+mod matrix;
 mod review;
 mod stories;
 

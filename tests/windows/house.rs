@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::machine::{Ended, Machine, eventually};
+use crate::wire::Wire;
 
 /// The name of the node in the cluster; the machine's own may be anything.
 pub const NODE: &str = "win-a1";
@@ -26,13 +27,15 @@ const TEST: &str = "test";
 
 pub struct House {
     pub machine: Machine,
-    /// It serves until the house goes.
-    _cluster: EmbeddedCluster,
+    /// The way to the API server.
+    pub wire: Wire,
+    /// It serves until the house goes, or goes back to a saved state.
+    cluster: Option<EmbeddedCluster>,
     /// The config document, as the executable is to be given it.
     pub config: String,
     /// The release archive.
     pub release: String,
-    _cluster_dir: TempDir,
+    cluster_dir: TempDir,
 }
 
 impl House {
@@ -45,13 +48,21 @@ impl House {
         let machine = Machine::new()?;
         let cluster_dir = TempDir::new().unwrap();
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        let wire = Wire::to(cluster.addr());
         let test = machine.c(TEST);
         fs::create_dir_all(&test).unwrap();
-        fs::write(test.join("kubeconfig"), cluster.admin_kubeconfig_direct()).unwrap();
+        let port = |port: u16| format!("https://127.0.0.1:{port}");
+        let kubeconfig = cluster.admin_kubeconfig_direct().replace(&port(cluster.addr().port()), &port(wire.port));
+        fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
         fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        Some(Self { machine, _cluster: cluster, config, release, _cluster_dir: cluster_dir })
+        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir })
+    }
+
+    /// The API server, for what others do in the cluster.
+    pub fn cluster(&self) -> &EmbeddedCluster {
+        self.cluster.as_ref().expect("it serves")
     }
 
     /// A node on which Calico was installed and is healthy.
@@ -59,6 +70,30 @@ impl House {
         let house = Self::new()?;
         house.install();
         Some(house)
+    }
+
+    /// Cuts the power and keeps what the machine and the cluster then are.
+    #[cfg(not(windows))]
+    pub fn save(&mut self) -> Saved {
+        self.machine.cut_power();
+        // A server's state is whole on the disk when it has gone.
+        self.cluster = None;
+        let saved = Saved { machine: self.machine.beside(), cluster: TempDir::new().unwrap() };
+        self.machine.save_to(saved.machine.path());
+        copy_cluster(self.cluster_dir.path(), saved.cluster.path());
+        saved
+    }
+
+    /// Makes machine and cluster what they were; the machine, which must be off, boots.
+    #[cfg(not(windows))]
+    pub fn load(&mut self, saved: &Saved) {
+        self.cluster = None;
+        self.machine.load_from(saved.machine.path());
+        copy_cluster(saved.cluster.path(), self.cluster_dir.path());
+        let cluster = EmbeddedCluster::start(self.cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        self.wire.mend(cluster.addr());
+        self.cluster = Some(cluster);
+        self.machine.power_on();
     }
 
     /// Runs `calicoctl-win WORDS`; blanks part its words.
@@ -199,6 +234,26 @@ impl House {
     }
 }
 
+/// A machine and its cluster at one moment.
+#[cfg(not(windows))]
+pub struct Saved {
+    machine: TempDir,
+    cluster: TempDir,
+}
+
+#[cfg(not(windows))]
+fn copy_cluster(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            fs::create_dir_all(&to).unwrap();
+            copy_cluster(&entry.path(), &to);
+        } else {
+            let _bytes = fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
 fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     networks.map(|network| (network["Name"].as_str().unwrap_or_default().to_owned(), network)).collect()
 }
@@ -260,7 +315,8 @@ pub fn release(version: &str) -> Vec<u8> {
     made.entry(version.to_owned())
         .or_insert_with(|| {
             let version: CalicoVersion = version.parse().unwrap();
-            let program = || standin("calico.exe").to_vec();
+            // Behind the program's end, where it reads which release it is of; nothing to Windows.
+            let program = || [standin("calico.exe"), format!("calico-version={version};").as_bytes()].concat();
             let paths = ["calico-node.exe", "calico.exe", "cni/calico.exe", "cni/calico-ipam.exe"];
             SyntheticRelease::build_with(&version, &paths.map(|path| (path, program())).into())
         })

@@ -11,3 +11,4 @@ mod machine;
 #[cfg(not(windows))]
 mod picture;
 mod stories;
+mod wire;

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::machine::Machine;
 
 /// What the test DLLs keep in `C:\test`; everything else there is between tests and stand-ins.
 const STATE: [&str; 6] = ["hns.networks", "hns.endpoints", "hns.policylists", "firewall", "adapters", "routes"];
+
+/// The node's kubeconfig, by its name in a picture.
+const KUBECONFIG: &str = "file CalicoWindows/calico-kube-config";
 
 /// Registry keys that Wine itself changes: at every boot, and when a program first asks for fonts.
 const RESTLESS: [&str; 2] = [
@@ -22,6 +27,12 @@ impl Picture {
     /// Looks while the machine is off, since Wine saves its registry when it stops; then it boots.
     pub fn take(machine: &Machine) -> Self {
         machine.cut_power();
+        let picture = Self::of_machine_that_is_off(machine);
+        machine.power_on();
+        picture
+    }
+
+    pub fn of_machine_that_is_off(machine: &Machine) -> Self {
         let mut seen = BTreeMap::new();
         for folder in fs::read_dir(machine.disk()).unwrap().map(|entry| entry.unwrap().path()) {
             // Windows' own folder and the profiles, with the temporary files, are not ours to look at.
@@ -36,8 +47,50 @@ impl Picture {
             seen.insert(format!("state {name}"), lines.join("\n"));
         }
         registry(&machine.saved_registry(), &mut seen);
-        machine.power_on();
         Self(seen)
+    }
+
+    /// What two nodes have in common that stand in the same state but came there at different times and
+    /// on different ways: without logs, and without what names a process, a boot, a run or a moment.
+    pub fn settled(self) -> Self {
+        let passing = ["ProgramData/calicoctl-win/logs/", "ProgramData/calicoctl-win/agent/", "CalicoWindows/logs/"];
+        // A run that did nothing in the end still leaves its own folders, with its log.
+        let own = ["", "/lock", "/state", "/store", "/store/blobs", "/store/trees", "/logs", "/agent"];
+        let own = own.map(|name| format!("file ProgramData/calicoctl-win{name}"));
+        let passing = |name: &str| {
+            own.iter().any(|folder| name == folder)
+                || passing.iter().any(|folder| name.starts_with(&format!("file {folder}")))
+                || name.ends_with("last-run.json")
+                || name.ends_with(r#"Software\\Tigera\\Calico "BootId""#)
+                || name.ends_with(r#"Software\\Tigera\\Calico "LastBootTime""#)
+        };
+        // Each run may fetch a token of its own.
+        let token = self.0.get(KUBECONFIG).cloned().unwrap_or_else(|| "there is none".into());
+        let same = |(name, value): (String, String)| {
+            let (name, value) = (name.replace(&token, "kubeconfig"), value.replace(&token, "kubeconfig"));
+            let value = match name.as_str() {
+                "state hns.networks" | "state hns.endpoints" => {
+                    let mut lines: Vec<String> =
+                        value.lines().map(|line| without(line, &["ID", "VirtualNetwork"])).collect();
+                    lines.sort_unstable();
+                    lines.join("\n")
+                }
+                name if is_receipt(name) => without(&value, &["run", "finished"]),
+                _ => value,
+            };
+            (name, value)
+        };
+        Self(self.0.into_iter().filter(|(name, _)| !passing(name)).map(same).collect())
+    }
+
+    /// What differs, a line each.
+    pub fn against(&self, before: &Self) -> Vec<String> {
+        let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
+        let new = self.0.iter().filter(|(name, _)| !before.0.contains_key(*name));
+        let new = new.map(|(name, value)| format!("+ {name}: {value}"));
+        let changed = self.0.iter().filter(|(name, value)| before.0.get(*name).is_some_and(|old| old != *value));
+        let changed = changed.map(|(name, value)| format!("~ {name}\n{value}\nwas\n{}", before.0[name]));
+        gone.chain(new).chain(changed).collect()
     }
 
     /// Fails with what differs.
@@ -49,12 +102,7 @@ impl Picture {
     /// The same, and says after what.
     #[track_caller]
     pub fn same_as_before(&self, before: &Self, what: &str) {
-        let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
-        let new = self.0.iter().filter(|(name, _)| !before.0.contains_key(*name));
-        let new = new.map(|(name, value)| format!("+ {name}: {value}"));
-        let changed = self.0.iter().filter(|(name, value)| before.0.get(*name).is_some_and(|old| old != *value));
-        let changed = changed.map(|(name, value)| format!("~ {name}\n{value}\nwas\n{}", before.0[name]));
-        let differences: Vec<String> = gone.chain(new).chain(changed).collect();
+        let differences = self.against(before);
         assert!(differences.is_empty(), "{what}: the machine is not as it was:\n{}", differences.join("\n"));
     }
 
@@ -70,6 +118,17 @@ impl Picture {
     }
 }
 
+fn is_receipt(name: &str) -> bool {
+    name.starts_with("file ProgramData/calicoctl-win/receipts/") && name.ends_with(".json")
+}
+
+/// A JSON object without these keys.
+fn without(object: &str, keys: &[&str]) -> String {
+    let mut object: Value = serde_json::from_str(object).unwrap();
+    keys.iter().for_each(|key| drop(object.as_object_mut().unwrap().remove(*key)));
+    object.to_string()
+}
+
 fn files(disk: &Path, path: &Path, seen: &mut BTreeMap<String, String>) {
     let name = format!("file {}", path.strip_prefix(disk).unwrap().display());
     if path.is_dir() {
@@ -78,8 +137,18 @@ fn files(disk: &Path, path: &Path, seen: &mut BTreeMap<String, String>) {
             files(disk, &entry.unwrap().path(), seen);
         }
     } else {
-        let digest = calicoctl_win::values::Sha256::of(&fs::read(path).unwrap_or_default());
-        seen.insert(name, digest.to_string());
+        let bytes = fs::read(path).unwrap_or_default();
+        let said = if is_receipt(&name) {
+            String::from_utf8_lossy(&bytes).into_owned()
+        } else {
+            calicoctl_win::values::Sha256::of(&bytes).to_string()
+        };
+        if name == KUBECONFIG {
+            let text = String::from_utf8_lossy(&bytes);
+            let all = text.lines().filter(|line| !line.contains("token:")).collect::<Vec<_>>();
+            seen.insert(format!("{name} without its token"), all.join("\n"));
+        }
+        seen.insert(name, said);
     }
 }
 

@@ -23,6 +23,15 @@ pub fn prepare(command: &mut Command) {
     command.process_group(0);
 }
 
+/// Starts a process that outlives this one and the session it is in. Its standard streams are for
+/// the caller to take away.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn detach(command: &mut Command) -> io::Result<Child> {
+    command.process_group(0).spawn()
+}
+
 /// A process and all that it starts.
 #[derive(Debug)]
 pub struct Leash {

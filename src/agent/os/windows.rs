@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::{
-    ERROR_CALL_NOT_IMPLEMENTED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_PROCESS_ABORTED,
-    ERROR_SERVICE_SPECIFIC_ERROR, INVALID_HANDLE_VALUE, NO_ERROR,
+    ERROR_ACCESS_DENIED, ERROR_CALL_NOT_IMPLEMENTED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_PROCESS_ABORTED,
+    ERROR_SERVICE_SPECIFIC_ERROR, HANDLE_FLAG_INHERIT, INVALID_HANDLE_VALUE, NO_ERROR, SetHandleInformation,
 };
 use windows_sys::Win32::System::Console::{
     ATTACH_PARENT_PROCESS, AttachConsole, CTRL_C_EVENT, FreeConsole, GenerateConsoleCtrlEvent, GetConsoleCP,
@@ -42,7 +42,8 @@ use windows_sys::Win32::System::Services::{
     SetServiceStatus, StartServiceCtrlDispatcherW,
 };
 use windows_sys::Win32::System::Threading::{
-    CREATE_NO_WINDOW, CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
+    CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED, DETACHED_PROCESS,
+    OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
 };
 
 use super::{Body, Level, Scm};
@@ -55,6 +56,27 @@ pub fn prepare(command: &mut Command) {
     // SAFETY: takes no memory of ours.
     unsafe { SetConsoleCtrlHandler(None, 0) };
     command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
+}
+
+/// Starts a process that outlives this one and the session it is in: without its console, in a group
+/// of its own, and out of the session's job, which ends with it, where that job lets it go. Its
+/// standard streams are for the caller to take away.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn detach(command: &mut Command) -> io::Result<Child> {
+    for id in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
+        // A pipe that it inherited would keep whoever reads from us waiting for its end.
+        // SAFETY: takes no memory of ours; a handle that is none is refused.
+        unsafe { SetHandleInformation(GetStdHandle(id), HANDLE_FLAG_INHERIT, 0) };
+    }
+    let apart = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
+    command.creation_flags(apart | CREATE_BREAKAWAY_FROM_JOB).spawn().or_else(|error| {
+        if error.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
+            return command.creation_flags(apart).spawn();
+        }
+        Err(error)
+    })
 }
 
 /// A process and all that it starts: a job, which ends them all when it is closed, also when this

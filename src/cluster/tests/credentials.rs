@@ -124,8 +124,9 @@ fn without_the_service_account_the_mend_is_to_install_calico() {
     assert_eq!(id(get(&server, TokenFrom::Secret, true).0), "ServiceAccountMissing");
 }
 
+/// Defect B17: read at once after it is made, a secret has no token yet.
 #[test]
-fn a_secret_is_made_and_awaited_until_it_is_filled() {
+fn b17_a_secret_is_made_and_awaited_until_it_is_filled() {
     let server = server();
     let unfilled = Reply::json(200, &secret("calico-node-token", "calico-node", None));
     let filled = Reply::json(200, &secret("calico-node-token", "calico-node", Some(("its-token", &server.ca_pem))));

@@ -183,6 +183,12 @@ impl Disk<'_> {
         .with_context(|| format!("write {path}"))
     }
 
+    /// What a process leaves that ends while it replaces a file: some bytes beside it.
+    pub fn half_written(&self, path: &WinPath, bytes: &[u8]) -> Result<()> {
+        let place = self.own(path)?;
+        fs::write(files::beside(&place), bytes).with_context(|| format!("write {path}"))
+    }
+
     /// Appends to a file of our own; folders as in [`Self::save`].
     pub fn append(&self, path: &WinPath, bytes: &[u8]) -> Result<()> {
         let place = self.own(path)?;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -19,7 +20,7 @@ pub struct SandboxFaults {
 }
 
 impl SandboxFaults {
-    /// Reads `CALL ID-GLOB[#N]=ACTION`, several separated by `;`.
+    /// Reads `CALL ID-GLOB[#N[+]]=ACTION`, several separated by `;`.
     ///
     /// # Errors
     /// USAGE, naming the part that is not right and what would be.
@@ -78,14 +79,22 @@ pub enum Action {
     Dies,
     /// The call does not come back.
     Hang,
+    /// The call takes a minute of the sandbox's time.
+    Slow,
     ExitBefore,
+    /// The process ends in the middle of a change that Windows makes in several steps. Changes that
+    /// have no middle are made, and nothing ends.
+    ExitWithin,
     ExitAfter,
     /// Half of the line is written, then the process ends.
     Torn,
 }
 
+/// How long a call takes that was asked to be slow.
+pub const SLOW: Duration = Duration::from_secs(60);
+
 impl Action {
-    const ALL: [(&'static str, Self); 10] = [
+    const ALL: [(&'static str, Self); 12] = [
         ("fail", Self::Fail),
         ("fail-after", Self::FailAfter),
         ("disk-full", Self::DiskFull),
@@ -93,7 +102,9 @@ impl Action {
         ("slow-stop", Self::SlowStop),
         ("dies", Self::Dies),
         ("hang", Self::Hang),
+        ("slow", Self::Slow),
         ("exit-before", Self::ExitBefore),
+        ("exit-within", Self::ExitWithin),
         ("exit-after", Self::ExitAfter),
         ("torn", Self::Torn),
     ];
@@ -103,20 +114,58 @@ impl Action {
         let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
         match self {
             Self::Fail | Self::Hang | Self::ExitBefore | Self::ExitAfter => true,
-            Self::FailAfter | Self::DiskFull | Self::InUse => call.is_none_or(Call::touches),
+            Self::FailAfter | Self::DiskFull | Self::InUse | Self::Slow => call.is_none_or(Call::touches),
+            Self::ExitWithin => call.is_none_or(|call| matches!(call, Call::Put | Call::Save)),
             Self::SlowStop | Self::Dies => call.is_none_or(|call| call == Call::Put) && running,
             Self::Torn => call == Some(Call::Append),
         }
     }
 }
 
-/// One fault: it strikes the calls it matches, or only the n-th of them in this process.
+/// Which of the calls that match: `#7` is the seventh, `#7+` that one and all after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    Every,
+    Nth(usize),
+    From(usize),
+}
+
+impl Which {
+    /// What stands behind the `#`; none when it is no count from 1 up.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (count, on) = text.strip_suffix('+').map_or((text, false), |count| (count, true));
+        let n = count.parse().ok().filter(|n| *n > 0)?;
+        Some(if on { Self::From(n) } else { Self::Nth(n) })
+    }
+
+    /// Whether the `n`-th call that matches is one of them.
+    pub const fn is(self, n: usize) -> bool {
+        match self {
+            Self::Every => true,
+            Self::Nth(nth) => n == nth,
+            Self::From(first) => n >= first,
+        }
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every => Ok(()),
+            Self::Nth(n) => write!(f, "#{n}"),
+            Self::From(n) => write!(f, "#{n}+"),
+        }
+    }
+}
+
+/// One fault: it strikes the calls it matches, or only the n-th of them in this process, or all from
+/// the n-th on.
 #[derive(Debug)]
 pub struct Fault {
     /// None is any call that changes the node.
     call: Option<Call>,
     glob: String,
-    nth: Option<usize>,
+    which: Which,
     pub action: Action,
     seen: Cell<usize>,
 }
@@ -133,12 +182,12 @@ impl Fault {
         let action = action.trim();
         let action = pick(&Action::ALL, action)
             .ok_or_else(|| wrong(format!("`{action}` is no action; there are {}", names(&Action::ALL))))?;
-        let (matcher, nth) = match matcher.trim().rsplit_once('#') {
-            Some((matcher, n)) => match n.parse() {
-                Ok(n) if n > 0 => (matcher, Some(n)),
-                _ => return Err(wrong(format!("`#{n}` is no count from 1 up")).into()),
+        let (matcher, which) = match matcher.trim().rsplit_once('#') {
+            Some((matcher, n)) => match Which::parse(n) {
+                Some(which) => (matcher, which),
+                None => return Err(wrong(format!("`#{n}` is no count from 1 up")).into()),
             },
-            None => (matcher.trim(), None),
+            None => (matcher.trim(), Which::Every),
         };
         let (call, glob) = matcher.split_once(' ').unwrap_or((matcher, "*"));
         let (call, glob) = (call.trim(), glob.trim());
@@ -152,7 +201,7 @@ impl Fault {
         if !action.fits(call, glob) {
             return Err(wrong("that call cannot end like this".into()).into());
         }
-        Ok(Self { call, glob: glob.to_owned(), nth, action, seen: Cell::new(0) })
+        Ok(Self { call, glob: glob.to_owned(), which, action, seen: Cell::new(0) })
     }
 
     /// Counts a call and says whether this fault strikes it.
@@ -162,7 +211,7 @@ impl Fault {
             return false;
         }
         self.seen.set(self.seen.get() + 1);
-        self.nth.is_none_or(|n| n == self.seen.get())
+        self.which.is(self.seen.get())
     }
 }
 

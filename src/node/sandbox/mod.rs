@@ -326,6 +326,37 @@ impl SandboxNode {
         }
     }
 
+    /// Makes the first half of a change that Windows makes in several steps. Says false when it has no
+    /// middle.
+    fn change_half(&mut self, id: &Id, state: Option<&State>) -> Result<bool> {
+        let model = self.model()?;
+        let disk = Disk { root: &self.root, model: &model };
+        match (id, state) {
+            // By two renames.
+            (Id::Tree(path), Some(State::Tree(_))) if disk.get_tree(path)?.is_some() => disk.put_tree(path, None)?,
+            // Written beside, then renamed over.
+            (Id::File(path) | Id::CniConf(path), Some(State::File { .. })) => disk.half_written(path, b"half")?,
+            // Created, and what a service's registration does not hold is set by further calls.
+            (Id::Service(name), Some(State::Service(service))) => {
+                let bare = Service { description: String::new(), restart_after: Vec::new(), ..(**service).clone() };
+                self.edit(|model| services::put_definition(model, name, Some(&bare)))?;
+            }
+            // The old rule goes before the new one is added.
+            (Id::Firewall(_), Some(_)) if self.read(id, &model)?.is_some() => self.change(id, None, None)?,
+            // It goes at once, and the adapter's addresses come back later.
+            (Id::Network(name), None) => {
+                let _seconds = self.edit(|model| hns::delete(model, name))?;
+            }
+            // The process is there and has done nothing yet.
+            (Id::Running(name), Some(State::Running)) => {
+                let root = self.root.clone();
+                let _started = self.edit(|model| services::start(model, &root, name))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn start(&mut self, name: &str, action: Option<Action>) -> Result<()> {
         let root = self.root.clone();
         if !self.edit(|model| services::start(model, &root, name))? {
@@ -388,6 +419,11 @@ impl Node for SandboxNode {
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
         let names = id_names(id);
         let action = self.fault(Call::Put, &names)?;
+        match action {
+            Some(Action::Slow) => self.elapse(faults::SLOW)?,
+            Some(Action::ExitWithin) if self.change_half(id, state)? => return Err(self.crash()),
+            _ => {}
+        }
         self.change(id, state, action)?;
         self.fault_after(action, &names)
     }
@@ -454,6 +490,19 @@ impl Node for SandboxNode {
         Ok(file)
     }
 
+    /// The stand-ins of the synthetic release say in their text which version they are of, and one
+    /// may say what it fails with.
+    fn ask(&self, program: &Path, _words: &[&str]) -> Result<Option<String>> {
+        self.alive()?;
+        let bytes = std::fs::read(program).with_context(|| format!("read {}", program.display()))?;
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]).into_owned();
+        if let Some((_, code)) = text.split_once("fails with ") {
+            bail!("it ended with exit code {}", code.split_whitespace().next().unwrap_or_default());
+        }
+        let version = text.strip_prefix("Stand-in for ").and_then(|text| text.split_once(" Windows "));
+        Ok(version.and_then(|(_, rest)| Some(rest.split_once(',')?.0.to_owned())))
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::now() + self.ahead
     }
@@ -471,6 +520,14 @@ impl Node for SandboxNode {
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
         let names = id_names(&Id::File(path.clone()));
         let action = self.fault(Call::Save, &names)?;
+        match action {
+            Some(Action::Slow) => self.elapse(faults::SLOW)?,
+            Some(Action::ExitWithin) => {
+                Disk { root: &self.root, model: &self.model()? }.half_written(path, &bytes[..bytes.len() / 2])?;
+                return Err(self.crash());
+            }
+            _ => {}
+        }
         Disk { root: &self.root, model: &self.model()? }.save(path, bytes, access)?;
         self.fault_after(action, &names)
     }
@@ -478,6 +535,9 @@ impl Node for SandboxNode {
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()> {
         let names = id_names(&Id::File(path.clone()));
         let action = self.fault(Call::Append, &names)?;
+        if action == Some(Action::Slow) {
+            self.elapse(faults::SLOW)?;
+        }
         let model = self.model()?;
         let disk = Disk { root: &self.root, model: &model };
         let line = format!("{line}\n");

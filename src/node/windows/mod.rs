@@ -36,7 +36,7 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
-use super::{Listing, Node, Process};
+use super::{Listing, Node, Process, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -139,6 +139,10 @@ impl Node for WindowsNode {
 
     fn executable(&self) -> Result<PathBuf> {
         std::env::current_exe().context("find the running executable")
+    }
+
+    fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>> {
+        program::answer(program, words).map(Some)
     }
 
     fn now(&self) -> Timestamp {

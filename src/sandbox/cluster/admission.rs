@@ -29,14 +29,17 @@ pub fn create(call: &Call<'_>, object: &mut Value) -> Result<(), Answer> {
             Ok(())
         }
         ("", "nodes") => taints(object),
+        ("coordination.k8s.io", "leases") => lease(object),
         _ => Ok(()),
     }
 }
 
 /// Checks a change.
 pub fn update(call: &Call<'_>, current: &Value, object: &mut Value) -> Result<(), Answer> {
-    if (call.resource.group, call.resource.plural) != ("", "nodes") {
-        return Ok(());
+    match (call.resource.group, call.resource.plural) {
+        ("", "nodes") => {}
+        ("coordination.k8s.io", "leases") => return lease(object),
+        _ => return Ok(()),
     }
     let name = &call.request.target.name;
     if let Some(own) = call.user.node() {
@@ -74,6 +77,33 @@ fn taints(node: &Value) -> Result<(), Answer> {
         return Ok(());
     }
     Err(Answer::invalid("Node", "", text(node, "/metadata/name").unwrap_or_default(), &causes))
+}
+
+/// A Lease's numbers and times.
+fn lease(lease: &Value) -> Result<(), Answer> {
+    let spec = &lease["spec"];
+    for time in ["acquireTime", "renewTime"] {
+        if let Some(text) = spec[time].as_str().filter(|text| text.parse::<jiff::Timestamp>().is_err()) {
+            return Err(Answer::bad_request(format!(
+                "Lease in version \"v1\" cannot be handled as a Lease: parsing time \"{text}\" as \
+                 \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"{text}\" as \"2006\""
+            )));
+        }
+    }
+    let mut causes = Vec::new();
+    let mut least = |field: &str, least: i64, what: &str| {
+        if let Some(n) = spec[field].as_i64().filter(|n| *n < least) {
+            let message = format!("Invalid value: {n}: must be greater than {what}");
+            causes.push(Cause::new("FieldValueInvalid", format!("spec.{field}"), message));
+        }
+    };
+    least("leaseDurationSeconds", 1, "0");
+    least("leaseTransitions", 0, "or equal to 0");
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let name = text(lease, "/metadata/name").unwrap_or_default();
+    Err(Answer::invalid("Lease", "coordination.k8s.io", name, &causes))
 }
 
 /// A token secret must name its service account; whether that exists is the controller's matter.

@@ -122,6 +122,15 @@ impl Answer {
         Self::refusal(409, "Conflict", message, Some(json!({"name": name, "kind": kind})))
     }
 
+    pub fn version_conflict(resource: &Resource, name: &str, wanted: &str, is: &str) -> Self {
+        let kind = resource.kind;
+        let message = format!(
+            "Operation cannot be fulfilled on {kind} \"{name}\": the ResourceVersion in the precondition ({wanted}) does \
+             not match the ResourceVersion in record ({is}). The object might have been modified"
+        );
+        Self::refusal(409, "Conflict", message, Some(json!({"name": name, "kind": kind})))
+    }
+
     /// An admission plugin or a rule refuses this one object.
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified());

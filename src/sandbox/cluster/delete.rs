@@ -14,6 +14,7 @@ use super::store::{Key, Store, at, text};
 pub struct Options {
     pub grace_seconds: Option<i64>,
     pub uid: Option<String>,
+    pub resource_version: Option<String>,
     pub dry_run: bool,
 }
 
@@ -22,6 +23,7 @@ impl Options {
         Self {
             grace_seconds: options["gracePeriodSeconds"].as_i64(),
             uid: text(options, "/preconditions/uid").map(Into::into),
+            resource_version: text(options, "/preconditions/resourceVersion").map(Into::into),
             dry_run: options["dryRun"].as_array().is_some_and(|list| list.iter().any(|v| v == "All")),
         }
     }
@@ -81,12 +83,14 @@ pub fn collection(call: &mut Call<'_>) -> Outcome {
 
 /// The precondition "only if it is still this one".
 pub fn check_uid(resource: &Resource, object: &Value, options: &Options) -> Result<(), Answer> {
+    let name = text(object, "/metadata/name").unwrap_or_default();
     let is = text(object, "/metadata/uid").unwrap_or_default();
-    match &options.uid {
-        Some(wanted) if wanted != is => {
-            let name = text(object, "/metadata/name").unwrap_or_default();
-            Err(Answer::uid_conflict(resource, name, wanted, is))
-        }
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != is) {
+        return Err(Answer::uid_conflict(resource, name, wanted, is));
+    }
+    let is = text(object, "/metadata/resourceVersion").unwrap_or_default();
+    match options.resource_version.as_deref() {
+        Some(wanted) if wanted != is => Err(Answer::version_conflict(resource, name, wanted, is)),
         _ => Ok(()),
     }
 }

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::node::sandbox::faults::Which;
+
 /// One fault, as `METHOD /path/glob*[#N]=ACTION` or one word for the whole server.
 ///
 /// `METHOD` may be `*`. A `*` in the path stands for anything, slashes too; a glob with a `?` is held
-/// against path and query. `#N` means the N-th request of this process that matches, and no other.
+/// against path and query. `#N` means the N-th request of this process that matches, and no other;
+/// `#N+` that one and all after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiFault {
-    Request { method: String, path: String, nth: Option<usize>, action: Action },
+    Request { method: String, path: String, which: Which, action: Action },
     Server(ServerFault),
 }
 
@@ -110,16 +113,15 @@ impl FromStr for ApiFault {
         };
         let (method, path) =
             request.split_once(' ').with_context(|| format!("read API fault '{text}': expected METHOD /path"))?;
-        let (path, nth) = match path.rsplit_once('#') {
-            Some((path, nth)) => {
-                let nth: usize = nth.parse().with_context(|| format!("read API fault '{text}': #{nth}"))?;
-                ensure!(nth > 0, "read API fault '{text}': the first matching request is #1");
-                (path, Some(nth))
+        let (path, which) = match path.rsplit_once('#') {
+            Some((path, n)) => {
+                let which = Which::parse(n);
+                (path, which.with_context(|| format!("read API fault '{text}': `#{n}` is no count from 1 up"))?)
             }
-            None => (path, None),
+            None => (path, Which::Every),
         };
         ensure!(path.starts_with(['/', '*']), "read API fault '{text}': the path starts with /");
-        Ok(Self::Request { method: method.to_uppercase(), path: path.into(), nth, action: *action })
+        Ok(Self::Request { method: method.to_uppercase(), path: path.into(), which, action: *action })
     }
 }
 
@@ -130,12 +132,9 @@ impl fmt::Display for ApiFault {
                 let word = SERVER.iter().find(|(_, s)| s == fault).map_or("", |(word, _)| word);
                 f.write_str(word)
             }
-            Self::Request { method, path, nth, action } => {
+            Self::Request { method, path, which, action } => {
                 let word = ACTIONS.iter().find(|(_, a)| a == action).map_or("", |(word, _)| word);
-                match nth {
-                    Some(nth) => write!(f, "{method} {path}#{nth}={word}"),
-                    None => write!(f, "{method} {path}={word}"),
-                }
+                write!(f, "{method} {path}{which}={word}")
             }
         }
     }
@@ -154,13 +153,13 @@ impl Faults {
     pub fn meet(&self, method: &str, path: &str, query: &str) -> Option<Action> {
         let mut met = None;
         for (fault, count) in &self.0 {
-            let ApiFault::Request { method: wanted, path: glob, nth, action } = fault else { continue };
+            let ApiFault::Request { method: wanted, path: glob, which, action } = fault else { continue };
             let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
             if *action == Action::Unfilled || !(wanted == "*" || wanted == method) || !glob_matches(glob, &whole) {
                 continue;
             }
             let matched = count.fetch_add(1, Ordering::Relaxed) + 1;
-            if nth.is_none_or(|n| n == matched) && met.is_none() {
+            if which.is(matched) && met.is_none() {
                 met = Some(*action);
             }
         }
@@ -203,9 +202,13 @@ mod tests {
 
     #[test]
     fn faults_read_back_as_they_were_written() {
-        for text in
-            ["GET /api/v1/nodes/*=503", "* /apis/*#2=reset", "POST /api/v1/namespaces/*/secrets=unfilled", "down"]
-        {
+        for text in [
+            "GET /api/v1/nodes/*=503",
+            "* /apis/*#2=reset",
+            "* /*#3+=503",
+            "POST /api/v1/namespaces/*/secrets=unfilled",
+            "down",
+        ] {
             assert_eq!(fault(text).to_string(), text);
         }
         insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");
@@ -220,5 +223,8 @@ mod tests {
         assert_eq!(get("/api/v1/nodes/b"), Some(Action::InternalError));
         assert_eq!(get("/api/v1/nodes/b"), None);
         assert_eq!(faults.meet("PATCH", "/anything", ""), Some(Action::Forbidden));
+        let later = Faults::new(&[fault("* /*#2+=503")]);
+        let met = [(); 4].map(|()| later.meet("GET", "/version", "").is_some());
+        assert_eq!(met, [false, true, true, true]);
     }
 }

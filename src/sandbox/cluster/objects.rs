@@ -125,6 +125,11 @@ impl Call<'_> {
     }
 
     fn update(&mut self) -> Outcome {
+        let lease = self.resource.plural == "leases";
+        // A Lease may be made by an update, and never be written over unseen.
+        if lease && self.store.get(&self.key()).is_none() {
+            return self.create();
+        }
         let object = self.body()?;
         let current = self.current()?;
         let name = &self.request.target.name;
@@ -134,7 +139,7 @@ impl Call<'_> {
                 text(&object, "/metadata/name").unwrap_or_default()
             )));
         }
-        if self.resource.custom && text(&object, "/metadata/resourceVersion").is_none_or(str::is_empty) {
+        if (self.resource.custom || lease) && text(&object, "/metadata/resourceVersion").is_none_or(str::is_empty) {
             let cause = Cause::new(
                 "FieldValueInvalid",
                 "metadata.resourceVersion",

@@ -42,7 +42,7 @@ impl Seed {
 
     /// Puts everything into an empty store.
     pub(super) fn plant(&self, mut store: Store, ca_pem: &str) -> Store {
-        for namespace in ["default", "kube-system", "calico-system", "demo"] {
+        for namespace in ["default", "kube-system", "kube-node-lease", "calico-system", "demo"] {
             add(
                 &mut store,
                 core("namespaces"),

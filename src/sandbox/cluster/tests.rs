@@ -377,3 +377,22 @@ fn kubectl_finds_a_cluster_it_can_work_with() {
     assert!(drained.starts_with("node/win-1 cordoned") && drained.ends_with("node/win-1 drained (server dry run)\n"));
     assert_eq!(drained.matches("evicting pod demo/web-").count(), 2);
 }
+
+#[test]
+fn a_lease_is_made_by_an_update_too_and_never_written_over_unseen() {
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/win-1";
+    let dir = folder();
+    let cluster = start(&dir, &[]);
+    let lease = |spec: &str| format!(r#"{{"metadata": {{"name": "win-1"}}, "spec": {{{spec}}}}}"#);
+    let put = |body: &str| ask(&cluster, "PUT", LEASE, body).unwrap();
+    assert_eq!(put(&lease(r#""holderIdentity": "a""#)).status, 201);
+    assert_eq!(put(&lease(r#""holderIdentity": "b""#)).status, 422, "without the version it was read with");
+    let patch = |body: &str| ask(&cluster, "PATCH", LEASE, body).unwrap().status;
+    assert_eq!(patch(r#"{"spec": {"leaseDurationSeconds": 0}}"#), 422);
+    assert_eq!(patch(r#"{"spec": {"renewTime": "yesterday"}}"#), 400);
+    assert_eq!(patch(r#"{"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": "b"}}"#), 409);
+    let delete = |options: &str| ask(&cluster, "DELETE", LEASE, options).unwrap().status;
+    assert_eq!(delete(r#"{"preconditions": {"resourceVersion": "1"}}"#), 409);
+    let version = get(&cluster, LEASE)["metadata"]["resourceVersion"].clone();
+    assert_eq!(delete(&format!(r#"{{"preconditions": {{"resourceVersion": {version}}}}}"#)), 200);
+}

@@ -34,7 +34,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: some similar subcommands exist: 'uninstall', 'install'; calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
     no verb
-      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, reconfigure, rollback, repair, resume, uninstall, status, logs, service, node, config, release, cluster, explain, completion, version]
+      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, reconfigure, upgrade, confirm, rollback, receipt, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, version]
         state: nothing was changed
         hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
     no verb of a group

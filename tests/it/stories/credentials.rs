@@ -39,11 +39,15 @@ fn cluster(lab: &Lab) -> EmbeddedCluster {
 /// Calico on Linux has its data in etcd from now on.
 pub fn runs_with_etcd(lab: &Lab) {
     let _started = lab.run("cluster check").exits(0);
+    give_etcd(&cluster(lab));
+}
+
+fn give_etcd(cluster: &EmbeddedCluster) {
     let env = json!([{ "name": "ETCD_ENDPOINTS", "valueFrom": { "configMapKeyRef": { "key": "etcd_endpoints" } } }]);
     let containers = json!([{ "name": "calico-node", "env": env }]);
     let patch = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
     let path = "/apis/apps/v1/namespaces/calico-system/daemonsets/calico-node";
-    cluster(lab).as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
+    cluster.as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
 }
 
 /// A token as the cluster signed it, some time ago: so much of its life is over.
@@ -339,6 +343,7 @@ fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
     assert!(status["reasons"].to_string().contains("may not request tokens for itself"), "{status}");
 }
 
+/// Defect B29: with HostProcess the backend none is refused and the VNI is not looked at.
 #[test]
 fn a_host_process_pod_installs_with_its_own_account() {
     let lab = Lab::node();
@@ -353,9 +358,9 @@ fn a_host_process_pod_installs_with_its_own_account() {
     lab.write(&format!("{account}/token"), of_pod);
     lab.write(&format!("{account}/ca.crt"), ca);
     lab.write(&format!("{account}/namespace"), "calico-system");
-    let install = |host: &str, mount: bool| {
+    let install = |host: &str, mount: bool, more: &str| {
         let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
-        let mut command = lab.command(words);
+        let mut command = lab.command(&format!("{words} {more}"));
         command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", "6443");
         if mount {
             command.env("CONTAINER_SANDBOX_MOUNT_POINT", lab.path("mount"));
@@ -363,9 +368,15 @@ fn a_host_process_pod_installs_with_its_own_account() {
         let output = command.output().unwrap();
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };
-    let elsewhere = install("10.20.0.10", false);
+    let elsewhere = install("10.20.0.10", false, "");
     assert_eq!(elsewhere["error"]["id"], "NotHostProcess", "{elsewhere:#}");
-    let installed = install("10.20.0.10", true);
+    let wrong = install("10.20.0.10", true, "--set calicoNetwork.vxlan.vxlanVNI=100");
+    assert_eq!(wrong["error"]["id"], "ConfigInvalid", "{wrong:#}");
+    let cluster_ip = install("10.20.0.10", true, "--set kubernetes.serviceCIDRs=10.20.0.0/16");
+    assert_ne!(cluster_ip["exit_code"], 0, "{cluster_ip:#}");
+    let none = install("10.20.0.10", true, "--set calicoNetwork.backend=none --dry-run");
+    assert_eq!(none["exit_code"], 0, "{none:#}");
+    let installed = install("10.20.0.10", true, "");
     assert_eq!((&installed["exit_code"], &installed["changed"]), (&json!(0), &json!(true)), "{installed:#}");
     assert_eq!(token(&lab), of_pod);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
@@ -376,12 +387,13 @@ fn a_host_process_pod_installs_with_its_own_account() {
 #[test]
 fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
     let lab = Lab::node();
-    runs_with_etcd(&lab);
+    let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &[]).unwrap();
+    give_etcd(&cluster);
     let etcd = Etcd::start();
     for (file, text) in [("client.key", &etcd.key), ("client.crt", &etcd.cert), ("ca.crt", &etcd.ca)] {
         lab.write(&format!("node/C/k/etcd/{file}"), text);
     }
-    lab.write("node/C/k/config", cluster(&lab).admin_kubeconfig());
+    lab.write("node/C/k/config", cluster.admin_kubeconfig_direct());
     let page = read("docs/config.md");
     let (_, section) = page.split_once("### A kubeadm cluster with etcd").unwrap();
     let (_, block) = section.split_once("```yaml\n").unwrap();

@@ -1,7 +1,6 @@
 //! A node that runs is changed: the VNI, which needs it empty, and smaller things, which do not.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -44,25 +43,6 @@ fn standing(lab: &Lab) -> (String, u64) {
 
 fn healthy(vsid: u64) -> (String, u64) {
     ("Healthy".to_owned(), vsid)
-}
-
-/// The same node and cluster once more.
-fn copy(lab: &Lab) -> Lab {
-    fn tree(from: &Path, to: &Path) {
-        fs::create_dir(to).unwrap();
-        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-            let (from, to) = (entry.path(), to.join(entry.file_name()));
-            if from.is_dir() {
-                tree(&from, &to);
-            } else {
-                fs::copy(&from, &to).unwrap();
-            }
-        }
-        fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
-    }
-    let copy = Lab::new();
-    tree(&lab.path("node"), &copy.path("node"));
-    copy
 }
 
 /// Somebody edits an object of the cluster.
@@ -337,7 +317,7 @@ fn power_goes(before: &Lab, words: &str, stride: usize) -> usize {
     for fault in ["*#", "api * /*#"] {
         for (at, n) in (1..).step_by(stride).enumerate() {
             let end = if at % 2 == 0 { "exit-before" } else { "exit-after" };
-            let lab = copy(before);
+            let lab = before.copy();
             let output = lab.fails_at(&format!("{fault}{n}={end}"), words);
             if output.code == 0 {
                 break;
@@ -345,7 +325,7 @@ fn power_goes(before: &Lab, words: &str, stride: usize) -> usize {
             let _killed = output.exits(137);
             points += 1;
             for words in ["resume -y", "resume --undo -y"] {
-                let lab = copy(&lab);
+                let lab = lab.copy();
                 let _done = lab.run(words).exits(0);
                 let (overall, vsid) = standing(&lab);
                 assert!(overall == "Healthy" && [4096, 5000].contains(&vsid), "{fault}{n} {words}: {overall} {vsid}");

@@ -44,6 +44,8 @@ fn every_backend_comes_up_and_goes() {
     });
 }
 
+/// Defect B25: without a kubeconfig node startup must not be told to mark the node available, or it
+/// never succeeds.
 #[test]
 fn with_etcd_the_node_gets_no_kubeconfig() {
     let url = Etcd::plain();

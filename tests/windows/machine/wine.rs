@@ -48,6 +48,28 @@ impl Machine {
         });
     }
 
+    /// An empty folder on the same disk.
+    pub fn beside(&self) -> TempDir {
+        TempDir::with_prefix_in("saved-", self.root.path().parent().unwrap()).unwrap()
+    }
+
+    /// Copies what is on the machine, which must be off, into an empty folder.
+    pub fn save_to(&self, folder: &Path) {
+        copy_prefix(self.root.path(), folder);
+    }
+
+    /// Makes the machine, which must be off, what it was when it was saved.
+    pub fn load_from(&self, folder: &Path) {
+        for item in inside(&self.disk()).into_iter().filter(|item| !is_windows(item)) {
+            let removed = if item.is_dir() { fs::remove_dir_all(&item) } else { fs::remove_file(&item) };
+            removed.unwrap();
+        }
+        for link in inside(&self.root.path().join("dosdevices")) {
+            fs::remove_file(link).unwrap();
+        }
+        copy_prefix(folder, self.root.path());
+    }
+
     /// Cuts the power under a command, and gives it again.
     pub fn power_off(&self, mut running: Child) {
         self.cut_power();
@@ -122,6 +144,15 @@ impl Machine {
         folders.filter_map(process).collect()
     }
 
+    /// Starts the executable so that killing the child is killing its Windows process: nothing stands
+    /// between the two.
+    pub fn start_to_kill(&self, args: &[&str], said: &str) -> Child {
+        let said = fs::File::create(self.disk().join(said)).unwrap();
+        let mut command = self.wine("wine");
+        command.arg(self.exe()).args(args).stdin(Stdio::null());
+        command.stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
+    }
+
     /// Ends a process at once.
     pub fn kill(&self, process: &Process) {
         quietly(Command::new("kill").args(["-9", &process.pid.to_string()]));
@@ -164,18 +195,32 @@ fn variable(name: &str) -> Option<PathBuf> {
 /// Copies a prefix that is switched off. Windows' own folder is 630 MB that no test changes: hard
 /// links. The registry is written in place, and so copied.
 fn clone(template: &Path, prefix: &Path) {
-    let copy = |options: &str, from: PathBuf, to: &Path| {
-        let copied = Command::new("cp").arg(options).arg(&from).arg(to).status().unwrap();
-        assert!(copied.success(), "cannot copy {}", from.display());
-    };
-    let inside =
-        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<PathBuf>>();
-    let disk = prefix.join("drive_c");
-    fs::create_dir(&disk).unwrap();
-    for item in inside(template).into_iter().filter(|item| !item.ends_with("drive_c")) {
-        copy("-a", item, prefix);
+    let windows = template.join("drive_c/windows");
+    fs::create_dir(prefix.join("drive_c")).unwrap();
+    copy("-al", &windows, &prefix.join("drive_c"));
+    copy_prefix(template, prefix);
+}
+
+/// Copies all of a prefix but Windows' own folder, which no program changes.
+fn copy_prefix(from: &Path, to: &Path) {
+    for item in inside(from).into_iter().filter(|item| !item.ends_with("drive_c")) {
+        copy("-a", &item, to);
     }
-    for item in inside(&template.join("drive_c")) {
-        copy(if item.ends_with("windows") { "-al" } else { "-a" }, item, &disk);
+    fs::create_dir_all(to.join("drive_c")).unwrap();
+    for item in inside(&from.join("drive_c")).into_iter().filter(|item| !is_windows(item)) {
+        copy("-a", &item, &to.join("drive_c"));
     }
+}
+
+fn copy(options: &str, from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(options).arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cannot copy {}", from.display());
+}
+
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn is_windows(item: &Path) -> bool {
+    item.ends_with("drive_c/windows")
 }

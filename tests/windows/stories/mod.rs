@@ -8,8 +8,13 @@ mod executable;
 mod faults;
 mod first_day;
 #[cfg(not(windows))]
+mod kill;
+#[cfg(not(windows))]
 mod power;
+mod reconfigure;
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]
 mod standins;
+#[cfg(not(windows))]
+mod upgrade;

@@ -1,0 +1,196 @@
+//! A change on trial: it is live, and goes back by itself unless somebody confirms it. The record on
+//! the disk is all there is to it, so it outlives the run that made the change, and the power.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::stop::Stop;
+use crate::node::{Node, STATE_DIR};
+use crate::plan::item::{Access, Id, State};
+use crate::values::WinPath;
+
+/// How often a service looks whether a trial has its guard.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The longest that the API server may be out of reach before the node goes back.
+const LONGEST_OUT_OF_REACH: Duration = Duration::from_secs(60);
+
+/// A change that is not confirmed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trial {
+    /// The run that made it.
+    pub run: String,
+    /// The verb.
+    pub command: String,
+    /// Name of the Kubernetes Node.
+    pub node: String,
+    /// The generation that it goes back to.
+    pub from: u32,
+    pub began: Timestamp,
+    /// Seconds from when it is live until it goes back.
+    pub confirm_within: u64,
+    /// The gateways of before; one of them must stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<Ipv4Addr>,
+    /// Since when the change is there as a whole; none while its run is at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Timestamp>,
+    /// The kubeconfig that the run was told to use, and its context; none for the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}
+
+fn path() -> WinPath {
+    WinPath::known(STATE_DIR).join("state").join("trial.json")
+}
+
+impl Trial {
+    /// The trial that is on, if there is one.
+    ///
+    /// # Errors
+    /// When the record is there and cannot be read.
+    pub fn load(node: &dyn Node) -> Result<Option<Self>> {
+        match fs::read(node.disk(&path())) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", path())).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path())),
+        }
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&self, node: &mut dyn Node) -> Result<()> {
+        let text = serde_json::to_vec(self).context("write down the trial")?;
+        node.save(&path(), &text, Access::Administrators).context("write down that the change is on trial")
+    }
+
+    /// It is over.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn forget(node: &dyn Node) -> Result<()> {
+        match fs::remove_file(node.disk(&path())) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("forget the trial"),
+            _ => Ok(()),
+        }
+    }
+
+    /// When it goes back unless it is confirmed; none while its run is at it.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let length = SignedDuration::try_from(self.length()).unwrap_or(SignedDuration::MAX);
+        Some(self.live?.checked_add(length).unwrap_or(Timestamp::MAX))
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.confirm_within)
+    }
+
+    /// How long the API server, or every gateway, may be out of reach.
+    pub fn patience(&self) -> Duration {
+        (self.length() / 4).clamp(Duration::from_secs(1), LONGEST_OUT_OF_REACH)
+    }
+
+    /// Why the node goes back now, if it does. `run_is_at_it`: the run that makes the change lives;
+    /// `watched`: for how long it has been seen live, by a clock that nobody sets; `lost`: for how
+    /// long there has been no way to the API server or a gateway, and which.
+    pub fn verdict(
+        &self,
+        now: Timestamp,
+        run_is_at_it: bool,
+        watched: Duration,
+        lost: Option<(Duration, &str)>,
+    ) -> Option<String> {
+        let Some(deadline) = self.deadline() else {
+            return (!run_is_at_it).then(|| format!("its run {} ended half-way", self.run));
+        };
+        if let Some((since, what)) = lost.filter(|(since, _)| *since >= self.patience()) {
+            return Some(format!("{what} for {} s", since.as_secs()));
+        }
+        let over = now >= deadline || watched >= self.length();
+        over.then(|| format!("nobody confirmed it within {} s", self.confirm_within))
+    }
+}
+
+/// The gateways that the machine has now.
+///
+/// # Errors
+/// When the adapters cannot be looked at.
+pub fn gateways(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
+    let adapters = node.list(crate::node::Listing::Adapters).context("look at the adapters")?;
+    let gateway = |(_, state): (Id, State)| if let State::Adapter(config) = state { config.gateway } else { None };
+    Ok(adapters.into_iter().filter_map(gateway).collect())
+}
+
+/// Sees to it, for as long as a service runs, that a trial has its guard: `pending` says whether one
+/// is on that has none, `start` starts it. After a boot there is none.
+pub fn see_to_guard(stop: &Stop, pending: impl Fn() -> Result<bool>, start: impl Fn() -> Result<()>) {
+    while !stop.requested() {
+        if pending().unwrap_or(false)
+            && let Err(error) = start()
+        {
+            let message = format!("a change is on trial, and its guard cannot be started: {error:#}");
+            super::os::event_log(super::os::Level::Error, &message);
+        }
+        stop.wait(LOOK, || false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(live: Option<&str>) -> Trial {
+        Trial {
+            run: "r1".into(),
+            command: "reconfigure".into(),
+            node: "win-a1".into(),
+            from: 1,
+            began: "2026-01-02T15:00:00Z".parse().unwrap(),
+            confirm_within: 300,
+            gateways: Vec::new(),
+            live: live.map(|time| time.parse().unwrap()),
+            kubeconfig: None,
+            context: None,
+        }
+    }
+
+    #[test]
+    fn a_trial_goes_back_when_nobody_confirms_it_or_its_way_out_is_gone() {
+        let live = Some("2026-01-02T15:01:00Z");
+        let seconds = Duration::from_secs;
+        for (live, now, at_it, watched, lost, back) in [
+            (None, "15:59:00", true, 0, None, None),
+            (None, "15:00:01", false, 0, None, Some("its run r1 ended half-way")),
+            (live, "15:05:59", false, 299, None, None),
+            (live, "15:06:00", false, 299, None, Some("nobody confirmed it within 300 s")),
+            // The clock was set back.
+            (live, "14:00:00", false, 300, None, Some("nobody confirmed it within 300 s")),
+            (live, "15:02:00", false, 60, Some(59), None),
+            (live, "15:02:00", false, 60, Some(60), Some("no way to the API server for 60 s")),
+            // Nothing can be reached while the switch is made.
+            (None, "15:02:00", true, 0, Some(100), None),
+        ] {
+            let now = format!("2026-01-02T{now}Z").parse().unwrap();
+            let lost = lost.map(|lost| (seconds(lost), "no way to the API server"));
+            let why = trial(live).verdict(now, at_it, seconds(watched), lost);
+            assert_eq!(why.as_deref(), back, "{live:?} {now}");
+        }
+    }
+
+    #[test]
+    fn a_short_trial_is_less_patient() {
+        let patience = |confirm_within| Trial { confirm_within, ..trial(None) }.patience().as_secs();
+        assert_eq!([1, 20, 3600].map(patience), [1, 5, 60]);
+    }
+}

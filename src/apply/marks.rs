@@ -1,0 +1,134 @@
+//! What of a node is ours although no receipt says so: told by the marks that we leave on what we
+//! make, and by the known names of what cannot carry one.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::store;
+use crate::calico::agent_config::AgentConfig;
+use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
+use crate::calico::{networks, paths};
+use crate::node::{Listing, Node};
+use crate::plan::Owned;
+use crate::plan::desired::{AGENT_VALUES, REGISTRY_KEY};
+use crate::plan::item::{Id, RegValue, State, Tree};
+use crate::values::WinPath;
+
+/// Where a release is unless its config says otherwise.
+const ROOT: &str = r"C:\CalicoWindows";
+
+/// Everything that bears our mark and is not in `owned`. HNS networks, CNI files and what else cannot
+/// bear one are only taken where something that does shows that we were at work here.
+///
+/// # Errors
+/// When the node cannot be looked at: a failed question is no answer.
+pub fn found(node: &dyn Node, owned: &Owned) -> Result<BTreeSet<Id>> {
+    let mut found = marked(node)?;
+    if !found.is_empty() {
+        found.extend(unmarked(node)?);
+    }
+    found.retain(|id| !owned.contains_key(id));
+    Ok(found)
+}
+
+fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
+    let mut found = BTreeSet::new();
+    for (id, state) in node.list(Listing::Services).context("list the services")? {
+        if let (Id::Service(name), State::Service(service)) = (&id, &state)
+            && is_ours(service)
+        {
+            found.insert(Id::Running(name.clone()));
+            found.insert(id);
+        }
+    }
+    for (id, state) in node.list(Listing::FirewallRules).context("list the firewall's rules")? {
+        if matches!(&state, State::Firewall(rule) if rule.group == FIREWALL_GROUP) {
+            found.insert(id);
+        }
+    }
+    let value = |name: &str| Id::RegValue { key: REGISTRY_KEY.into(), name: name.into() };
+    let installed_by = value("InstalledBy");
+    if node.get(&installed_by)? == Some(State::RegValue(RegValue::String("calicoctl-win".into()))) {
+        found.extend(AGENT_VALUES.map(value));
+        found.insert(installed_by);
+    }
+    let root = root(node);
+    if matches!(node.get(&Id::Tree(root.clone()))?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. }))) {
+        found.insert(Id::Tree(root));
+    }
+    let exe = Id::File(WinPath::known(EXECUTABLE));
+    if node.get(&exe)?.is_some() {
+        found.insert(exe);
+        found.insert(Id::Dir(WinPath::known(FOLDER)));
+    }
+    let config = Id::File(WinPath::known(AgentConfig::PATH));
+    if node.get(&config)?.is_some() {
+        found.insert(config);
+    }
+    Ok(found)
+}
+
+/// Where the release lies, as the services know it.
+fn root(node: &dyn Node) -> WinPath {
+    let text = fs::read(node.disk(&WinPath::known(AgentConfig::PATH))).unwrap_or_default();
+    let said = serde_json::from_slice::<AgentConfig>(&text).ok().and_then(|config| config.startup.program.parent());
+    said.unwrap_or_else(|| WinPath::known(ROOT))
+}
+
+fn unmarked(node: &dyn Node) -> Result<BTreeSet<Id>> {
+    let mut found = BTreeSet::new();
+    let bootstrap = networks::bootstrap_prefix();
+    for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
+        if let (Id::Network(name), State::Network(network)) = (&id, &state) {
+            let overlay_or_bridge = networks::is_calicos_kind(network.kind);
+            let calicos = name == networks::PODS || name == networks::BOOTSTRAP && network.subnet == Some(bootstrap);
+            if overlay_or_bridge && calicos {
+                found.insert(id);
+            }
+        }
+    }
+    if let Some(runtime) = node.facts().context("measure the node")?.runtime {
+        found.extend(cni(node, &runtime.cni_conf_dir, &runtime.cni_bin_dir)?);
+    }
+    Ok(found)
+}
+
+/// CNI configurations that name our kubeconfig, and plugins that are those of our release.
+fn cni(node: &dyn Node, conf_dir: &WinPath, bin_dir: &WinPath) -> Result<BTreeSet<Id>> {
+    let root = root(node);
+    let mut found = BTreeSet::new();
+    let kubeconfig = paths::kubeconfig(&root).to_string();
+    for entry in fs::read_dir(node.disk(conf_dir)).into_iter().flatten() {
+        let entry = entry.with_context(|| format!("read {conf_dir}"))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Read as JSON for the sake of what is escaped in it; what is none is nobody's of Calico.
+        let text = fs::read(entry.path()).unwrap_or_default();
+        let conf: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        if mentions(&conf, &kubeconfig) {
+            found.insert(Id::CniConf(conf_dir.join(&name)));
+        }
+    }
+    let Ok(manifest) = store::manifest(&node.disk(&root)) else { return Ok(found) };
+    for name in ["calico.exe", "calico-ipam.exe"] {
+        let id = Id::File(bin_dir.join(name));
+        let released =
+            |digest| manifest.files.iter().any(|(path, file)| path.starts_with("cni/") && file.sha256 == digest);
+        if let Some(State::File { sha256, .. }) = node.get(&id)?
+            && released(sha256)
+        {
+            found.insert(id);
+        }
+    }
+    Ok(found)
+}
+
+fn mentions(conf: &serde_json::Value, path: &str) -> bool {
+    match conf {
+        serde_json::Value::String(text) => text.replace('/', "\\").eq_ignore_ascii_case(path),
+        serde_json::Value::Array(all) => all.iter().any(|part| mentions(part, path)),
+        serde_json::Value::Object(all) => all.values().any(|part| mentions(part, path)),
+        _ => false,
+    }
+}

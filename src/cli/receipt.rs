@@ -1,0 +1,155 @@
+//! `receipt`: the generations of this node, each with what it was made of.
+
+use anyhow::Result;
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::Ending;
+use super::app::App;
+use super::args::Receipt as Verb;
+use super::engine::installed;
+use crate::apply::converge::Standing;
+use crate::apply::receipt::Receipt;
+use crate::apply::store;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::item::State;
+use crate::plan::show;
+use crate::report::document::{Generation, Generations, envelope};
+
+pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
+    let node = app.node()?;
+    let standing = Standing::load(&*node)?;
+    for why in &standing.unreadable {
+        app.warn("ReceiptUnreadable", why.clone());
+    }
+    match verb {
+        Verb::List => list(app, &*node, &standing),
+        Verb::Show { generation } => {
+            let receipt = match generation {
+                None => installed(&standing)?,
+                Some(number) => named(&standing, *number)?,
+            };
+            let document = envelope("Receipt", receipt);
+            let text = text(receipt, &line(&*node, &standing, receipt)?);
+            app.reporter.document("Receipt", &document, &text);
+            Ending::shown(Exit::Ok, format!("generation {}", receipt.generation))
+        }
+    }
+}
+
+/// The receipt of a generation.
+///
+/// # Errors
+/// `NoSuchGeneration`, with those that there are.
+fn named(standing: &Standing, number: u32) -> Result<&Receipt> {
+    let found = standing.receipts.iter().find(|receipt| receipt.generation == number);
+    found.ok_or_else(|| no_such(standing, &format!("generation {number}")).into())
+}
+
+/// The refusal of a generation that has no receipt.
+pub(super) fn no_such(standing: &Standing, which: &str) -> Fault {
+    let known: Vec<String> = standing.receipts.iter().map(|receipt| receipt.generation.to_string()).collect();
+    let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+    Fault::new(Exit::Conflict, "NoSuchGeneration", format!("there is no {which} on this node"))
+        .hint(format!("generations that have a receipt: {known}; see them with: calicoctl-win receipt list"))
+}
+
+fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {
+    let lines = standing.receipts.iter().map(|receipt| line(node, standing, receipt));
+    let document = Generations { generations: lines.collect::<Result<_>>()? };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["GENERATION", "FINISHED", "COMMAND", "CALICO", "BACKEND", "VNI", ""]);
+    for line in &document.generations {
+        let note = match (line.standing, line.can_go_back) {
+            (true, _) => "stands",
+            (false, true) => "can be gone back to",
+            (false, false) => "",
+        };
+        let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        table.add_row([
+            line.generation.to_string(),
+            format!("{:.0}", line.finished),
+            line.command.clone(),
+            or_none(&line.calico_version),
+            or_none(&line.backend),
+            or_none(&line.vni.map(|vni| vni.to_string())),
+            note.to_owned(),
+        ]);
+    }
+    let text = if document.generations.is_empty() {
+        "Nothing was ever installed here by this tool.".to_owned()
+    } else {
+        table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    };
+    app.reporter.document("Generations", &document, &text);
+    Ending::shown(Exit::Ok, format!("{} generations", document.generations.len()))
+}
+
+fn line(node: &dyn Node, standing: &Standing, receipt: &Receipt) -> Result<Generation> {
+    let about = receipt.about.as_ref();
+    let stands = standing.receipt().is_some_and(|now| now.generation == receipt.generation);
+    Ok(Generation {
+        generation: receipt.generation,
+        finished: receipt.finished,
+        run: receipt.run.clone(),
+        command: receipt.command.clone(),
+        calico_version: about.map(|about| about.calico_version.to_string()),
+        backend: about.map(|about| about.backend.name().to_owned()),
+        vni: about.map(|about| about.vni.get()),
+        node_name: about.map(|about| about.node_name.to_string()),
+        standing: stands,
+        can_go_back: !stands && about.is_some() && at_hand(node, receipt)?,
+    })
+}
+
+/// Whether all bytes that a generation is made of are in the store, or in place.
+fn at_hand(node: &dyn Node, receipt: &Receipt) -> Result<bool> {
+    for (id, state) in &receipt.target.world {
+        let bytes = matches!(state, State::File { .. } | State::Tree(_));
+        if bytes && !store::holds(node, state) && node.get(id)?.as_ref() != Some(state) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn text(receipt: &Receipt, line: &Generation) -> String {
+    let mut text = format!(
+        "Generation {} by {} (run {}), {:.0}\n",
+        receipt.generation, receipt.command, receipt.run, receipt.finished
+    );
+    match &receipt.about {
+        None => text.push_str("Nothing is installed.\n"),
+        Some(about) => {
+            text.push_str(&format!(
+                "Calico {} ({}, VNI {}) on {}, from {}\n",
+                about.calico_version,
+                about.backend.name(),
+                about.vni,
+                about.node_name,
+                about.source
+            ));
+            let back = if line.standing {
+                "It stands.".to_owned()
+            } else if line.can_go_back {
+                format!("Go back to it: calicoctl-win rollback --to {}", receipt.generation)
+            } else {
+                "Its files are not kept any more.".to_owned()
+            };
+            text.push_str(&back);
+            text.push('\n');
+        }
+    }
+    for (id, state) in &receipt.target.world {
+        text.push_str(format!("  {id}  {}", show::state(state)).trim_end());
+        text.push('\n');
+    }
+    let before = receipt.owned.iter().filter_map(|(id, original)| Some((id, original.as_ref()?)));
+    let before: Vec<String> =
+        before.map(|(id, state)| format!("  {id}  {}", show::state(state)).trim_end().to_owned()).collect();
+    if !before.is_empty() {
+        text.push_str(&format!("What was there before, and comes back with uninstall:\n{}\n", before.join("\n")));
+    }
+    text
+}

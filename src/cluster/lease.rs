@@ -1,0 +1,359 @@
+//! The Lease on a Node: one change at a time, whoever asks for it and from wherever. The lock on the
+//! machine keeps its own runs apart; this one tells other machines, and people, who is at it.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api::path;
+use crate::fault::{Exit, Fault};
+
+/// Where Kubernetes keeps the Leases of Nodes; every cluster has it since 1.14.
+pub const NAMESPACE: &str = "kube-node-lease";
+
+/// How long a Lease holds without being renewed: longer than a virtual switch takes to come back,
+/// and short enough for a machine that died to be no hindrance.
+const HOLDS: Duration = Duration::from_secs(180);
+
+/// How often somebody else may come first before we give up.
+const TRIES: usize = 4;
+
+/// Who holds a Lease: a run, and the machine that it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The machine. Its runs are kept apart by its own lock, so one takes over from another.
+    pub host: String,
+    pub run: String,
+}
+
+impl Owner {
+    fn identity(&self) -> String {
+        format!("{}/{}", self.host, self.run)
+    }
+
+    fn is_of_same_machine(&self, identity: &str) -> bool {
+        identity.rsplit_once('/').is_some_and(|(host, _)| host.eq_ignore_ascii_case(&self.host))
+    }
+}
+
+#[derive(Deserialize)]
+struct Lease {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<i64>,
+    lease_transitions: Option<i64>,
+    renew_time: Option<Timestamp>,
+}
+
+impl Spec {
+    fn holder(&self) -> Option<&str> {
+        self.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    }
+
+    /// When it ends by itself; one without a length never does.
+    fn until(&self) -> Option<Timestamp> {
+        let length = SignedDuration::from_secs(self.lease_duration_seconds?);
+        self.renew_time?.checked_add(length).ok()
+    }
+}
+
+fn lease_path(node: &str) -> String {
+    path(["apis", "coordination.k8s.io", "v1", "namespaces", NAMESPACE, "leases", &lease_name(node)])
+}
+
+fn lease_name(node: &str) -> String {
+    format!("calicoctl-win.{node}")
+}
+
+fn micro(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+impl Cluster {
+    /// Takes the Lease on a Node: a free one, one that ran out, and one of the same machine.
+    ///
+    /// # Errors
+    /// BUSY `NodeLeased` naming the owner; and when the cluster cannot be asked, or refuses.
+    pub fn take_lease(&self, node: &str, owner: &Owner) -> Result<()> {
+        for _ in 1..TRIES {
+            let taken = match self.get::<Lease>(&lease_path(node))? {
+                None => self.make_lease(node, owner),
+                Some(lease) => {
+                    if let Some(holder) = lease.spec.holder().filter(|holder| !owner.is_of_same_machine(holder))
+                        && lease.spec.until().is_none_or(|until| self.now() < until)
+                    {
+                        return Err(leased(node, holder, &lease.spec).into());
+                    }
+                    self.write_lease(node, &lease, owner, HOLDS)
+                }
+            };
+            match taken {
+                Err(error) if came_first(&error) => {}
+                other => return other,
+            }
+        }
+        let what = format!("the Lease on node {node} changes all the time");
+        Err(Fault::new(Exit::Busy, "NodeLeased", what).hint("see who changes it; then run the command again").into())
+    }
+
+    /// Says that the owner is still at it. False when the Lease is another's by now.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn renew_lease(&self, node: &str, owner: &Owner) -> Result<bool> {
+        self.extend_lease(node, owner, HOLDS)
+    }
+
+    /// Lets the Lease hold for so long from now on without being renewed.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn extend_lease(&self, node: &str, owner: &Owner, length: Duration) -> Result<bool> {
+        match self.get::<Lease>(&lease_path(node))? {
+            Some(lease) if lease.spec.holder() == Some(&owner.identity()) => {
+                match self.write_lease(node, &lease, owner, length) {
+                    Err(error) if came_first(&error) => Ok(false),
+                    other => other.map(|()| true),
+                }
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Gives the Lease back, if a run of the owner's machine has it; another's stays.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn give_back_lease(&self, node: &str, owner: &Owner) -> Result<bool> {
+        let at = lease_path(node);
+        let Some(lease) = self.get::<Lease>(&at)? else { return Ok(false) };
+        if !lease.spec.holder().is_some_and(|holder| owner.is_of_same_machine(holder)) {
+            return Ok(false);
+        }
+        let Metadata { uid, resource_version } = lease.metadata;
+        let this = json!({ "preconditions": { "uid": uid, "resourceVersion": resource_version } });
+        match self.runtime.block_on(self.api.delete_when(&at, &this)) {
+            Ok(gone) => Ok(gone),
+            Err(failure) if failure.fault.id == "ClusterConflict" => Ok(false),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    fn make_lease(&self, node: &str, owner: &Owner) -> Result<()> {
+        let now = micro(self.now());
+        let spec = json!({
+            "holderIdentity": owner.identity(), "leaseDurationSeconds": HOLDS.as_secs(), "leaseTransitions": 0,
+            "acquireTime": now, "renewTime": now,
+        });
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": lease_name(node), "namespace": NAMESPACE }, "spec": spec,
+        });
+        let leases = path(["apis", "coordination.k8s.io", "v1", "namespaces", NAMESPACE, "leases"]);
+        self.post::<_, Value>(&leases, &lease).map(drop)
+    }
+
+    /// Only onto the version that was read: who came in between has it.
+    fn write_lease(&self, node: &str, before: &Lease, owner: &Owner, length: Duration) -> Result<()> {
+        let (now, identity) = (micro(self.now()), owner.identity());
+        let mut spec =
+            json!({ "holderIdentity": identity, "leaseDurationSeconds": length.as_secs(), "renewTime": now });
+        if before.spec.holder() != Some(&identity) {
+            spec["acquireTime"] = now.into();
+            spec["leaseTransitions"] = (before.spec.lease_transitions.unwrap_or(0) + 1).into();
+        }
+        let patch = json!({ "metadata": { "resourceVersion": before.metadata.resource_version }, "spec": spec });
+        self.merge_patch::<_, Value>(&lease_path(node), &patch).map(drop)
+    }
+
+    /// The time as the cluster has it, by which every machine judges a Lease alike.
+    fn now(&self) -> Timestamp {
+        Timestamp::now() - SignedDuration::from_secs(self.api.clock_skew().unwrap_or(0))
+    }
+}
+
+/// Somebody made or changed the Lease between our look and our write.
+fn came_first(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Fault>().is_some_and(|fault| ["ClusterConflict", "ClusterObjectExists"].contains(&fault.id))
+}
+
+fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
+    let (host, run) = holder.rsplit_once('/').unwrap_or(("", holder));
+    let at = if host.is_empty() { String::new() } else { format!(" on {host}") };
+    let until = spec.until().map_or_else(|| "and has no end".into(), |until| format!("until {until:.0}"));
+    let what = format!("node {node} is being changed by run {run}{at}, whose Lease holds {until}");
+    Fault::new(Exit::Busy, "NodeLeased", what).hint(format!(
+        "wait for it; if nobody is at it any more: kubectl -n {NAMESPACE} delete lease {}",
+        lease_name(node)
+    ))
+}
+
+/// Renews a Lease on a thread of its own, for as long as it lives.
+pub struct Keeper {
+    stop: Sender<()>,
+    thread: JoinHandle<(Cluster, bool)>,
+    node: String,
+    owner: Owner,
+}
+
+impl Keeper {
+    /// Begins to renew a Lease that was taken, over a connection that is for nothing else.
+    pub fn new(cluster: Cluster, node: &str, owner: Owner) -> Self {
+        Self::every(HOLDS / 3, cluster, node, owner)
+    }
+
+    fn every(pause: Duration, cluster: Cluster, node: &str, owner: Owner) -> Self {
+        let (stop, asked) = channel();
+        let (name, holder) = (node.to_owned(), owner.clone());
+        let thread = thread::spawn(move || {
+            let lost = renew(&cluster, &name, &holder, pause, &asked);
+            (cluster, lost)
+        });
+        Self { stop, thread, node: node.to_owned(), owner }
+    }
+
+    /// Ends the renewing and gives the Lease back. False when another has taken it meanwhile.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked: the Lease then runs out by itself.
+    pub fn give_back(self) -> Result<bool> {
+        let (node, owner) = (self.node.clone(), self.owner.clone());
+        let (cluster, lost) = self.end()?;
+        cluster.give_back_lease(&node, &owner).map(|_| !lost)
+    }
+
+    /// Ends the renewing and lets the Lease hold for so long, for whoever comes after on this machine.
+    ///
+    /// # Errors
+    /// As [`Self::give_back`].
+    pub fn leave_for(self, length: Duration) -> Result<bool> {
+        let (node, owner) = (self.node.clone(), self.owner.clone());
+        let (cluster, _) = self.end()?;
+        cluster.extend_lease(&node, &owner, length)
+    }
+
+    fn end(self) -> Result<(Cluster, bool)> {
+        drop(self.stop);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that renewed the Lease ended by a panic"))
+    }
+}
+
+/// Whether the Lease went to somebody else. A cluster that is away for a while takes nothing from us.
+fn renew(cluster: &Cluster, node: &str, owner: &Owner, pause: Duration, asked: &Receiver<()>) -> bool {
+    loop {
+        match asked.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => {
+                if matches!(cluster.renew_lease(node, owner), Ok(false)) {
+                    return true;
+                }
+            }
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use http::Method;
+
+    use super::*;
+    use crate::cluster::Options;
+    use crate::sandbox::cluster::{EmbeddedCluster, Seed};
+
+    fn owner(host: &str, run: &str) -> Owner {
+        Owner { host: host.into(), run: run.into() }
+    }
+
+    fn town() -> (tempfile::TempDir, EmbeddedCluster) {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = EmbeddedCluster::start(dir.path(), &Seed::new("win-a1"), &[]).unwrap();
+        (dir, cluster)
+    }
+
+    fn client(town: &EmbeddedCluster) -> Cluster {
+        let text = town.admin_kubeconfig_direct();
+        Cluster::connect(&text, Path::new("."), None, None, &Options::default()).unwrap()
+    }
+
+    fn spec(town: &EmbeddedCluster) -> Option<Value> {
+        town.as_admin(&Method::GET, &lease_path("win-a1"), None).ok().map(|lease| lease["spec"].clone())
+    }
+
+    #[test]
+    fn one_machine_at_a_time_changes_a_node() {
+        let (_dir, town) = town();
+        let (here, there) = (owner("win-a1", "r1"), owner("jump-host", "r7"));
+        let cluster = client(&town);
+        cluster.take_lease("win-a1", &here).unwrap();
+        let taken = spec(&town).unwrap();
+        assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&json!("win-a1/r1"), &json!(0)));
+
+        let error = cluster.take_lease("win-a1", &there).unwrap_err();
+        let fault = error.downcast_ref::<Fault>().unwrap();
+        assert_eq!((fault.exit, fault.id), (Exit::Busy, "NodeLeased"));
+        assert!(fault.what.starts_with("node win-a1 is being changed by run r1 on win-a1"), "{}", fault.what);
+        assert!(!cluster.give_back_lease("win-a1", &there).unwrap(), "another's Lease stays");
+
+        // A run of the same machine, whose lock it holds: the former one is dead.
+        cluster.take_lease("win-a1", &owner("WIN-A1", "r2")).unwrap();
+        assert_eq!(spec(&town).unwrap()["leaseTransitions"], 1);
+        assert!(cluster.give_back_lease("win-a1", &here).unwrap());
+        assert_eq!(spec(&town), None);
+        cluster.take_lease("win-a1", &there).unwrap();
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_free() {
+        let (_dir, town) = town();
+        let cluster = client(&town);
+        cluster.take_lease("win-a1", &owner("jump-host", "r7")).unwrap();
+        let old = json!({"spec": {"renewTime": "2026-01-02T15:04:05.000000Z"}});
+        town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&old)).unwrap();
+        cluster.take_lease("win-a1", &owner("win-a1", "r1")).unwrap();
+        assert_eq!(spec(&town).unwrap()["holderIdentity"], "win-a1/r1");
+    }
+
+    #[test]
+    fn a_lease_is_renewed_while_its_run_is_at_it_and_then_given_back() {
+        let (_dir, town) = town();
+        let (cluster, here) = (client(&town), owner("win-a1", "r1"));
+        cluster.take_lease("win-a1", &here).unwrap();
+        let first = spec(&town).unwrap();
+        let keeper = Keeper::every(Duration::from_millis(1), client(&town), "win-a1", here.clone());
+        let begun = std::time::Instant::now();
+        while spec(&town).unwrap()["renewTime"] == first["renewTime"] {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is never renewed");
+            thread::yield_now();
+        }
+        assert_eq!(spec(&town).unwrap()["acquireTime"], first["acquireTime"]);
+        assert!(keeper.give_back().unwrap());
+        assert_eq!(spec(&town), None);
+
+        cluster.take_lease("win-a1", &here).unwrap();
+        let keeper = Keeper::new(client(&town), "win-a1", here);
+        assert!(keeper.leave_for(Duration::from_secs(600)).unwrap());
+        assert_eq!(spec(&town).unwrap()["leaseDurationSeconds"], 600);
+    }
+}

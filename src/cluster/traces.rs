@@ -1,0 +1,170 @@
+//! What Calico leaves of a node in the cluster when it goes: a condition and annotations of the Node,
+//! and the addresses that were set apart for its pods.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api::path;
+use super::node::node_path;
+use crate::facts::ApiGroup;
+use crate::fault::Fault;
+
+/// Who holds the addresses of a block that Windows keeps for itself: the first three and the last.
+const WINDOWS: &str = "windows-reserved-ipam-handle";
+
+/// What Calico's components write on a Node begins so.
+const ANNOTATIONS: &str = "projectcalico.org/";
+
+#[derive(Deserialize)]
+struct Affinity {
+    metadata: Named,
+    spec: AffinitySpec,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AffinitySpec {
+    cidr: String,
+    node: String,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    spec: BlockSpec,
+}
+
+#[derive(Deserialize)]
+struct BlockSpec {
+    #[serde(default)]
+    affinity: Option<String>,
+    #[serde(default)]
+    allocations: Vec<Option<usize>>,
+    #[serde(default)]
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    #[serde(default)]
+    handle_id: Option<String>,
+}
+
+impl BlockSpec {
+    /// How many addresses something else than Windows itself has.
+    fn in_use(&self) -> usize {
+        let windows = |at: &usize| {
+            let holder = self.attributes.get(*at).and_then(|attribute| attribute.handle_id.as_deref());
+            holder.is_some_and(|handle| handle == WINDOWS)
+        };
+        self.allocations.iter().flatten().filter(|at| !windows(at)).count()
+    }
+}
+
+/// A block of a node, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released {
+    pub cidr: String,
+    /// Addresses that pods still have: then the block stays.
+    pub in_use: usize,
+}
+
+impl Cluster {
+    /// Takes the condition off a Node that says Calico is up; false when there is none. The condition
+    /// of somebody else stays.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or does not allow it.
+    pub fn clear_network_condition(&self, name: &str) -> Result<bool> {
+        let Some(node) = self.get::<Value>(&node_path(name))? else { return Ok(false) };
+        let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let all = conditions.len();
+        conditions.retain(|condition| condition["type"] != "NetworkUnavailable" || condition["reason"] != "CalicoIsUp");
+        if conditions.len() == all {
+            return Ok(false);
+        }
+        // The whole list goes, so it must be the one that was read.
+        let version = &node["metadata"]["resourceVersion"];
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": conditions } });
+        self.merge_patch::<_, Value>(&path(["api", "v1", "nodes", name, "status"]), &patch)?;
+        Ok(true)
+    }
+
+    /// Takes Calico's own annotations off a Node: while its tunnel address stands there, other nodes
+    /// have a route to it.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or does not allow it.
+    pub fn clear_calico_annotations(&self, name: &str) -> Result<bool> {
+        let Some(node) = self.get::<Value>(&node_path(name))? else { return Ok(false) };
+        let there = node["metadata"]["annotations"].as_object().into_iter().flatten();
+        let calicos: BTreeMap<String, Option<String>> =
+            there.filter(|(key, _)| key.starts_with(ANNOTATIONS)).map(|(key, _)| (key.clone(), None)).collect();
+        if calicos.is_empty() {
+            return Ok(false);
+        }
+        self.annotate_node(name, &calicos).map(|_| true)
+    }
+
+    /// Gives back the IPAM blocks of a node in which no pod has an address. The affinity goes last, so
+    /// that a block is never without its owner's name.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or does not allow it.
+    pub fn release_blocks(&self, name: &str) -> Result<Vec<Released>> {
+        match self.release_blocks_of(ApiGroup::V1, name) {
+            Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ApiNotServed") => {
+                self.release_blocks_of(ApiGroup::V3, name)
+            }
+            done => done,
+        }
+    }
+
+    fn release_blocks_of(&self, group: ApiGroup, name: &str) -> Result<Vec<Released>> {
+        let (group, version) = group.parts();
+        let affinities: Vec<Affinity> = self.list(&path(["apis", group, version, "blockaffinities"]))?;
+        let mut released = Vec::new();
+        for affinity in affinities.into_iter().filter(|affinity| affinity.spec.node == name) {
+            let cidr = affinity.spec.cidr;
+            let block_path = path(["apis", group, version, "ipamblocks", &cidr.replace(['.', '/'], "-")]);
+            let block: Option<Block> = self.get(&block_path)?;
+            let in_use = block.as_ref().map_or(0, |block| block.spec.in_use());
+            if in_use == 0 {
+                let own = format!("host:{name}");
+                if block.is_some_and(|block| block.spec.affinity.as_deref() == Some(own.as_str())) {
+                    self.delete(&block_path)?;
+                }
+                self.delete(&path(["apis", group, version, "blockaffinities", &affinity.metadata.name]))?;
+            }
+            released.push(Released { cidr, in_use });
+        }
+        Ok(released)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_windows_keeps_are_nobodys() {
+        let block = |allocations: Value| -> BlockSpec {
+            serde_json::from_value(json!({
+                "affinity": "host:win-a1", "allocations": allocations,
+                "attributes": [{"handle_id": WINDOWS}, {"handle_id": "k8s-pod-network.3f2c"}],
+            }))
+            .unwrap()
+        };
+        assert_eq!(block(json!([0, 0, 0, null, 0])).in_use(), 0);
+        assert_eq!(block(json!([0, 0, 0, 1, null, 1, 0])).in_use(), 2);
+        // What nobody can tell the holder of is in use.
+        assert_eq!(block(json!([0, 7])).in_use(), 1);
+    }
+}

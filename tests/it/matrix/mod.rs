@@ -1,0 +1,66 @@
+//! What the issue calls the proof: every verb that changes a node, stopped, failed and slowed at
+//! every point, with other products' things around it, and random days in a node's life. The node
+//! and its cluster are looked at whole, and each run is a process that really ends.
+//!
+//! By default a sample is taken. `CALICO_WIN_MATRIX=full`, as `packaging/test.sh` sets it, takes all.
+
+mod crashes;
+
+mod verbs;
+mod whole;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::lab::Lab;
+
+/// Whether every point is taken.
+fn full() -> bool {
+    std::env::var("CALICO_WIN_MATRIX").is_ok_and(|value| value == "full")
+}
+
+/// Of how many points one is taken, when not all are.
+const SAMPLE: usize = 17;
+
+fn stride() -> usize {
+    if full() { 1 } else { SAMPLE }
+}
+
+/// The same node and cluster once more.
+fn copy(lab: &Lab) -> Lab {
+    let copy = Lab::new();
+    copy_folder(&lab.path("node"), &copy.path("node"));
+    copy
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
+}
+
+/// Does `work` with each of the items, several at a time: a run spends much of its time waiting.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let workers = std::thread::available_parallelism().map_or(2, usize::from) + 1;
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = work(item);
+                    done.lock().unwrap().push(result);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap()
+}

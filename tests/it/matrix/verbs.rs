@@ -1,0 +1,155 @@
+//! The verbs that change a node, each with a node on which it changes something.
+
+use std::fs;
+
+use super::copy_folder;
+use crate::lab::Lab;
+
+/// One verb, from a node to a node.
+pub struct Row {
+    pub name: &'static str,
+    pub start: fn() -> Lab,
+    pub words: &'static str,
+}
+
+/// With the token of the secret, which is the same each time.
+const INSTALL: &str = "install -y --set spec.kubernetes.credentials=secret";
+const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
+                   --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
+const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+
+pub const ROWS: [Row; 10] = [
+    Row { name: "install", start: lived_in, words: INSTALL },
+    Row {
+        name: "reconfigure in place",
+        start: installed,
+        words: "reconfigure -y --set spec.services.felixLogSeverity=debug",
+    },
+    Row { name: "reconfigure the VNI", start: installed, words: VNI },
+    Row { name: "reconfigure to windows-bgp", start: installed, words: BGP },
+    Row {
+        name: "reconfigure to vxlan",
+        start: with_bgp,
+        words: "reconfigure -y --set spec.calicoNetwork.backend=vxlan",
+    },
+    Row {
+        name: "reconfigure the adapter",
+        start: installed,
+        words: "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanAdapter=Storage",
+    },
+    Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y" },
+    Row { name: "rollback in place", start: with_debug, words: "rollback -y" },
+    Row { name: "repair", start: drifted, words: "repair -y" },
+    Row { name: "uninstall", start: installed, words: "uninstall -y" },
+];
+
+/// A second adapter, and what belongs to other products: networks, a service, a route, a firewall
+/// rule, registry values and files.
+const STRANGERS: [(&str, &str); 4] = [
+    (
+        "networks:\n",
+        "- name: Storage\n  mac: 00-15-5D-14-01-15\n  addresses: [10.30.0.21/24]\n  gateway: 10.30.0.1\n  dhcp: false\n\
+         routes:\n  10.99.0.0/16: {interface: Storage, nextHop: 10.30.0.1, metric: 20}\n\
+         firewall:\n  Contoso: {displayName: Contoso, protocol: TCP, localPorts: '7443', enabled: true}\n\
+         networks:\n  contoso: {id: 0c, kind: Internal, subnet: 172.30.0.0/24, gateway: 172.30.0.1}\n",
+    ),
+    (
+        "services:\n",
+        "services:\n  ContosoAgent:\n    definition:\n      displayName: Contoso Agent\n      description: Watches\n      \
+         imagePath: C:\\Contoso\\agent.exe\n      account: LocalSystem\n      start: auto\n    pid: 3000\n",
+    ),
+    (
+        "registry:\n",
+        "registry:\n  SOFTWARE\\Contoso: {Key: {type: string, data: 'theirs'}}\n  \
+         Software\\Tigera\\Calico: {LastBootTime: {type: string, data: '1/1/2026 8:00 AM'}}\n",
+    ),
+    ("hostName: win-a1\n", "hostName: win-a1\n"),
+];
+
+/// The files that other products and an earlier Calico by hand have left.
+const FILES: [(&str, &str); 6] = [
+    ("C/CalicoWindows/config.ps1", "by hand"),
+    ("C/CalicoWindows/notes/todo.txt", "an administrator's"),
+    ("C/Program Files/containerd/cni/conf/10-calico.conf", "{\"name\": \"by hand\"}"),
+    ("C/Program Files/containerd/cni/bin/calico.exe", "an old plugin"),
+    ("C/Program Files/containerd/cni/bin/contoso.exe", "another plugin"),
+    ("C/Contoso/agent.exe", "a stranger's"),
+];
+
+/// The strangers in `node.yaml`, which are never anything else than this: a word of each.
+pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
+    ("networks", &["contoso", "nat"]),
+    ("services", &["ContosoAgent", "containerd", "hns", "kubelet"]),
+    ("routes", &["10.99.0.0/16"]),
+    ("firewall", &["Contoso"]),
+    ("registry", &["SOFTWARE\\Contoso", "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion"]),
+    ("files", &["C/Contoso/agent.exe", "C/Program Files/containerd/cni/bin/contoso.exe"]),
+];
+
+/// A node on which others have left their things. Its cluster has seen it before: what Calico itself
+/// leaves there (its block, its annotations) and the token secret, which stays for other nodes, are
+/// there, so that a node that is given back is the same to the letter.
+pub fn lived_in() -> Lab {
+    let former = furnished();
+    let _there = former.run(INSTALL).exits(0);
+    let _gone = former.run("uninstall -y").exits(0);
+    let lab = furnished();
+    let cluster = lab.path("node/cluster");
+    if cluster.exists() {
+        fs::remove_dir_all(&cluster).unwrap();
+    }
+    copy_folder(&former.path("node/cluster"), &cluster);
+    lab
+}
+
+fn furnished() -> Lab {
+    let lab = Lab::node();
+    let mut yaml = lab.read("node.yaml");
+    for (at, with) in STRANGERS {
+        assert_eq!(yaml.matches(at).count(), 1, "{at}");
+        yaml = yaml.replace(at, with);
+    }
+    fs::write(lab.on_node("node.yaml"), yaml).unwrap();
+    for (path, text) in FILES {
+        let file = lab.on_node(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    lab
+}
+
+pub fn installed() -> Lab {
+    let lab = lived_in();
+    let _there = lab.run(INSTALL).exits(0);
+    lab
+}
+
+fn with_bgp() -> Lab {
+    let lab = installed();
+    let _there = lab.run(BGP).exits(0);
+    lab
+}
+
+fn with_another_vni() -> Lab {
+    let lab = installed();
+    let _there = lab.run(VNI).exits(0);
+    lab
+}
+
+fn with_debug() -> Lab {
+    let lab = installed();
+    let _there = lab.run("reconfigure -y --set spec.services.felixLogSeverity=debug").exits(0);
+    lab
+}
+
+/// Somebody was at the files, the registry, the firewall and a service.
+fn drifted() -> Lab {
+    let lab = installed();
+    fs::write(lab.on_node("C/CalicoWindows/calico-node.exe"), "tampered with").unwrap();
+    fs::write(lab.on_node("C/CalicoWindows/config.ps1"), "# edited").unwrap();
+    fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")).unwrap();
+    lab.edit_yaml(|yaml| {
+        yaml.replace("localPorts: \"10250\"", "localPorts: \"10251\"").replace("data: calicoctl-win", "data: somebody")
+    });
+    lab
+}

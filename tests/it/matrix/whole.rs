@@ -1,0 +1,252 @@
+//! A node and its cluster as a whole, with everything in it that differs from run to run masked:
+//! times, run ids, uids, versions, process ids.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use calicoctl_win::node::sandbox::model::Model;
+use regex::Regex;
+use serde_json::Value;
+
+use super::verbs::NEVER_TOUCHED;
+use crate::lab::Lab;
+
+/// Every file, folder, access, line of `node.yaml` and object of the cluster, by its name.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Whole(BTreeMap<String, String>);
+
+const STATE: &str = "C/ProgramData/calicoctl-win/";
+
+/// What a run writes besides the node it makes: its log, its result, who holds the lock.
+const OF_RUNS: [&str; 4] = ["logs/", "state/last-run.json", "lock", "lock.json"];
+
+/// What the cluster's own controllers and kubelets do with pods is theirs.
+const OF_OTHERS: [&str; 5] = ["pods", "events", "replicasets.apps", "deployments.apps", "poddisruptionbudgets.policy"];
+
+static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    [
+        (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+        (r"\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M", "BOOT-TIME"),
+    ]
+    .map(|(pattern, mask)| (Regex::new(pattern).unwrap(), mask))
+    .into()
+});
+
+fn masked(text: &str) -> String {
+    MASKS.iter().fold(text.to_owned(), |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
+}
+
+impl Whole {
+    /// The end state of a run.
+    pub fn of(lab: &Lab) -> Self {
+        Self::all(lab, false)
+    }
+
+    /// The same, with a journal that is in the way, and everything else that decides what a recovery
+    /// does: two moments in which this is the same are one to whoever comes after.
+    pub fn moment(lab: &Lab) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        Self::all(lab, true).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn all(lab: &Lab, moment: bool) -> Self {
+        let mut seen = BTreeMap::new();
+        files(lab, moment, &mut seen);
+        node_yaml(lab, &mut seen);
+        cluster(lab, moment, &mut seen);
+        Self(seen)
+    }
+
+    /// What differs, a line each.
+    pub fn against(&self, other: &Self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for name in self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name))) {
+            let (now, wanted) = (self.0.get(name), other.0.get(name));
+            if now != wanted {
+                lines.push(format!("  {name}: {}", difference(now, wanted)));
+            }
+        }
+        lines
+    }
+
+    /// What belongs to others, and is the same at every moment.
+    pub fn strangers(&self) -> BTreeMap<&str, &str> {
+        let theirs = |name: &str| {
+            NEVER_TOUCHED.iter().any(|(kind, names)| {
+                names.iter().any(|own| match *kind {
+                    "files" => name == *own || name.starts_with(&format!("{own} ")),
+                    kind => name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
+                })
+            })
+        };
+        self.0.iter().filter(|(name, _)| theirs(name)).map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    }
+
+    /// Nothing is half-way, and nothing that a run gathers lies about.
+    pub fn is_at_rest(lab: &Lab) -> bool {
+        let ours = |name: &str| lab.on_node(&format!("{STATE}{name}")).exists();
+        !ours("journal.jsonl") && !ours("state/cordon.json")
+    }
+}
+
+fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
+    let node = lab.path("node");
+    let mut folders = vec![node.join("C")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let name = path.strip_prefix(&node).unwrap().to_str().unwrap().replace('\\', "/");
+            let own = format!("{name}/").starts_with(STATE).then(|| name.strip_prefix(STATE).unwrap_or_default());
+            let is_folder = path.is_dir();
+            if own.is_some_and(|own| OF_RUNS.iter().any(|of| format!("{own}/").starts_with(of) || own == *of)) {
+                continue;
+            }
+            // What the components wrote is kept, and is no state.
+            if name.starts_with("C/CalicoWindows/logs/") {
+                continue;
+            }
+            let access = access(&path);
+            if is_folder {
+                folders.push(path);
+                // Our own folders stay while there is anything in them to keep, and empty ones say nothing.
+                if own.is_none() {
+                    seen.insert(format!("{name}/ {access}"), String::new());
+                }
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            let text = match own {
+                Some(own) if own.starts_with("receipts/") && own.ends_with(".json") => receipt(&text),
+                Some("journal.jsonl" | "state/cordon.json") if !moment => panic!("{name} is still there: {text}"),
+                Some(_) => masked(&text),
+                None => text.into_owned(),
+            };
+            seen.insert(format!("{name} {access}"), text);
+        }
+    }
+}
+
+/// The first place at which two texts differ, with what stands around it.
+fn difference(now: Option<&String>, wanted: Option<&String>) -> String {
+    let (Some(now), Some(wanted)) = (now, wanted) else {
+        return if now.is_some() { "should not be there".into() } else { "is missing".into() };
+    };
+    let same = now.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
+    let around = |text: &str| {
+        let part = &text.as_bytes()[same.saturating_sub(60).min(text.len())..(same + 60).min(text.len())];
+        String::from_utf8_lossy(part).into_owned()
+    };
+    format!("`{}` and not `{}`", around(now), around(wanted))
+}
+
+/// A receipt without when and by which run it was written. The order of its lists is its own.
+fn receipt(text: &str) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(mut receipt) => {
+            for field in ["run", "finished"] {
+                receipt[field] = Value::Null;
+            }
+            masked(&receipt.to_string())
+        }
+        Err(error) => panic!("a receipt is broken: {error}"),
+    }
+}
+
+#[cfg(unix)]
+fn access(path: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    format!("{:o}", fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn access(_path: &Path) -> String {
+    String::new()
+}
+
+/// `node.yaml` by its parts: `node.yaml/services/CalicoNode`.
+fn node_yaml(lab: &Lab, seen: &mut BTreeMap<String, String>) {
+    // Through the model, since what has its usual value may be left out.
+    let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    let Value::Object(sections) = serde_json::to_value(model).unwrap() else { panic!("a model is an object") };
+    for (section, value) in sections {
+        match value {
+            Value::Object(parts) => {
+                for (name, mut part) in parts {
+                    match section.as_str() {
+                        "networks" => part["id"] = Value::Null,
+                        "services" if part["pid"].is_number() => part["pid"] = "runs".into(),
+                        _ => {}
+                    }
+                    // An empty key and one that is not there are the same to who reads values.
+                    if part.as_object().is_none_or(|part| !part.is_empty()) {
+                        seen.insert(format!("node.yaml/{section}/{}", name.to_lowercase()), masked(&ordered(part)));
+                    }
+                }
+            }
+            Value::Array(mut parts) => {
+                for part in &mut parts {
+                    if section == "processes" {
+                        part["pid"] = Value::Null;
+                    }
+                }
+                let mut parts: Vec<String> = parts.into_iter().map(ordered).collect();
+                parts.sort();
+                for (at, part) in parts.into_iter().enumerate() {
+                    seen.insert(format!("node.yaml/{section}/{at}"), part);
+                }
+            }
+            other => {
+                seen.insert(format!("node.yaml/{section}"), other.to_string());
+            }
+        }
+    }
+}
+
+fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
+    let Ok(text) = fs::read(lab.path("node/cluster/cluster.json")) else { return };
+    let saved: Value = serde_json::from_slice(&text).unwrap();
+    for entry in saved["objects"].as_array().unwrap() {
+        let key = |field: &str| entry[0][field].as_str().unwrap();
+        let kind = key("kind");
+        if OF_OTHERS.contains(&kind) && !moment {
+            continue;
+        }
+        let mut object = entry[1].clone();
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
+            metadata.remove(field);
+        }
+        // The node controller takes this one away a moment after the node is schedulable again.
+        if let Some(spec) = object["spec"].as_object_mut().filter(|spec| !spec.contains_key("unschedulable")) {
+            let kept = |taint: &Value| taint["key"] != "node.kubernetes.io/unschedulable";
+            if let Some(taints) = spec.get_mut("taints").and_then(Value::as_array_mut) {
+                taints.retain(kept);
+            }
+            if spec.get("taints").is_some_and(|taints| taints.as_array().is_some_and(Vec::is_empty)) {
+                spec.remove("taints");
+            }
+        }
+        seen.insert(format!("{kind}/{}/{}", key("namespace"), key("name")), masked(&ordered(object)));
+    }
+}
+
+/// A document with its fields in the order of their names.
+fn ordered(value: Value) -> String {
+    fn sort(value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let fields: BTreeMap<String, Value> = fields.into_iter().map(|(k, v)| (k, sort(v))).collect();
+                Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).collect())
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(sort).collect()),
+            other => other,
+        }
+    }
+    sort(value).to_string()
+}

@@ -1,0 +1,137 @@
+//! Drift of every kind is found, shown with what it was and is to be, and put back.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const EXE: &str = "C/Program Files/calicoctl-win/calicoctl-win.exe";
+
+fn replaced(lab: &Lab, from: &str, to: &str) {
+    lab.edit_yaml(|yaml| yaml.replacen(from, to, 1));
+}
+
+fn overwritten(lab: &Lab, path: &str) {
+    assert!(lab.on_node(path).exists(), "{path}");
+    fs::write(lab.on_node(path), "somebody wrote here").unwrap();
+}
+
+/// `yaml` without the entry of this name, two blanks deep, and what is below it.
+fn without_entry(yaml: &str, name: &str) -> String {
+    let mut inside = false;
+    let kept = yaml.split_inclusive('\n').filter(|line| {
+        let depth = line.len() - line.trim_start().len();
+        if depth <= 2 {
+            inside = depth == 2 && line.trim_start().starts_with(&format!("{name}:"));
+        }
+        !inside
+    });
+    kept.collect()
+}
+
+#[test]
+fn every_kind_of_drift_is_shown_with_before_and_after_and_put_back() {
+    type Harm = fn(&Lab);
+    // What is harmed, how, and words of the plan that say what was found and what comes.
+    let harms: [(&str, Harm, &str); 14] = [
+        (r"C:\CalicoWindows\config.ps1", |lab| overwritten(lab, "C/CalicoWindows/config.ps1"), "sha256"),
+        (
+            r"C:\CalicoWindows",
+            |lab| overwritten(lab, "C/CalicoWindows/calico-node.exe"),
+            "1 files changed: calico-node.exe -> release",
+        ),
+        (
+            r"C:\CalicoWindows",
+            |lab| fs::remove_file(lab.on_node("C/CalicoWindows/confd/conf.d/blocks.toml")).unwrap(),
+            "-> release",
+        ),
+        (r"C:\Program Files\calicoctl-win\calicoctl-win.exe", |lab| overwritten(lab, EXE), "->"),
+        (
+            r"calico-ipam.exe",
+            |lab| fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")).unwrap(),
+            "sha256",
+        ),
+        (r"10-calico.conf", |lab| overwritten(lab, "C/Program Files/containerd/cni/conf/10-calico.conf"), "->"),
+        (
+            "CalicoFelix",
+            |lab| replaced(lab, "description: Calico Windows Per-host Agent", "description: Somebody's Agent"),
+            "automatic",
+        ),
+        ("CalicoNode", |lab| lab.edit_yaml(|yaml| without_entry(yaml, "CalicoFelix")), "automatic"),
+        ("CalicoFelix", |lab| replaced(lab, "    pid: 4004\n", ""), "start"),
+        (
+            r"HKLM\Software\Tigera\Calico\InstalledBy",
+            |lab| replaced(lab, "data: calicoctl-win", "data: somebody"),
+            "\"somebody\" -> \"calicoctl-win\"",
+        ),
+        (
+            "kubectl exec 10250",
+            |lab| replaced(lab, "localPorts: \"10250\"", "localPorts: \"10251\""),
+            "inbound TCP 10251 -> inbound TCP 10250",
+        ),
+        (
+            "Overlay Traffic 4789 UDP",
+            |lab| lab.edit_yaml(|yaml| without_entry(yaml, "Overlay Traffic 4789 UDP")),
+            "inbound UDP 4789",
+        ),
+        ("Calico", |lab| replaced(lab, "vsid: 4096", "vsid: 4097"), "VSID 4097"),
+        ("Calico", |lab| lab.edit_yaml(|yaml| without_entry(yaml, "Calico")), "VSID 4096"),
+    ];
+    for (target, harm, words) in harms {
+        let lab = Lab::installed();
+        let before = lab.picture_without_state();
+        harm(&lab);
+        let status = lab.run("status -o json").exits(12).json();
+        assert!(!status["drift"].as_array().unwrap().is_empty(), "{target}: {status}");
+        let shown = lab.run("repair --dry-run").exits(0).stdout;
+        assert!(shown.contains(target) && shown.contains(words), "{target}: no `{words}` in\n{shown}");
+        let mended = lab.run("repair -y -o json").exits(0).json();
+        assert_eq!((&mended["changed"], &mended["generation"]), (&json!(true), &json!(2)), "{target}: {mended}");
+        assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy", "{target}");
+        if words != "VSID 4096" && words != "VSID 4097" {
+            lab.picture_without_state().without_logs().says_the_same_as(&before.without_logs());
+        }
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().says_the_same_as(&Lab::node().picture());
+    }
+}
+
+/// A kubeconfig that users may read gives away the node's token.
+#[cfg(unix)]
+#[test]
+fn access_that_was_widened_is_taken_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::installed();
+    let file = lab.on_node("C/CalicoWindows/calico-kube-config");
+    let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let shown = lab.run("repair --dry-run").exits(0).stdout;
+    assert!(shown.contains("SYSTEM and Administrators only"), "{shown}");
+    let _mended = lab.run("repair -y").exits(0);
+    assert_eq!(mode(), 0o600);
+    assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]));
+}
+
+/// What does not touch the pods' network needs no drain, and what others own is not looked at.
+#[test]
+fn a_repair_moves_no_pods_without_need_and_touches_no_strangers() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| {
+        yaml.replacen("networks:\n", "networks:\n  azure: {id: 0c, kind: L2Bridge, subnet: 10.1.0.0/16}\n", 1).replacen(
+            "registry:\n",
+            "registry:\n  SOFTWARE\\Contoso:\n    Edited: {type: dword, data: 3}\n",
+            1,
+        )
+    });
+    assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]));
+    overwritten(&lab, "C/CalicoWindows/config.ps1");
+    overwritten(&lab, "C/CalicoWindows/calico-node.exe");
+    let lines = lab.run("repair -y -o ndjson").exits(0).ndjson();
+    let phases: Vec<&Value> =
+        lines.iter().filter(|line| line["type"] == "phase_start").map(|line| &line["phase"]["id"]).collect();
+    assert!(!phases.iter().any(|phase| *phase == "drain" || *phase == "hns-network"), "{phases:?}");
+    let yaml = lab.read("node.yaml");
+    assert!(yaml.contains("azure") && yaml.contains("Contoso"), "{yaml}");
+}

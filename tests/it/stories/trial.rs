@@ -1,0 +1,151 @@
+//! A change on trial: kept when somebody confirms it, and taken back by itself when nobody does, when
+//! the API server is out of reach, and when its run ends half-way.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+
+fn status(lab: &Lab) -> Value {
+    lab.run("status -o json").json()
+}
+
+fn vsid(lab: &Lab) -> Option<u64> {
+    let status = status(lab);
+    let mut networks = status["networks"].as_array().unwrap().iter();
+    networks.find(|network| network["name"] == "Calico").and_then(|network| network["vsid"].as_u64())
+}
+
+/// Looks until it is so; the guard is a process of its own.
+#[track_caller]
+fn until(lab: &Lab, limit: u64, what: &str, is: impl Fn(&Lab) -> bool) {
+    let begun = Instant::now();
+    while !is(lab) {
+        assert!(begun.elapsed() < Duration::from_secs(limit), "{what}: not within {limit} s: {:#}", status(lab));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn over(lab: &Lab) -> bool {
+    !lab.on_node("C/ProgramData/calicoctl-win/state/trial.json").exists()
+}
+
+/// The trial is over and the node is the one of before, empty of traces.
+#[track_caller]
+fn went_back(lab: &Lab, limit: u64) {
+    until(lab, limit, "it goes back", over);
+    let _settled = lab.run("status --wait --timeout 60s").exits(0);
+    assert_eq!(vsid(lab), Some(4096));
+    let status = status(lab);
+    assert_eq!((&status["overall"], &status["trial"]), (&json!("Healthy"), &Value::Null), "{status:#}");
+    assert_eq!(status["node"]["schedulable"], true);
+    assert!(lease(lab).is_none());
+}
+
+fn lease(lab: &Lab) -> Option<Value> {
+    let saved: Value =
+        serde_json::from_str(&fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap()).unwrap();
+    let entries = saved["objects"].as_array().unwrap().iter();
+    let mut leases = entries.filter(|entry| entry[0]["kind"].as_str().unwrap().starts_with("leases"));
+    leases.next().map(|entry| entry[1]["spec"].clone())
+}
+
+#[test]
+fn a_change_that_is_confirmed_stays() {
+    let lab = Lab::installed();
+    let done = lab.run(&format!("{TRY} --confirm-timeout 10m -o ndjson")).exits(0).ndjson();
+    let told = done.iter().find(|line| line["type"] == "confirm_deadline").expect("it says until when");
+    assert!(told["command"].as_str().unwrap().starts_with("calicoctl-win confirm"), "{told}");
+    let shown = lab.run("status").exits(0);
+    assert!(shown.stdout.contains("NOT confirmed: goes back to generation 1 at "), "{shown}");
+    assert_eq!((vsid(&lab), &status(&lab)["trial"]["from"]), (Some(5000), &json!(1)));
+    let lease = lease(&lab).expect("the node is held until somebody decides");
+    assert_eq!(lease["leaseDurationSeconds"], 720);
+
+    for words in ["install", "reconfigure --set services.felixLogSeverity=debug", "repair", "resume"] {
+        let refused = lab.run(&format!("{words} -y -o json")).exits(14).json();
+        assert_eq!(refused["error"]["id"], "OnTrial", "{words}");
+    }
+    assert!(lab.run("confirm -n").exits(0).stdout.contains("dry run: would keep"));
+    let kept = lab.run("confirm -o json").exits(0).json();
+    assert_eq!((&kept["changed"], &kept["generation"]), (&json!(true), &json!(2)));
+    assert_eq!((vsid(&lab), over(&lab), self::lease(&lab)), (Some(5000), true, None));
+    assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
+}
+
+#[test]
+fn a_change_that_nobody_confirms_goes_back_by_itself() {
+    let lab = Lab::installed();
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 3s")).exits(0);
+    went_back(&lab, 60);
+    let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
+    let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
+    assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 goes back to generation 1"));
+    assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
+}
+
+#[test]
+fn a_change_is_taken_back_at_once_when_somebody_asks() {
+    let lab = Lab::installed();
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 1h")).exits(0);
+    let back = lab.run("confirm --revert -y -o json").exits(0).json();
+    assert_eq!((&back["changed"], &back["generation"]), (&json!(true), &json!(3)));
+    went_back(&lab, 5);
+}
+
+/// The issue's own: with the API cut in the middle of a try, VNI 4096 again.
+#[test]
+fn without_a_way_to_the_api_server_the_node_goes_back_before_its_time() {
+    let lab = Lab::installed();
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
+    let begun = Instant::now();
+    lab.edit_yaml(|yaml| format!("{yaml}faults: [api down]\n"));
+    // It is away only as long as the change stands: that is what cuts it off.
+    until(&lab, 29, "the network of the change goes", |lab| vsid(lab) != Some(5000));
+    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
+    lab.edit_yaml(|yaml| yaml.replace("\nfaults:\n- api down\n", "\n").replace("faults: [api down]\n", ""));
+    went_back(&lab, 120);
+}
+
+#[test]
+fn a_run_that_dies_half_way_is_taken_back_by_its_guard() {
+    let lab = Lab::installed();
+    for fault in ["put network Calico=exit-after", "put running CalicoNode#1=exit-after"] {
+        let _killed = lab.fails_at(fault, &format!("{TRY} --confirm-timeout 1h")).exits(137);
+        went_back(&lab, 60);
+    }
+}
+
+#[test]
+fn a_change_that_fails_is_no_trial() {
+    let lab = Lab::installed();
+    let failed = lab.fails_at("put running CalicoNode#2=fail", &format!("{TRY} -o json")).exits(9).json();
+    assert_eq!(failed["rolled_back"], true);
+    assert_eq!((vsid(&lab), over(&lab), lease(&lab)), (Some(4096), true, None));
+}
+
+/// The power goes in the window, and with it the guard. CalicoNode starts at boot.
+#[test]
+fn a_power_cut_in_the_window_changes_nothing_of_it() {
+    let lab = Lab::installed();
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 8s")).exits(0);
+    lab.end_guards();
+    std::thread::sleep(Duration::from_secs(9));
+    assert_eq!((vsid(&lab), over(&lab)), (Some(5000), false), "nobody is there to take it back");
+    let _boot = lab.run("service restart").exits(0);
+    went_back(&lab, 60);
+}
+
+#[test]
+fn to_take_calico_off_ends_the_trial() {
+    let lab = Lab::node();
+    let bare = lab.picture();
+    let _there = lab.run("install -y").exits(0);
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 10m")).exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&bare);
+}

@@ -1,0 +1,233 @@
+//! Taking Calico off, also from a node that is broken in every way we could think of.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, Picture};
+
+const STATE: &str = "C/ProgramData/calicoctl-win";
+
+fn bare() -> Picture {
+    Lab::node().picture()
+}
+
+/// An object of the sandbox's cluster.
+fn object(lab: &Lab, kind: &str, name: &str) -> Option<Value> {
+    let text = fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap();
+    let saved: Value = serde_json::from_str(&text).unwrap();
+    let entries = saved["objects"].as_array().unwrap().iter();
+    let mut found = entries.filter(|entry| {
+        entry[0]["kind"].as_str().unwrap().starts_with(kind) && entry[0]["name"].as_str().unwrap().starts_with(name)
+    });
+    found.next().map(|entry| entry[1].clone())
+}
+
+/// Every receipt is gone: what we made is found by our marks and by its known names (defect B15: what
+/// cannot be validated cannot be uninstalled).
+#[test]
+fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
+    for (lost, words) in
+        [("receipts", "uninstall -y"), ("receipts", "uninstall --purge -y"), ("", "uninstall --purge -y")]
+    {
+        let lab = Lab::installed();
+        fs::remove_dir_all(lab.on_node(&format!("{STATE}/{lost}"))).unwrap();
+        let shown = lab.run("uninstall --dry-run").exits(0);
+        assert!(shown.stdout.contains("hns-network") && shown.stdout.contains("CalicoFelix"), "{shown}");
+        let gone = lab.run(words).exits(0);
+        assert!(gone.stdout.contains("FoundByMarks"), "{gone}");
+        let plain = Lab::node().picture_without_state();
+        // Folders that stood empty after us cannot be told from others' when no receipt says so.
+        lab.picture_without_state().without_folders().says_the_same_as(&plain.without_folders());
+        let nothing = lab.run("uninstall -y -o json").exits(0).json();
+        assert_eq!(nothing["status"], "no_changes", "{nothing}");
+        // And the node can be taken again.
+        let _again = lab.run("install -y").exits(0);
+        assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+    }
+}
+
+#[test]
+fn a_node_that_was_never_ours_bears_no_mark() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| {
+        yaml.replace(
+            "networks:\n",
+            "networks:\n  Calico: {id: 0a, kind: Overlay, subnet: 192.168.0.0/26, gateway: 192.168.0.1, vsid: 4096, adapter: Ethernet}\n",
+        )
+    });
+    let before = lab.picture_without_state();
+    let nothing = lab.run("uninstall -y -o json").exits(0).json();
+    assert_eq!(nothing["status"], "no_changes", "{nothing}");
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_crash_while_uninstalling_by_marks_leads_on_or_back() {
+    let before = Lab::installed();
+    fs::remove_dir_all(before.on_node(&format!("{STATE}/receipts"))).unwrap();
+    let standing = before.picture_without_state();
+    let mut points = 0;
+    for n in (2..).step_by(6) {
+        let lab = before.copy();
+        let output = lab.fails_at(&format!("*#{n}=exit-after"), "uninstall -y");
+        if output.code == 0 {
+            break;
+        }
+        let _killed = output.exits(137);
+        points += 1;
+        let other = lab.copy();
+        let _finished = lab.run("resume -y").exits(0);
+        let _rest = lab.run("uninstall -y").exits(0);
+        let plain = Lab::node().picture_without_state();
+        lab.picture_without_state().without_folders().says_the_same_as(&plain.without_folders());
+        if other.run("status -o json").json()["run"] != Value::Null {
+            let _undone = other.run("resume --undo -y").exits(0);
+        }
+        other.picture_without_state().without_logs().says_the_same_as(&standing.clone().without_logs());
+    }
+    assert!(points >= 4, "only {points}");
+}
+
+/// Defect B15: uninstall needs no kubeconfig, no config, no release and no whole install.
+#[test]
+fn b15_uninstall_works_whatever_is_broken() {
+    type Harm = fn(&Lab);
+    let harms: [(&str, Harm); 6] = [
+        ("a broken config", |lab| {
+            lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "kind: [nonsense");
+        }),
+        ("no kubeconfigs", |lab| {
+            fs::remove_file(lab.on_node("C/CalicoWindows/calico-kube-config")).unwrap();
+            let _absent_in_a_sandbox = fs::remove_file(lab.on_node("C/k/config"));
+        }),
+        ("no release", |lab| fs::remove_dir_all(lab.on_node("C/CalicoWindows")).unwrap()),
+        ("no program", |lab| fs::remove_dir_all(lab.on_node("C/Program Files/calicoctl-win")).unwrap()),
+        ("no store", |lab| fs::remove_dir_all(lab.on_node(&format!("{STATE}/store"))).unwrap()),
+        ("no services.json", |lab| fs::remove_file(lab.on_node(&format!("{STATE}/services.json"))).unwrap()),
+    ];
+    for (what, harm) in harms {
+        let lab = Lab::installed();
+        harm(&lab);
+        let gone = lab.run("uninstall -y").exits(0);
+        let _tidy = fs::remove_file(lab.on_node(&format!("{STATE}/config.yaml")));
+        lab.picture_without_state().same_as(&Lab::node().picture_without_state());
+        assert!(gone.stdout.contains("removed"), "{what}: {gone}");
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_half_way_is_uninstalled() {
+    for words in
+        ["install -y", "upgrade -y --release v3.33.0", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000"]
+    {
+        let lab = if words.starts_with("install") { Lab::node() } else { Lab::installed() };
+        let _killed = lab.fails_at("put *#4=exit-after", words).exits(137);
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().same_as(&bare());
+    }
+}
+
+/// Defect B26: the CNI configuration stayed behind, and kubelet took the node for ready.
+#[test]
+fn b26_no_cni_configuration_stays_behind() {
+    let lab = Lab::node();
+    let folder = "C/Program Files/containerd/cni/conf";
+    let _there = lab.run("install -y --set windowsNodes.cniConfigFile=05-calico.conf").exits(0);
+    let names = |lab: &Lab| -> Vec<String> {
+        let entries = fs::read_dir(lab.on_node(folder)).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    assert_eq!(names(&lab), ["05-calico.conf"]);
+    let other = lab.copy();
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(names(&lab).is_empty());
+    fs::remove_dir_all(other.on_node(&format!("{STATE}/receipts"))).unwrap();
+    let _by_marks = other.run("uninstall -y").exits(0);
+    assert!(names(&other).is_empty());
+}
+
+#[test]
+fn the_traces_in_the_cluster_go_too() {
+    let lab = Lab::installed();
+    let condition = |lab: &Lab| object(lab, "nodes", "win-a1").unwrap()["status"]["conditions"].to_string();
+    assert!(condition(&lab).contains("CalicoIsUp"));
+    assert!(object(&lab, "blockaffinities", "win-a1-").is_some());
+    let other = lab.copy();
+
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(!condition(&lab).contains("CalicoIsUp"));
+    assert!(object(&lab, "blockaffinities", "win-a1-").is_some(), "a node that comes back wants its addresses");
+
+    let block = object(&other, "blockaffinities", "win-a1-").unwrap()["spec"]["cidr"].as_str().unwrap().to_owned();
+    let told = other.run("uninstall -y --cluster-traces").exits(0);
+    assert!(told.stdout.contains(&format!("Given back: the IPAM block {block}")), "{told}");
+    assert!(object(&other, "blockaffinities", "win-a1-").is_none());
+    assert!(object(&other, "ipamblocks", &block.replace(['.', '/'], "-")).is_none());
+    let annotations = object(&other, "nodes", "win-a1").unwrap()["metadata"]["annotations"].to_string();
+    assert!(!annotations.contains("projectcalico.org"), "{annotations}");
+    let _again = other.run("install -y").exits(0);
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_stops_no_uninstall() {
+    let lab = Lab::installed();
+    let gone = lab.fails_at("api * *=403", "uninstall --purge --cluster-traces -y -o json").exits(0).json();
+    assert_eq!(gone["status"], "succeeded", "{gone}");
+    lab.picture().same_as(&bare());
+    let lab = Lab::installed();
+    let told = lab.fails_at("api * *=403", "uninstall -y").exits(0);
+    assert!(told.stdout.contains("ClusterTracesLeft"), "{told}");
+}
+
+#[test]
+fn pods_are_moved_away_first_on_request() {
+    let lab = Lab::installed();
+    let blocked = lab.fails_at("api POST */eviction=403", "uninstall -y --drain -o json");
+    assert_ne!(blocked.code, 0, "{blocked}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy", "nothing was touched");
+    let unschedulable = |lab: &Lab| object(lab, "nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;
+    assert!(!unschedulable(&lab));
+
+    let lines = lab.run("uninstall -y --drain -o ndjson").exits(0).ndjson();
+    let at = |kind: &str, phase: &str| {
+        lines
+            .iter()
+            .position(|line| line["type"] == kind && line["phase"]["id"] == phase)
+            .unwrap_or_else(|| panic!("{phase}"))
+    };
+    assert!(at("phase_complete", "drain") < at("phase_start", "services-stop"));
+    assert_eq!(lines.last().unwrap()["exit_code"], json!(0));
+    assert!(unschedulable(&lab), "there is no network for pods any more");
+    lab.picture_without_state().same_as(&Lab::node().picture_without_state());
+}
+
+/// HNS goes last, and with a notice: the connection may drop with it.
+#[test]
+fn the_vswitch_goes_last_and_is_announced() {
+    let lab = Lab::installed();
+    let lines = lab.run("uninstall -y -o ndjson").exits(0).ndjson();
+    let notice = lines.iter().position(|line| line["type"] == "connectivity_notice").unwrap();
+    let phases: Vec<&str> = lines[notice..]
+        .iter()
+        .filter(|line| line["type"] == "phase_complete")
+        .map(|line| line["phase"]["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(phases, ["hns-network"]);
+}
+
+#[test]
+fn what_is_left_is_told_with_why() {
+    let lab = Lab::node();
+    // A network of the right name that was there before us, and is wanted back.
+    lab.edit_yaml(|yaml| {
+        yaml.replace("  addresses: [10.20.0.21/24]\n  gateway: 10.20.0.1\n  dhcp: true\n", "  dhcp: true\n- {name: vEthernet (Ethernet), mac: 00-15-5D-14-00-15, addresses: [10.20.0.21/24], gateway: 10.20.0.1, dhcp: true}\n").replace(
+            "networks:\n",
+            "networks:\n  External: {id: 0b, kind: Overlay, subnet: 192.168.255.0/30, gateway: 192.168.255.1, vsid: 9999, adapter: Ethernet, managementIp: 10.20.0.21}\n",
+        )
+    });
+    let _there = lab.run("install -y").exits(0);
+    let gone = lab.run("uninstall -y").exits(0);
+    assert!(gone.stdout.contains("Left: the HNS network External, which was there before"), "{gone}");
+    assert!(gone.stdout.contains("Kept: logs and receipts"), "{gone}");
+}

@@ -1,0 +1,357 @@
+//! Another Calico release: any to any, across the change of layout, checked before and proven after.
+
+use std::fs;
+
+use calicoctl_win::calico::version::CalicoVersion;
+use calicoctl_win::sandbox::release::SyntheticRelease;
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const RELEASE: &str = "C/CalicoWindows";
+const PLUGIN: &str = "C/Program Files/containerd/cni/bin/calico.exe";
+
+/// Which Calico runs, as `status` has it, and how well.
+fn runs(lab: &Lab) -> (String, String) {
+    let status = lab.run("status -o json").json();
+    let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+    (text("calico_version"), text("overall"))
+}
+
+fn healthy(version: &str) -> (String, String) {
+    (version.to_owned(), "Healthy".to_owned())
+}
+
+/// An unpacked release beside the sandbox, with one file that is not as it should be.
+fn release_with(lab: &Lab, version: &str, file: &str, text: &str) -> String {
+    let version: CalicoVersion = version.parse().unwrap();
+    for (path, contents) in SyntheticRelease::files(&version) {
+        let contents = if path == file { text.to_owned() } else { contents };
+        fs::create_dir_all(lab.path(&format!("releases/{version}/{path}")).parent().unwrap()).unwrap();
+        fs::write(lab.path(&format!("releases/{version}/{path}")), contents).unwrap();
+    }
+    format!("releases/{version}")
+}
+
+#[test]
+fn any_release_goes_to_any_other_across_layouts_and_back() {
+    let bare = Lab::node().picture();
+    let lab = Lab::installed();
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+    for (version, one_binary) in [("v3.33.0", true), ("v3.20.0", false), ("v3.33.2", true), ("v3.31.7", false)] {
+        let shown = lab.run(&format!("upgrade --release {version} --dry-run")).exits(0);
+        assert!(shown.stdout.contains("Disruption: Calico's services restart.") && !shown.stdout.contains("Drain"));
+        let done = lab.run(&format!("upgrade -y --release {version} -o json")).exits(0).json();
+        assert!(done["msg"].as_str().unwrap().contains(version), "{done}");
+        assert_eq!(runs(&lab), healthy(version), "{done}");
+        let there = |file: &str| lab.on_node(&format!("{RELEASE}/{file}")).exists();
+        assert_eq!((there("calico.exe"), there("calico-node.exe")), (one_binary, !one_binary), "{version}");
+        assert!(lab.read(PLUGIN).contains(version), "the plugin is of the release");
+        let again = lab.run(&format!("upgrade -y --release {version} -o json")).exits(0).json();
+        assert_eq!(again["status"], "no_changes", "{again}");
+    }
+    for version in ["v3.33.2", "v3.31.7"] {
+        let _back = lab.run("rollback -y").exits(0);
+        assert_eq!(runs(&lab), healthy(version));
+    }
+    let _named = lab.run("rollback -y --to 3").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.20.0"));
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&bare);
+}
+
+/// Between the first stop and the last start nothing happens that could have come before.
+#[test]
+fn the_services_are_down_for_stop_swap_and_start_only() {
+    let lab = Lab::installed();
+    let lines = lab.run("upgrade -y --release v3.33.0 -o ndjson").exits(0).ndjson();
+    let phase = |line: &Value| line["phase"]["id"].as_str().unwrap_or_default().to_owned();
+    let of = |kind: &str, name: &str| {
+        let fits = |line: &Value| line["type"] == kind && phase(line) == name;
+        (lines.iter().position(fits), lines.iter().rposition(fits))
+    };
+    let (first_stop, last_start) =
+        (of("phase_start", "services-stop").0.unwrap(), of("phase_complete", "services-start").1.unwrap());
+    let down = &lines[first_stop..=last_start];
+    let said: Vec<String> = down
+        .iter()
+        .filter(|line| line["type"] != "log" && line["type"] != "phase_complete")
+        .map(|line| format!("{} {}", line["type"].as_str().unwrap(), phase(line)).trim().to_owned())
+        .collect();
+    insta::assert_snapshot!(said.join("\n"), @r"
+    phase_start services-stop
+    phase_start release
+    phase_start files
+    phase_start services-start
+    ");
+    // What the services read, and nothing else; the CNI plugins and their like were there before.
+    let changed: Vec<&str> = down
+        .iter()
+        .filter(|line| line["type"] == "phase_complete")
+        .map(|line| line["message"].as_str().unwrap())
+        .collect();
+    assert!(!changed.join(" ").contains("calico-ipam.exe"), "{changed:?}");
+    let fetched = of("phase_complete", "release").0.unwrap();
+    assert!(fetched < first_stop, "the release is fetched and checked while the old one works");
+    let result = lines.last().unwrap();
+    assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 20_000), "{result}");
+}
+
+#[test]
+fn a_release_that_does_not_run_here_is_refused_while_the_old_one_works() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    for (file, text, id) in [
+        ("calico-node.exe", "Stand-in that fails with 193", "ReleaseDoesNotRun"),
+        (
+            "calico-node.exe",
+            "Stand-in for calico-node.exe of Calico for Windows v3.29.0, made by x",
+            "ReleaseOtherVersion",
+        ),
+    ] {
+        let folder = release_with(&lab, "v3.30.3", file, text);
+        let refused =
+            lab.run(&format!("upgrade -y --release {folder} --set calico.version=v3.30.3 -o json")).exits(6).json();
+        assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!(id), &json!(false)), "{refused}");
+        lab.picture_without_state().same_as(&before);
+        assert_eq!(runs(&lab), healthy("v3.32.1"));
+    }
+    let unknown = lab.run("upgrade -y --release v3.99.0 -o json").exits(15).json();
+    assert_eq!(unknown["error"]["id"], "CalicoVersionUnsupported");
+    lab.picture_without_state().same_as(&before);
+}
+
+/// Defect B19: a failure is an exit code, and no wait is without an end.
+#[test]
+fn b19_what_does_not_work_afterwards_is_taken_back_by_itself() {
+    for (fault, id) in [
+        ("put running CalicoFelix#2=dies", "ServiceDied"),
+        ("put tree *=in-use", "FileInUse"),
+        ("put running CalicoNode#1=slow-stop", "ServiceWillNotStop"),
+    ] {
+        let lab = Lab::installed();
+        let before = lab.picture_without_state();
+        let failed = lab.fails_at(fault, "upgrade -y --release v3.33.0 -o json").exits(9).json();
+        assert_eq!((&failed["rolled_back"], &failed["generation"]), (&json!(true), &json!(1)), "{fault}: {failed}");
+        assert_eq!(failed["error"]["id"], id, "{fault}: {failed}");
+        lab.picture_without_state().without_logs().says_the_same_as(&before.without_logs());
+        assert_eq!(runs(&lab), healthy("v3.32.1"), "{fault}");
+        let _gets_through = lab.run("upgrade -y --release v3.33.0").exits(0);
+        assert_eq!(runs(&lab), healthy("v3.33.0"));
+    }
+}
+
+/// The programs start, and only then it shows that they do not work.
+#[test]
+fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    let text = "Stand-in for calico.exe of Calico for Windows v3.33.0, which crashes with 7";
+    let folder = release_with(&lab, "v3.33.0", "calico.exe", text);
+    let words = format!("upgrade -y --release {folder} --set calico.version=v3.33.0 -o ndjson");
+    let lines = lab.run(&words).exits(9).ndjson();
+    let result = lines.last().unwrap();
+    assert_eq!(
+        (&result["error"]["id"], &result["rolled_back"]),
+        (&json!("ServiceNotSteady"), &json!(true)),
+        "{result}"
+    );
+    assert_eq!((&result["failed_phase"], &result["generation"]), (&json!("steady"), &json!(1)), "{result}");
+    let why = result["error"]["chain"].to_string();
+    assert!(why.contains("CalicoFelix does not work: its program ends again and again with exit code 7"), "{why}");
+    assert!(lines.iter().any(|line| line["type"] == "rollback_complete" && line["complete"] == true));
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+    lab.picture_without_state().without_logs().says_the_same_as(&before.without_logs());
+    assert!(!lab.on_node("C/ProgramData/calicoctl-win/receipts/0002.json").exists());
+
+    // Killed between the last start and the proof: resume asks for the same proof.
+    let count = (1..).find(|n| {
+        let other = lab.copy();
+        let output = other.fails_at(
+            &format!("put *#{n}=exit-after"),
+            &words.replace("releases", &lab.path("releases").display().to_string()),
+        );
+        output.code == 9
+    });
+    let last = count.unwrap() - 1;
+    let other = lab.copy();
+    let words = words.replace("releases", &lab.path("releases").display().to_string());
+    let _killed = other.fails_at(&format!("put *#{}=exit-after", last / 2), &words).exits(137);
+    let taken_back = other.run("resume -y -o json").exits(9).json();
+    assert_eq!(taken_back["error"]["id"], "ServiceNotSteady", "{taken_back}");
+    assert_eq!(runs(&other), healthy("v3.32.1"));
+}
+
+#[test]
+fn a_reboot_in_the_middle_changes_nothing_of_that() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put *#5=exit-after", "upgrade -y --release v3.33.0").exits(137);
+    lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
+    let done = lab.run("resume -y -o json").exits(0).json();
+    assert_eq!((&done["generation"], runs(&lab)), (&json!(2), healthy("v3.33.0")), "{done}");
+}
+
+/// Defect B20: the automatic upgrade ran the installer with default parameters, and lost what was set.
+#[test]
+fn b20_an_upgrade_keeps_what_was_set() {
+    let lab = Lab::node();
+    let set = "--set services.felixLogSeverity=debug --set calicoNetwork.vxlan.vxlanVNI=5000";
+    let _there = lab.run(&format!("install -y {set}")).exits(0);
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let services = lab.read("C/ProgramData/calicoctl-win/services.json");
+    assert!(services.contains("debug") && services.contains("5000"), "{services}");
+    // And a later change keeps the release that was gone to.
+    let _info = lab.run("reconfigure -y --set services.felixLogSeverity=info").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+/// Defect B27: upstream's upgrade wrote the Node's status for an annotation, for which its own roles
+/// grant no right.
+#[test]
+fn b27_an_upgrade_writes_no_status_of_the_node() {
+    let lab = Lab::installed();
+    let done = lab.fails_at("api PUT *=403", "upgrade -y --release v3.33.0 -o json").exits(0).json();
+    assert_eq!((&done["changed"], runs(&lab)), (&json!(true), healthy("v3.33.0")), "{done}");
+}
+
+#[test]
+fn a_release_file_of_before_says_nothing_of_the_next() {
+    let lab = Lab::node();
+    let version: CalicoVersion = "v3.30.3".parse().unwrap();
+    fs::write(lab.path("calico-windows-v3.30.3.zip"), SyntheticRelease::build(&version)).unwrap();
+    let _from_a_file = lab.run("install -y --release calico-windows-v3.30.3.zip").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.30.3"));
+    let _from_the_mirror = lab.run("upgrade -y --release v3.32.1").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+    let _from_the_file = lab.run("upgrade -y --release calico-windows-v3.30.3.zip").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.30.3"));
+    let nothing = lab.run("uninstall -y").exits(0);
+    assert!(nothing.stdout.contains("as it was before"), "{nothing}");
+    let refused = lab.run("upgrade -y --release v3.32.1 -o json").exits(16).json();
+    assert_eq!(refused["error"]["id"], "NotInstalled");
+}
+
+#[test]
+fn the_machines_own_config_is_named_when_it_says_another_release() {
+    let lab = Lab::node();
+    lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.30.3}}\n");
+    let _there = lab.run("install -y").exits(0);
+    let newer = lab.run("upgrade -y --release v3.32.1").exits(0);
+    assert!(newer.stdout.contains("ConfigOfOtherRelease") && newer.stdout.contains("v3.30.3"), "{newer}");
+    lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.33.0}}\n");
+    let followed = lab.run("upgrade -y").exits(0);
+    assert!(!followed.stdout.contains("ConfigOfOtherRelease"), "{followed}");
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+/// Another build of this program: its file is swapped, and the services run it.
+#[test]
+fn this_program_itself_is_upgraded_the_same_way() {
+    let exe = "C/Program Files/calicoctl-win/calicoctl-win.exe";
+    let lab = Lab::installed();
+    let ours = lab.read(exe);
+    // As if an earlier build stood there and in its receipt.
+    let receipt = lab.on_node("C/ProgramData/calicoctl-win/receipts/0001.json");
+    let old = "an earlier build";
+    let digest = |text: &str| calicoctl_win::values::Sha256::of(text.as_bytes()).to_string();
+    let text = fs::read_to_string(&receipt).unwrap();
+    fs::write(&receipt, text.replace(&digest(&ours), &digest(old))).unwrap();
+    fs::write(lab.on_node(exe), old).unwrap();
+    fs::write(lab.on_node(&format!("C/ProgramData/calicoctl-win/store/blobs/{}", digest(old))), old).unwrap();
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+
+    let done = lab.run("upgrade -y -o json").exits(0).json();
+    assert_eq!((&done["changed"], lab.read(exe)), (&json!(true), ours), "{done}");
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+    let _back = lab.run("rollback -y").exits(0);
+    assert_eq!(lab.read(exe), old);
+}
+
+#[test]
+fn an_upgrade_drains_when_it_is_asked_to() {
+    let lab = Lab::installed();
+    let lines = lab.run("upgrade -y --drain --release v3.33.0 -o ndjson").exits(0).ndjson();
+    let done: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["type"] == "phase_complete")
+        .map(|line| line["phase"]["id"].as_str().unwrap())
+        .filter(|phase| ["cordon", "drain", "services-stop", "services-start", "uncordon"].contains(phase))
+        .collect();
+    insta::assert_snapshot!(done.join(" "), @"cordon drain services-stop services-start uncordon");
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+#[test]
+fn power_that_goes_in_an_upgrade_leads_to_the_new_release_or_the_old_one() {
+    let before = Lab::installed();
+    let mut points = 0;
+    for n in (1..).step_by(5) {
+        let lab = before.copy();
+        let output = lab.fails_at(&format!("*#{n}=exit-after"), "upgrade -y --release v3.33.0");
+        if output.code == 0 {
+            break;
+        }
+        let _killed = output.exits(137);
+        points += 1;
+        let other = lab.copy();
+        let interrupted = lab.run("status -o json").json()["run"] != Value::Null;
+        let _done = lab.run("resume -y").exits(0);
+        assert_eq!(runs(&lab), healthy(if interrupted { "v3.33.0" } else { "v3.32.1" }), "{n}");
+        let _undone = other.run("resume --undo -y").exits(0);
+        assert_eq!(runs(&other), healthy("v3.32.1"), "{n}");
+    }
+    assert!(points >= 5, "only {points}");
+}
+
+#[test]
+fn receipts_tell_the_generations_and_which_can_be_gone_back_to() {
+    let lab = Lab::node();
+    assert!(lab.run("receipt list").exits(0).stdout.contains("Nothing was ever installed"));
+    let none = lab.run("receipt show -o json").exits(16).json();
+    assert_eq!(none["error"]["id"], "NotInstalled");
+    let _there = lab.run("install -y").exits(0);
+    for severity in ["debug", "info", "warning", "error", "fatal", "debug"] {
+        let _changed = lab.run(&format!("reconfigure -y --set services.felixLogSeverity={severity}")).exits(0);
+    }
+    // Of what the second one was made, the seventh was made again.
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let listed = lab.run("receipt list -o json").exits(0).json();
+    let lines = listed["generations"].as_array().unwrap();
+    let told: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let word = |field: &str| line[field].as_str().unwrap_or("-").to_owned();
+            let flag = |field: &str| if line[field] == true { format!(" {field}") } else { String::new() };
+            format!(
+                "{} {} {}{}{}",
+                line["generation"],
+                word("command"),
+                word("calico_version"),
+                flag("standing"),
+                flag("can_go_back")
+            )
+        })
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @r"
+    1 install v3.32.1
+    2 reconfigure v3.32.1 can_go_back
+    3 reconfigure v3.32.1
+    4 reconfigure v3.32.1 can_go_back
+    5 reconfigure v3.32.1 can_go_back
+    6 reconfigure v3.32.1 can_go_back
+    7 reconfigure v3.32.1 can_go_back
+    8 upgrade v3.33.0 standing
+    ");
+    let gone = lab.run("rollback -y --to 3 -o json").exits(13).json();
+    assert_eq!(gone["error"]["id"], "GenerationGone", "{gone}");
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+    let _back = lab.run("rollback -y --to 5").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+
+    let shown = lab.run("receipt show 8").exits(0);
+    assert!(shown.stdout.contains("Calico v3.33.0") && shown.stdout.contains("rollback --to 8"), "{shown}");
+    let document = lab.run("receipt show 1 -o json").exits(0).json();
+    assert_eq!((&document["kind"], &document["generation"]), (&json!("Receipt"), &json!(1)));
+    assert_eq!(lab.run("receipt show 17 -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
+    assert!(!shown.stdout.contains("token"), "{shown}");
+}

@@ -1,0 +1,202 @@
+//! A node that runs is changed, taken back and repaired.
+
+#[cfg(not(windows))]
+use std::fs;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::house::{House, NODE};
+
+const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
+
+/// The VSID of Calico's network, as HNS has it.
+fn vsid(house: &House) -> Value {
+    house.hns()["Calico"]["Subnets"][0]["Policies"][0]["VSID"].clone()
+}
+
+/// What keeps other networks of the same name and VSID apart.
+#[cfg(not(windows))]
+fn network_id(house: &House) -> Value {
+    house.hns()["Calico"]["ID"].clone()
+}
+
+/// A healthy node, on which an administrator's kubeconfig lies where it usually does.
+fn node() -> Option<House> {
+    let house = House::installed()?;
+    house.machine.file("k/config", house.read(r"test\kubeconfig"));
+    house.until_healthy();
+    house.until_started("felix", 1);
+    Some(house)
+}
+
+impl House {
+    /// The Node in the cluster.
+    fn kubernetes_node(&self) -> Value {
+        self.cluster().as_admin(&Method::GET, &format!("/api/v1/nodes/{NODE}"), None).unwrap()
+    }
+
+    fn cordoned(&self) -> bool {
+        self.kubernetes_node()["spec"]["unschedulable"] == true
+    }
+
+    /// How many pods are on the node.
+    fn pods(&self) -> usize {
+        let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}");
+        self.cluster().as_admin(&Method::GET, &path, None).unwrap()["items"].as_array().unwrap().len()
+    }
+
+    /// Runs it and gives its events.
+    #[track_caller]
+    fn events(&self, words: &str) -> Vec<Value> {
+        let ended = self.run(&format!("{words} -o ndjson")).exits(0);
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// Names of the phases that a run went through.
+fn phases(events: &[Value]) -> String {
+    let complete = events.iter().filter(|event| event["type"] == "phase_complete");
+    complete.map(|event| event["phase"]["id"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
+    let Some(house) = node() else { return };
+    #[cfg(not(windows))]
+    let before = network_id(&house);
+    assert_eq!((vsid(&house), house.pods()), (json!(4096), 2));
+
+    let events = house.events(VNI);
+    insta::assert_snapshot!(phases(&events), @"cluster cordon drain cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    let result = events.last().unwrap();
+    assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)), "{result:#}");
+    assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms > 0), "{result:#}");
+
+    let status = house.until_healthy();
+    assert_eq!((vsid(&house), house.pods(), house.cordoned()), (json!(5000), 0, false), "{status:#}");
+    #[cfg(not(windows))]
+    assert_ne!(network_id(&house), before, "the network was made anew");
+    assert_eq!(house.kubernetes_node()["spec"]["taints"].as_array().map_or(0, Vec::len), 0);
+    assert!(house.kubernetes_node()["metadata"]["annotations"]["calicoctl-win/settings"].is_string());
+    // Felix programs routes with the VNI that the network has.
+    let felix = house.until_started("felix", 2);
+    assert_eq!(felix[1]["env"]["FELIX_VXLANVNI"], "5000");
+    assert_eq!(house.starts("startup").last().unwrap()["env"]["VXLAN_VNI"], "5000");
+
+    let again = house.run(&format!("{VNI} -o json")).exits(0).json();
+    assert_eq!(again["status"], "no_changes", "{again:#}");
+    assert_eq!(house.starts("felix").len(), 2, "nothing was started anew");
+
+    // Back, which is a change like any other.
+    let back = house.run("rollback -y -o json").exits(0).json();
+    assert_eq!(back["generation"], 3, "{back:#}");
+    house.until_healthy();
+    assert_eq!((vsid(&house), house.cordoned()), (json!(4096), false));
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn a_log_level_restarts_felix_and_moves_no_pod() {
+    let Some(house) = node() else { return };
+    let networks = house.hns();
+    let severity = |house: &House| house.starts("felix").last().unwrap()["env"]["FELIX_LOGSEVERITYSCREEN"].clone();
+
+    let events = house.events("reconfigure -y --set services.felixLogSeverity=debug");
+    assert!(!phases(&events).contains("cordon") && !phases(&events).contains("hns-network"), "{}", phases(&events));
+    house.until_started("felix", 2);
+    house.until_healthy();
+    assert_eq!(severity(&house), "debug");
+    assert_eq!((house.pods(), house.hns() == networks), (2, true));
+
+    house.run("rollback -y").exits(0);
+    house.until_started("felix", 3);
+    house.until_healthy();
+    assert_eq!(severity(&house), "info");
+    assert_eq!((house.pods(), house.hns() == networks), (2, true));
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
+fn a_drain_that_a_budget_forbids_changes_nothing() {
+    let Some(house) = node() else { return };
+    let before = (house.hns(), house.read(r"ProgramData\calicoctl-win\services.json"));
+    let budget = "/apis/policy/v1/namespaces/demo/poddisruptionbudgets/web";
+    house.cluster().as_admin(&Method::PATCH, budget, Some(&json!({"spec": {"maxUnavailable": 0}}))).unwrap();
+
+    let refused = house.run(&format!("{VNI} -o json")).exits(8).json();
+
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("DrainNeverAllowed"), &json!(false)));
+    assert!(refused["error"].to_string().contains("demo/web"), "the budget is named: {refused:#}");
+    assert_eq!((house.pods(), house.cordoned()), (2, false));
+    let after = (house.hns(), house.read(r"ProgramData\calicoctl-win\services.json"));
+    assert_eq!(after, before);
+    assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
+    let status = house.until_healthy();
+    assert_eq!(status["run"], Value::Null, "{status:#}");
+}
+
+#[cfg(not(windows))]
+#[test]
+fn drift_is_seen_and_repaired() {
+    let Some(house) = node() else { return };
+    let conf = r"Program Files\containerd\cni\conf\10-calico.conf";
+    let (conf_before, program) =
+        (house.read(conf), fs::read(house.machine.c(r"CalicoWindows\calico-node.exe")).unwrap());
+    let command = |program: &str, arguments: &[&str]| {
+        let done = house.machine.run_program(program, arguments);
+        assert_eq!(done.code, 0, "{program} {arguments:?}: {}{}", done.stdout, done.stderr);
+        done.stdout
+    };
+    let nothing = house.run("repair -y -o json").exits(0).json();
+    assert_eq!(nothing["status"], "no_changes", "{nothing:#}");
+
+    // A file, a value of the registry, a service and a rule of the firewall: one after the other.
+    let theirs = r"CalicoWindows\calico-node.exe.txt";
+    house.machine.file("CalicoWindows/calico-node.exe.txt", "somebody's own note");
+    let key = r"HKLM\Software\Tigera\Calico";
+    let firewall = house.read(r"test\firewall");
+    let drifts: [(&str, &dyn Fn()); 4] = [
+        ("10-calico.conf", &|| fs::write(house.machine.c(conf), "{}").unwrap()),
+        ("InstalledBy", &|| drop(command("reg", &["add", key, "/v", "InstalledBy", "/d", "somebody", "/f"]))),
+        // While it runs it would only be marked.
+        ("CalicoFelix", &|| {
+            house.run("service stop").exits(0);
+            drop(command("sc", &["delete", "CalicoFelix"]));
+        }),
+        ("firewall", &|| fs::write(house.test_file("firewall"), "").unwrap()),
+    ];
+    for (what, drift) in drifts {
+        drift();
+        let status = house.status();
+        assert!(status["drift"].to_string().contains(what), "{what}: {status:#}");
+        let repaired = house.run("repair -y -o json").exits(0).json();
+        assert_eq!(repaired["changed"], true, "{what}: {repaired:#}");
+        let status = house.until_healthy();
+        assert_eq!(status["drift"], json!([]), "{what}: {status:#}");
+        assert_eq!((house.pods(), vsid(&house)), (2, json!(4096)), "{what}");
+    }
+    assert_eq!(house.read(conf), conf_before);
+    assert!(command("reg", &["query", key, "/v", "InstalledBy"]).contains("calicoctl-win"));
+    assert_eq!(house.service("CalicoFelix")["state"], "Running");
+    assert_eq!(house.read(r"test\firewall").lines().count(), firewall.lines().count());
+    assert_eq!(house.read(theirs), "somebody's own note");
+
+    // The program itself, while it runs.
+    let ours = house.machine.c(r"CalicoWindows\calico-node.exe");
+    fs::rename(&ours, ours.with_extension("old")).unwrap();
+    fs::write(&ours, "tampered with").unwrap();
+    let release = r"--set calico.source.type=bundle --set calico.source.path=C:\calico-windows-v3.32.1.zip";
+    house.run(&format!("repair -y {release}")).exits(0);
+    house.until_healthy();
+    assert_eq!(fs::read(&ours).unwrap(), program);
+
+    // Defect B11: an old network under the right name. Pods on it would reach nobody, so they go.
+    let wrong = fs::read_to_string(house.test_file("hns.networks")).unwrap().replace("4096", "4097");
+    fs::write(house.test_file("hns.networks"), wrong).unwrap();
+    assert_eq!(vsid(&house), 4097);
+    house.run("repair -y").exits(0);
+    house.until_healthy();
+    assert_eq!((vsid(&house), house.pods(), house.cordoned()), (json!(4096), 0, false));
+}
