@@ -154,7 +154,7 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
         return Ok(());
     }
     let first = answer.lines().next().unwrap_or_default();
-    let http = secure.then_some("").unwrap_or(" (over http: does it want https?)");
+    let http = if secure { "" } else { " (over http: does it want https?)" };
     Err(Failure::new(
         "EtcdNotEtcd",
         format!("is not etcd: it does not tell its version but `{first}`{http}"),
@@ -345,7 +345,7 @@ mod tests {
             .unwrap();
         let config = Arc::new(config);
         listen(move |socket| {
-            answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket), VERSION)
+            answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket), VERSION);
         })
     }
 
