@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{
-    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, FelixFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool,
-    PolicyFacts, PoolFacts, Right, TyphaFacts,
+    ApiGroup, BgpFacts, ClusterFacts, ClusterNode, EksFacts, FelixFacts, HostProcess, NodeCounts, OperatorFacts,
+    OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
 pub use survey::{CniConfig, ServiceFacts, Survey};

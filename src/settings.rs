@@ -6,6 +6,7 @@
 mod backend;
 mod cluster_side;
 mod connection;
+mod detection;
 mod network;
 mod resolve;
 mod resolver;
@@ -131,11 +132,13 @@ impl Backend {
     }
 }
 
-/// The variable `IP` of calico-node.
+/// The variables `IP` and `IP_AUTODETECTION_METHOD` of calico-node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeAddress {
     Autodetect,
+    /// The same by a method of Calico's, as `cidr=10.20.0.0/16`.
+    By(String),
     None,
     /// An address, or an address with its prefix length.
     Fixed(String),
@@ -229,6 +232,46 @@ pub struct RunSettings {
     pub reboot: Reboot,
     /// Ids of preflight checks whose failure does not stop the run.
     pub preflight_ignore: Vec<String>,
+    /// Ways by which people must be able to reach this machine.
+    pub remote_access: Vec<RemoteAccess>,
+}
+
+/// A way to work on this machine from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RemoteAccess {
+    Rdp,
+    WinRm,
+    Ssh,
+}
+
+impl RemoteAccess {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdp => "RDP",
+            Self::WinRm => "WinRM",
+            Self::Ssh => "SSH",
+        }
+    }
+
+    /// The Windows service behind it.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Rdp => "TermService",
+            Self::WinRm => "WinRM",
+            Self::Ssh => "sshd",
+        }
+    }
+
+    /// Its TCP ports, of which one is enough: WinRM has one for HTTP and one for HTTPS.
+    pub const fn ports(self) -> &'static [u16] {
+        match self {
+            Self::Rdp => &[3389],
+            Self::WinRm => &[5985, 5986],
+            Self::Ssh => &[22],
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

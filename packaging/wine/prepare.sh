@@ -9,7 +9,7 @@ source "$(dirname "$0")/../lib.sh"
 wine_dir=target/wine
 template=$PWD/$wine_dir/template
 
-install_missing wine64 wine gcc-mingw-w64-x86-64
+install_missing wine64 wine gcc-mingw-w64-x86-64 gcc libc6-dev
 # Where rustup has no Windows target to give, build.sh takes Debian's compiler and builds the
 # standard library with it.
 if ! rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu &&
@@ -30,6 +30,7 @@ echo "preparing a Wine prefix in $wine_dir" >&2
 rm -rf "$wine_dir"
 mkdir -p "$wine_dir"
 tests/windows/standins/build.sh "$wine_dir/standins"
+cc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$wine_dir/standins/machine.so" tests/windows/shims/machine.c
 
 export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY

@@ -24,9 +24,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::calico::agent_config::{AgentConfig, Command};
+use crate::calico::agent_config::{AgentConfig, Command, FelixConfig};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::{Id, RegValue, State};
@@ -113,7 +114,17 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
         }
         Err(e) => return Err(e).with_context(|| format!("read {path}")),
     };
-    serde_json::from_slice(&text).map_err(|error| {
+    let config: AgentConfig = parse(&path, &text)?;
+    let path = WinPath::known(FelixConfig::PATH);
+    match fs::read(node.disk(&path)) {
+        Ok(text) => Ok(config.with(parse(&path, &text)?)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(config),
+        Err(e) => Err(e).with_context(|| format!("read {path}")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(path: &WinPath, text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text).map_err(|error| {
         Fault::new(Exit::InvalidConfig, "AgentConfigInvalid", format!("{path} is not what install wrote"))
             .hint("write it anew with: calicoctl-win install")
             .because(error)

@@ -20,9 +20,7 @@ use super::network::{self, Upkeep};
 use super::patience::LOOK_AWAY;
 
 pub use super::network::metadata_route;
-
-/// The key that upstream made, and its readers know.
-const KEY: &str = r"Software\Tigera\Calico";
+pub use crate::calico::registry::{boot_id, last_boot_time};
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(60);
@@ -35,16 +33,6 @@ pub const HNS: &str = "hns";
 
 /// How often the routes and HNS are looked at. Nothing waits for what is found.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
-
-/// The registry value that says for which boot the network is up. Felix and confd wait for it.
-pub fn boot_id() -> Id {
-    Id::RegValue { key: KEY.into(), name: "BootId".into() }
-}
-
-/// The same for upstream's own scripts (`kubelet-service.ps1`), which compare it as a text.
-pub fn last_boot_time() -> Id {
-    Id::RegValue { key: KEY.into(), name: "LastBootTime".into() }
-}
 
 /// Brings Calico up on this node: network, mark, node startup. Done again, it finds everything
 /// done but node startup, which is meant to run each time. Gives what must be kept of the network.

@@ -212,7 +212,9 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
                 header.networks.insert(id.clone(), state);
             }
         }
-        for id in SERVICES.map(|name| Id::Running(name.into())) {
+        let ours = SERVICES.map(|name| Id::Running(name.into()));
+        let borrowed = change.target.leave.iter().filter(|id| matches!(id, Id::Running(_))).cloned();
+        for id in ours.into_iter().chain(borrowed) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
             }

@@ -56,7 +56,7 @@ impl Lab {
             management_ip: None,
         };
         node.put(&Id::Network("cbr0".into()), Some(&State::Network(flannel))).unwrap();
-        let key = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "LastBootTime".into() };
+        let key = crate::calico::registry::last_boot_time();
         node.put(&key, Some(&State::RegValue(RegValue::String("1/1/2026 8:00 AM".into())))).unwrap();
         node.pause(Duration::from_secs(60));
         drop(node);
@@ -101,7 +101,7 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
             node.put(&id, Some(&wanted))?;
         }
     }
-    let key = Id::RegValue { key: r"Software\Tigera\Calico".into(), name: "LastBootTime".into() };
+    let key = crate::calico::registry::last_boot_time();
     node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))
 }
 

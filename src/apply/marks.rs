@@ -9,10 +9,9 @@ use anyhow::{Context, Result};
 use super::store;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
-use crate::calico::{networks, paths};
+use crate::calico::{networks, paths, registry};
 use crate::node::{Listing, Node};
 use crate::plan::Owned;
-use crate::plan::desired::{AGENT_VALUES, REGISTRY_KEY};
 use crate::plan::item::{Id, RegValue, State, Tree};
 use crate::values::WinPath;
 
@@ -48,11 +47,15 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
             found.insert(id);
         }
     }
-    let value = |name: &str| Id::RegValue { key: REGISTRY_KEY.into(), name: name.into() };
-    let installed_by = value("InstalledBy");
+    let installed_by = registry::installed_by();
     if node.get(&installed_by)? == Some(State::RegValue(RegValue::String("calicoctl-win".into()))) {
-        found.extend(AGENT_VALUES.map(value));
+        found.extend(registry::agents_own());
         found.insert(installed_by);
+    }
+    for (id, _) in registry::event_source() {
+        if node.get(&id)?.is_some() {
+            found.insert(id);
+        }
     }
     let root = root(node);
     if matches!(node.get(&Id::Tree(root.clone()))?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. }))) {

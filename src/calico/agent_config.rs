@@ -32,6 +32,36 @@ pub struct AgentConfig {
 
 impl AgentConfig {
     pub const PATH: &str = r"C:\ProgramData\calicoctl-win\services.json";
+
+    /// What Felix alone reads, in a document of its own: a change of it restarts no other service.
+    pub fn apart(mut self) -> (Self, FelixConfig) {
+        let (own, shared) = self.felix.env.into_iter().partition(|(name, _)| is_felix_s(name));
+        self.felix.env = shared;
+        (self, FelixConfig { env: own })
+    }
+
+    /// Both documents as one.
+    #[must_use]
+    pub fn with(mut self, felix: FelixConfig) -> Self {
+        self.felix.env.extend(felix.env);
+        self
+    }
+}
+
+/// Felix reads each of its settings from a variable of this form; nobody else does.
+fn is_felix_s(name: &str) -> bool {
+    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("FELIX_"))
+}
+
+/// `C:\ProgramData\calicoctl-win\felix.json`: Felix's own variables.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FelixConfig {
+    pub env: BTreeMap<String, String>,
+}
+
+impl FelixConfig {
+    pub const PATH: &str = r"C:\ProgramData\calicoctl-win\felix.json";
 }
 
 /// A process to run.

@@ -119,6 +119,9 @@ impl Env {
         self.set("VXLAN_VNI", &settings.network.vni.to_string());
         self.set("CALICO_NODENAME_FILE", paths::nodename(&settings.calico.root).as_str());
         self.set("IP", node_address(&settings.network.node_address));
+        if let NodeAddress::By(method) = &settings.network.node_address {
+            self.set("IP_AUTODETECTION_METHOD", method);
+        }
         self
     }
 
@@ -158,7 +161,7 @@ pub const fn datastore_type(datastore: &Datastore) -> &'static str {
 /// The value of the variable `IP`.
 pub const fn node_address(address: &NodeAddress) -> &str {
     match address {
-        NodeAddress::Autodetect => "autodetect",
+        NodeAddress::Autodetect | NodeAddress::By(_) => "autodetect",
         NodeAddress::None => "none",
         NodeAddress::Fixed(address) => address.as_str(),
     }
@@ -219,6 +222,12 @@ mod tests {
             let mut settings = settings(version);
             settings.network.node_address = NodeAddress::Fixed("10.20.0.21/24".into());
             assert_eq!(agent(&settings).startup.env["IP"], "10.20.0.21/24", "{version}");
+            settings.network.node_address = NodeAddress::By("cidr=10.20.0.0/16".into());
+            let env = agent(&settings).startup.env;
+            assert_eq!(
+                (env["IP"].as_str(), env["IP_AUTODETECTION_METHOD"].as_str()),
+                ("autodetect", "cidr=10.20.0.0/16")
+            );
         }
     }
 
@@ -258,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
+    fn b25_etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
         let mut settings = settings("v3.32.1");
         settings.datastore = etcd();
         let agent = agent_config(&settings, None).unwrap();

@@ -22,7 +22,7 @@ use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
-use crate::facts::NodeFacts;
+use crate::facts::{Adapter, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
@@ -198,6 +198,9 @@ impl App {
         let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
         if self.lab.is_none() {
             survey::of_this_machine(&mut survey);
+            let asked = spec.preflight.remote_access.iter().flatten().flat_map(|access| access.ports().iter().copied());
+            let adapter = Adapter::choose(&facts.adapters, None, None);
+            survey::ask_ports(&mut survey, adapter.and_then(Adapter::reachable_address), asked);
         }
         facts.survey = Some(survey);
         Ok(facts)
@@ -374,7 +377,7 @@ impl App {
         class(&result)
     }
 
-    fn keep_run(&mut self, file: &PathBuf, result: &RunResult) {
+    fn keep_run(&mut self, file: &Path, result: &RunResult) {
         let document = crate::report::document::envelope("RunResult", result);
         if let (Err(error), Some(log)) = (detach::keep(file, &self.run, &document), &mut self.reporter.log) {
             log.line(Timestamp::now(), "WARN", &format!("the run's result could not be kept: {error}"));

@@ -1,7 +1,7 @@
 //! `--detach`: a run that goes on without its caller, and how it is found again.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -98,7 +98,7 @@ pub(super) fn kept(node: &dyn Node, run: &str) -> PathBuf {
 }
 
 /// Keeps how a run ended, and forgets the oldest ones.
-pub(super) fn keep(file: &PathBuf, run: &str, result: &Value) -> std::io::Result<()> {
+pub(super) fn keep(file: &Path, run: &str, result: &Value) -> std::io::Result<()> {
     let Some(folder) = file.parent() else { return Ok(()) };
     fs::create_dir_all(folder)?;
     let record = json!({ "run": run, "result": result });

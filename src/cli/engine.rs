@@ -86,6 +86,12 @@ pub(super) fn installed(standing: &Standing) -> Result<&Receipt> {
 /// How a run ends that went well: Windows may have to restart before the last of what was to go is
 /// gone. Says so, and puts the restart first of what to do next.
 pub(crate) fn succeeded(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
+    let unknown = node.unknown_settings();
+    if !unknown.is_empty() {
+        let message =
+            format!("this Windows does not know a setting of services: {}; they do without", unknown.join(", "));
+        app.warn("ServiceSettingUnknown", message);
+    }
     let left = node.left_until_reboot();
     if left.is_empty() {
         return Exit::Ok;

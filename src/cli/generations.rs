@@ -12,6 +12,7 @@ use super::plan;
 use super::prepare::{announce, prepare};
 use super::receipt::no_such;
 use super::reconfigure;
+use super::settle::settle;
 use super::stage::Purpose;
 use super::steady;
 use crate::apply::converge::{self, Applied, Change, Standing};
@@ -122,8 +123,11 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let proof = steady::proof(&steps);
     let applied = engine(app, &mut *node, |node, events| converge::apply_proven(node, &change, proof, events))?;
     // A repair achieves what was achieved before.
-    if let Some((_, cluster)) = reach.as_ref().filter(|_| way.command == "rollback") {
-        reconfigure::annotate(app, cluster, way.about);
+    match &reach {
+        Some((_, cluster)) if way.command == "rollback" => reconfigure::annotate(app, cluster, way.about),
+        // Without a drain nobody asked the cluster anything yet.
+        None if way.command == "rollback" => settle(app, &*node),
+        _ => {}
     }
     cordon::release(app, &*node)?;
     done(app, &*node, way, applied)

@@ -74,7 +74,8 @@ fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
         Err(error) => {
             let failure = Failure::new(&error);
             let what = failure.why.map_or_else(|| failure.what.clone(), |why| format!("{}: {why}", failure.what));
-            let input = Input { node: Some(&facts), cluster_failure: Some(&what), ..Input::default() };
+            let remote_access = layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default();
+            let input = Input { node: Some(&facts), cluster_failure: Some(&what), remote_access, ..Input::default() };
             (None, examine(app, &layered, Scope::Everything, &input), Some(error))
         }
     };
@@ -150,6 +151,7 @@ fn measured(
         node: Some(node),
         cluster: Some(cluster),
         cluster_failure: None,
+        remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
     };
     (examine(app, layered, Scope::Everything, &input), resolved.err())
 }

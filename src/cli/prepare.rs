@@ -14,6 +14,7 @@ use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::etcd::EtcdFiles;
+use crate::calico::kube_proxy;
 use crate::calico::kubeconfig;
 use crate::calico::layout::Layout;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
@@ -104,7 +105,8 @@ pub(crate) fn prepare(
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
-    let (target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
+    let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
+    borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
     let steps = converge::plan(node, &standing, &target)?;
     super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
@@ -217,6 +219,7 @@ fn check(
         node: Some(node),
         cluster: Some(cluster),
         cluster_failure: None,
+        remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
     };
     let report = examine(app, layered, preflight::Scope::Everything, &input);
     tell(app, &report);
@@ -271,6 +274,32 @@ fn target(
     let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
     let Desired { target, blobs } = desired::desired(&inputs)?;
     Ok((target, blobs))
+}
+
+/// On EKS kube-proxy is Amazon's: it gets Direct Server Return for as long as Calico is here.
+fn borrow_kube_proxy(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    cluster: &ClusterFacts,
+    target: &mut Target,
+) -> Result<()> {
+    if settings.provider != settings::Provider::Eks || !settings.dsr {
+        return Ok(());
+    }
+    let id = Id::Service(kube_proxy::NAME.into());
+    let Some(State::Service(now)) = node.get(&id)? else { return Ok(()) };
+    // kube-proxy comes with kubelet and has its version.
+    let kubelet = cluster.node.as_ref().map(|node| node.kubelet_version.as_str());
+    let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
+    let wanted = match preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor)) {
+        Some(patched) => patched,
+        // Ours already, and it must stay so.
+        None if standing.owned().contains_key(&id) => *now,
+        None => return Ok(()),
+    };
+    desired::borrow_service(target, kube_proxy::NAME, wanted);
+    Ok(())
 }
 
 fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
@@ -341,6 +370,7 @@ impl Prepared {
             let kubeconfig = KubeconfigFile::Rendered(bytes);
             (self.target, self.blobs) =
                 target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
+            borrow_kube_proxy(node, &self.standing, &self.resolved.settings, &self.cluster_facts, &mut self.target)?;
         }
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;

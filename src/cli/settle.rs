@@ -27,16 +27,19 @@ pub(super) fn settle(app: &mut App, node: &dyn Node) {
             Err(error) => app.warn("NotAnnotated", format!("node {} is not annotated: {error:#}", about.node_name)),
         }
     }
-    // An uninstall takes it away again.
-    let before = standing.receipts.iter().rev().find(|receipt| receipt.about.is_some() && told(receipt));
-    if let (Some(_), Some(about)) =
-        (newest.filter(|receipt| receipt.about.is_none()), before.and_then(|receipt| receipt.about.as_ref()))
-    {
-        let name = about.node_name.as_str();
-        let none = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
-        if let Err(error) = reach(app, node).and_then(|cluster| cluster.annotate_node(name, &none)) {
-            app.warn("NotAnnotated", format!("node {name} keeps the annotation {ACHIEVED}: {error:#}"));
-        }
+    // An uninstall takes it away again, and what CalicoNode said there of the network.
+    let gone = newest.is_some_and(|receipt| receipt.about.is_none());
+    let before = standing.receipts.iter().rev().find(|receipt| gone && receipt.about.is_some());
+    let Some(about) = before.and_then(|receipt| receipt.about.as_ref()) else { return };
+    let name = about.node_name.as_str();
+    let none = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
+    let cleared = reach(app, node).and_then(|cluster| {
+        cluster.clear_network_condition(name)?;
+        if standing.receipts.iter().any(told) { cluster.annotate_node(name, &none).map(drop) } else { Ok(()) }
+    });
+    if let Err(error) = cleared {
+        let message = format!("the cluster still has what Calico wrote on Node {name}: {error:#}");
+        app.warn("ClusterTracesLeft", message);
     }
 }
 

@@ -12,7 +12,7 @@ use super::drain::{self, Place};
 use super::engine::succeeded;
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
-use super::{cordon, install, plan, reconfigure};
+use super::{cordon, install, lease, plan, reconfigure};
 use crate::cluster::DrainOptions;
 use crate::node::{Node, STATE_DIR};
 use crate::report::document::{RunResult, millis};
@@ -35,8 +35,22 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
-    let applied = install::carry_out(app, &mut *node, &mut prepared, "upgrade", |app, node, prepared| {
-        let Some(options) = &drains else { return Ok(()) };
+    let name = prepared.about.node_name.to_string();
+    let keeper = lease::take(app, &*node, &prepared.cluster, &prepared.resolved.run.connection, &name)?;
+    let changed = change(app, &mut *node, &mut prepared, drains.as_ref());
+    lease::give_back(app, keeper);
+    changed
+}
+
+/// Makes the change, with the node locked here and in the cluster.
+fn change(
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &mut Prepared,
+    drains: Option<&DrainOptions>,
+) -> Result<Ending> {
+    let applied = install::carry_out(app, node, prepared, "upgrade", |app, node, prepared| {
+        let Some(options) = drains else { return Ok(()) };
         let place = Place {
             cluster: &prepared.cluster,
             connection: &prepared.resolved.run.connection,
@@ -45,12 +59,12 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
         drain::empty(app, node, &place, "upgrade", options)
     })?;
     reconfigure::annotate(app, &prepared.cluster, &prepared.about);
-    cordon::release(app, &*node)?;
-    warn_of_config(app, &*node, &prepared);
+    cordon::release(app, node)?;
+    warn_of_config(app, node, prepared);
 
     let about = &prepared.about;
     let generation = applied.generation.unwrap_or_default();
-    let msg = match former(&prepared) {
+    let msg = match former(prepared) {
         Some(former) if former != about.calico_version.to_string() => {
             format!(
                 "{} runs Calico {}, before it was {former} (generation {generation}).",
@@ -62,7 +76,7 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
     let back = app.command("rollback");
     app.reporter.tell(&format!("{msg}\nBack: {back}"));
     let mut next = vec![app.command("status"), back];
-    let exit = succeeded(app, &*node, &mut next);
+    let exit = succeeded(app, node, &mut next);
     let mut result = RunResult::new(exit, applied.changed > 0, msg);
     result.generation = applied.generation;
     result.downtime_ms = millis(applied.downtime);

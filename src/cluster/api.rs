@@ -108,6 +108,18 @@ impl Answer {
         content_type.is_some_and(|t| t.starts_with("application/json"))
     }
 
+    /// Its content type without parameters, as `text/html`; empty where there is none.
+    pub fn media_type(&self) -> &str {
+        let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        content_type.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// Where a redirect leads: scheme and host, since a query may hold a secret.
+    pub fn location(&self) -> Option<String> {
+        let url = Url::parse(self.headers.get(header::LOCATION)?.to_str().ok()?).ok()?;
+        Some(format!("{}://{}", url.scheme(), url.host_str()?))
+    }
+
     /// How long the server asks us to stay away.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
@@ -339,5 +351,5 @@ impl Api {
 }
 
 fn read<T: DeserializeOwned>(call: &Call, answer: &Answer) -> Result<T, Failure> {
-    serde_json::from_slice(&answer.body).map_err(|cause| Failure::unreadable(call, cause))
+    serde_json::from_slice(&answer.body).map_err(|cause| Failure::not_the_api(call, answer, cause))
 }

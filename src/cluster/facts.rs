@@ -2,6 +2,7 @@
 
 mod around;
 mod calico;
+mod platforms;
 mod policies;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use self::around::Around;
 use self::calico::{Object, Resources};
+use self::platforms::Platforms;
 use super::access::Needs;
 use super::api::{Api, path};
 use super::errors::Failure;
@@ -105,6 +107,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         None => find_namespace(candidates).await?,
     };
     let around = Around::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
+    let platforms = Platforms::ask(api, &version.git_version);
     let node = match node {
         Some(node) => node.answer().await?.map(node::read),
         None => None,
@@ -136,6 +139,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut untold).await?;
     }
     around.fill(&mut facts, &mut untold).await?;
+    platforms.fill(&mut facts, &mut untold).await?;
     if let Some(nodes) = with_our_address {
         let nodes = untold.may_be("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| around::with_address(nodes, options.addresses));

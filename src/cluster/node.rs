@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -76,12 +77,21 @@ pub(super) fn absent(name: &str) -> Fault {
         .hint("its kubelet registers it when it joins; the name may be another: kubectl get nodes, then --node-name")
 }
 
+/// The version of the Windows Machine Config Operator by its annotations (reference: WMCO
+/// `pkg/metadata`): the one that stands, or the one that it is about to make.
+fn wmco(metadata: &ObjectMeta) -> Option<String> {
+    let annotation =
+        |name: &str| metadata.annotations.as_ref()?.get(&format!("windowsmachineconfig.openshift.io/{name}"));
+    annotation("version").or_else(|| annotation("desired-version")).cloned()
+}
+
 /// What of a Node matters here.
 pub(super) fn read(node: Node) -> ClusterNode {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let addresses = status.addresses.unwrap_or_default();
     ClusterNode {
+        wmco: wmco(&node.metadata),
         name: node.metadata.name.unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         schedulable: !node.spec.is_some_and(|s| s.unschedulable.unwrap_or_default()),

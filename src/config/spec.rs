@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
 use crate::calico::version::CalicoVersion;
-use crate::settings::{Backend, Credentials, Ipam, Provider};
+use crate::settings::{Backend, Credentials, Ipam, Provider, RemoteAccess};
 use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};
 
 /// One choice of several words, all in lower case.
@@ -174,8 +174,9 @@ pub struct CalicoNetwork {
     /// Regular expression over the names of the HNS networks that pods use. Default: `Calico.*`, on AKS
     /// `azure.*`, on EKS `vpc.*`.
     pub kube_network: Option<Pattern>,
-    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, or one with its prefix
-    /// length. Default: `autodetect`.
+    /// This node's address for Calico: `autodetect`, `none`, an IPv4 address, one with its prefix
+    /// length, or a method of Calico's own: `first-found`, `can-reach=`, `interface=`, `skip-interface=`,
+    /// `cidr=` or `kubernetes-internal-ip`. Default: `autodetect`.
     pub node_address: Option<AddressChoice>,
     pub ipam: IpamSection,
     pub vxlan: Vxlan,
@@ -369,4 +370,7 @@ pub struct Reboot {
 pub struct Preflight {
     /// Ids of checks whose failure does not stop the run. Default: `[]`.
     pub ignore: Option<Vec<String>>,
+    /// Ways by which you work on this machine: the check `RemoteSession` looks whether each still
+    /// takes connections. Default: `[]`.
+    pub remote_access: Option<Vec<RemoteAccess>>,
 }

@@ -206,7 +206,7 @@ fn wrong_values_and_what_is_said_of_them() {
         "kubernetes.serviceCIDRs=10.96.0.1/12",
         "kubernetes.calicoNamespace=Calico_System",
         "calicoNetwork.nodeAddress=fe80::1",
-        "calicoNetwork.nodeAddress=first-found",
+        "calicoNetwork.nodeAddress=best-found",
         "calicoNetwork.kubeNetwork=",
         "calicoNetwork.backends=vxlan",
         "calicoNetwork.ipam.type.x=1",
@@ -246,7 +246,7 @@ fn wrong_values_and_what_is_said_of_them() {
     kubernetes.serviceCIDRs: `10.96.0.1/12` is an address within a network; write 10.96.0.0/12
     kubernetes.calicoNamespace: `Calico_System` is not a namespace: lower-case letters, digits and `-`, 63 at most
     calicoNetwork.nodeAddress: `fe80::1` is IPv6, which Calico does not support on Windows; give an IPv4 address, `autodetect` or `none`
-    calicoNetwork.nodeAddress: `first-found` is not a node address: `autodetect`, `none`, or an IPv4 address like 10.0.0.7 or 10.0.0.7/24
+    calicoNetwork.nodeAddress: `best-found` is not a node address: `autodetect`, `none`, an IPv4 address like 10.0.0.7 or 10.0.0.7/24, or one of Calico's methods: first-found, can-reach=, interface=, skip-interface=, cidr=, kubernetes-internal-ip
     calicoNetwork.kubeNetwork: an empty expression would match every HNS network
     calicoNetwork.backends: unknown field; did you mean `backend`? allowed: backend, kubeNetwork, nodeAddress, ipam, vxlan, windowsUseSingleNetwork, windowsLoopbackDSR, cniConfigOverrides
     calicoNetwork.ipam.type.x: unknown field; the field before it takes a value and has no fields of its own

@@ -223,7 +223,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// `autodetect`, `none`, an IPv4 address or an IPv4 address with its prefix length.
+/// `autodetect`, `none`, an IPv4 address, one with its prefix length, or one of the methods by which
+/// calico-node chooses among a machine's addresses (its variable `IP_AUTODETECTION_METHOD`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressChoice(String);
 text!(AddressChoice);
@@ -233,14 +234,25 @@ impl FromStr for AddressChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let fixed = text.parse::<Ipv4Addr>().is_ok() || text.parse::<ipnet::Ipv4Net>().is_ok();
-        match text {
-            "autodetect" | "none" => Ok(Self(text.to_owned())),
-            _ if fixed => Ok(Self(text.to_owned())),
-            _ if text.contains(':') => Err(no_ipv6(text, "an IPv4 address, `autodetect` or `none`")),
-            _ => Err(format!(
-                "`{text}` is not a node address: `autodetect`, `none`, or an IPv4 address like 10.0.0.7 or 10.0.0.7/24"
-            )),
+        let each = |list: &str, check: &dyn Fn(&str) -> Result<(), String>| list.split(',').try_for_each(check);
+        match (text, text.split_once('=')) {
+            ("autodetect" | "none" | "first-found" | "kubernetes-internal-ip", _) => {}
+            (_, Some(("can-reach", to))) if !to.is_empty() => {}
+            (_, Some(("interface" | "skip-interface", list))) => {
+                each(list, &|pattern| pattern.parse::<Pattern>().map(drop))?;
+            }
+            (_, Some(("cidr", list))) => each(list, &|cidr| cidr.parse::<crate::values::Cidr>().map(drop))?,
+            _ if fixed => {}
+            _ if text.contains(':') => return Err(no_ipv6(text, "an IPv4 address, `autodetect` or `none`")),
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a node address: `autodetect`, `none`, an IPv4 address like 10.0.0.7 or 10.0.0.7/24, \
+                     or one of Calico's methods: first-found, can-reach=, interface=, skip-interface=, cidr=, \
+                     kubernetes-internal-ip"
+                ));
+            }
         }
+        Ok(Self(text.to_owned()))
     }
 }
 

@@ -72,6 +72,12 @@ pub struct ClusterFacts {
     pub host_endpoints: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyFacts>,
+    /// Whether the cluster is OpenShift: it serves the group `config.openshift.io`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub openshift: bool,
+    /// What Amazon needs for Windows nodes; none where the cluster is not EKS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eks: Option<EksFacts>,
     /// Seconds that this machine's clock is ahead of the API server's, to within two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew: Option<i64>,
@@ -212,6 +218,25 @@ pub struct ClusterNode {
     /// kubelet's limit of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<u64>,
+    /// Version of OpenShift's Windows Machine Config Operator that made this Node; none where it
+    /// did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wmco: Option<String>,
+}
+
+/// What an EKS cluster has for Windows nodes, in `kube-system`. None is what was not there, or what
+/// we may not see: [`ClusterFacts::unanswered`] tells which.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EksFacts {
+    /// `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`: Amazon's own controller, which runs
+    /// beside the API server, gives Windows pods their addresses.
+    pub windows_ipam: Option<bool>,
+    /// Of the Deployments `vpc-resource-controller` and `vpc-admission-webhook`, which did that in
+    /// older clusters, those that are there.
+    pub controllers: Vec<String>,
+    /// Whether the ConfigMap `aws-auth` puts some instance role into the group of Windows nodes.
+    pub windows_role: Option<bool>,
 }
 
 /// The cluster's Nodes, counted by what their labels say.
@@ -290,6 +315,12 @@ pub struct PolicyFacts {
     pub skipped: usize,
     /// The first of those, with the reason.
     pub examples: Vec<String>,
+    /// How many have rules that cost much on each Windows node.
+    #[serde(default)]
+    pub costly: usize,
+    /// The first of those, with the reason.
+    #[serde(default)]
+    pub costly_examples: Vec<String>,
 }
 
 /// What somebody may, or may not, do.

@@ -28,6 +28,14 @@ pub struct Survey {
     /// Whether no program listens on UDP 4789; none where that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vxlan_port_free: Option<bool>,
+    /// Routes to single link-local addresses, as clouds make them for their metadata services:
+    /// prefix to interface. None where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_local_routes: Option<BTreeMap<String, String>>,
+    /// Whether a TCP port of this machine takes connections at its own address; only those that
+    /// somebody asked about.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tcp_ports: BTreeMap<u16, bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -108,7 +108,7 @@ impl Refusal {
     /// The refusal as it is told: what was tried, the number, and what HNS says itself.
     pub fn fault(&self, what: impl Into<String>) -> Fault {
         let mut fault = match (self.on_any(), self.code) {
-            (Reaction::Denied, _) => win32::not_elevated(what),
+            (Reaction::Denied, _) => win32::denied(what),
             (_, Some(code)) => refused(code, what),
             (_, None) => Fault::new(Exit::Failed, "WindowsError", what),
         };
@@ -389,7 +389,7 @@ mod tests {
         let refusal = |code: Option<u32>| Refusal { code, text: "Falscher Parameter. ".into() };
         insta::assert_snapshot!(refusal(Some(87)).fault("create HNS network External"), @"create HNS network External (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter");
         insta::assert_snapshot!(refusal(None).fault("delete HNS network Calico"), @"delete HNS network Calico; HNS says: Falscher Parameter");
-        assert_eq!(refusal(Some(5)).fault("x").exit, Exit::NotElevated);
+        assert_eq!(refusal(Some(5)).fault("x").exit, Exit::Failed);
     }
 
     #[test]

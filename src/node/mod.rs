@@ -8,6 +8,8 @@ pub mod hns;
 pub mod program;
 pub mod recovery;
 pub mod sandbox;
+#[cfg_attr(not(windows), allow(dead_code, reason = "a sandbox starts no processes"))]
+mod service_log;
 pub mod survey;
 pub mod win32;
 #[cfg(windows)]
@@ -93,6 +95,10 @@ pub trait Node {
     /// What this node was asked to remove and could only rename away, since it runs: it goes when
     /// Windows starts next.
     fn left_until_reboot(&self) -> &[WinPath];
+
+    /// The settings of services that were to be put and that this Windows does not know. It was done
+    /// without them: none decides whether a service works.
+    fn unknown_settings(&self) -> &[&'static str];
 }
 
 /// What [`Node::list`] can enumerate.

@@ -74,27 +74,26 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> 
     })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    /// What comes of a program with this text.
-    fn asked(text: &str) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("calico-node.exe");
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        match answer_within(&program, &["-v"], Duration::from_secs(1)) {
-            Ok(said) => format!("said {said}"),
-            Err(error) => format!("failed {error:#}"),
-        }
-    }
-
+    #[cfg(unix)]
     #[test]
     fn what_a_program_says_and_how_it_fails() {
+        use std::fs;
+        use std::os::unix::fs::PermissionsExt;
+        use std::time::Duration;
+
+        // What comes of a program with this text.
+        let asked = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let program = dir.path().join("calico-node.exe");
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            match super::answer_within(&program, &["-v"], Duration::from_secs(1)) {
+                Ok(said) => format!("said {said}"),
+                Err(error) => format!("failed {error:#}"),
+            }
+        };
         assert_eq!(asked("#!/bin/sh\necho v3.32.1 $1\n"), "said v3.32.1 -v");
         assert_eq!(asked("#!/bin/sh\necho broken >&2; exit 3\n"), "failed it ended with exit code 3: broken");
         assert_eq!(asked("#!/bin/sh\nwhile :; do :; done\n"), "failed it says nothing for 1 s");

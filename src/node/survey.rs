@@ -1,6 +1,8 @@
 //! Looks at what else is on a node. Only through [`Node`], so that both nodes are looked at alike.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,7 +14,7 @@ use crate::plan::item::{Id, Service, State};
 use crate::values::WinPath;
 
 /// Services that a check looks at; the machine's others are nobody's business.
-const SERVICES: [&str; 18] = [
+const SERVICES: [&str; 22] = [
     "containerd",
     "docker",
     "kubelet",
@@ -31,6 +33,10 @@ const SERVICES: [&str; 18] = [
     "ovs-vswitchd",
     "windows_exporter",
     "csi-proxy",
+    "windows-instance-config-daemon",
+    "TermService",
+    "WinRM",
+    "sshd",
 ];
 
 /// What checks want to know besides [`Node::facts`].
@@ -61,7 +67,34 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
         calico_folder: node.disk(root).is_dir(),
         disk_free: None,
         vxlan_port_free: None,
+        link_local_routes: link_local_routes(node),
+        tcp_ports: BTreeMap::new(),
     })
+}
+
+/// Routes to one link-local address each. What cannot be listed is not known, and no error: only
+/// advice hangs on it.
+fn link_local_routes(node: &dyn Node) -> Option<BTreeMap<String, String>> {
+    let routes = node.list(Listing::Routes).ok()?.into_iter().filter_map(|(id, state)| match (id, state) {
+        (Id::Route(prefix), State::Route { interface, .. })
+            if prefix.addr().is_link_local() && prefix.prefix_len() == 32 =>
+        {
+            Some((prefix.to_string(), interface))
+        }
+        _ => None,
+    });
+    Some(routes.collect())
+}
+
+/// How long a port of our own machine may take to answer.
+const OWN_PORT: Duration = Duration::from_millis(500);
+
+/// Which of these TCP ports take connections at this machine's own address. What the firewall lets
+/// in from elsewhere is another matter.
+pub fn ask_ports(survey: &mut Survey, address: Option<Ipv4Addr>, ports: impl Iterator<Item = u16>) {
+    let Some(address) = address else { return };
+    let open = |port| TcpStream::connect_timeout(&(address, port).into(), OWN_PORT).is_ok();
+    survey.tcp_ports = ports.map(|port| (port, open(port))).collect();
 }
 
 /// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.

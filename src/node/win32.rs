@@ -42,24 +42,19 @@ pub fn refused(code: u32, what: impl Into<String>) -> Fault {
     if hint.is_empty() { fault } else { fault.hint(hint) }
 }
 
-/// Windows denied access, and it is a matter of rights: to a registry key, say. Of a file that would
-/// as often be one in use, which [`refused`] says.
+/// Windows denied access, and it is a matter of rights: to a registry key, a service, HNS. Of a file
+/// it may as well be one in use, which [`refused`] says.
 pub fn denied(what: impl Into<String>) -> Fault {
-    Fault::new(Exit::Failed, "AccessDenied", format!("{} (Windows error 5: access is denied)", what.into()))
-        .hint("run it in an elevated session; if it was, an administrator must give back the rights that Windows sets")
+    let what = format!("{} (Windows error {ACCESS_DENIED}: access is denied)", what.into());
+    Fault::new(Exit::Failed, "AccessDenied", what).hint(
+        "run it in an elevated session (Run as administrator) or as SYSTEM; if it was one, an administrator must \
+         give back the rights that Windows sets",
+    )
 }
 
 /// Whether there is more to say on an error number than its number.
 pub fn is_known(code: u32) -> bool {
     meaning(code).0 != "WindowsError"
-}
-
-/// Windows refuses what needs an administrator. For calls on other things than files, where
-/// [`ACCESS_DENIED`] may also mean that somebody holds the file.
-pub fn not_elevated(what: impl Into<String>) -> Fault {
-    let what = format!("{} (Windows error {ACCESS_DENIED}: access is denied)", what.into());
-    Fault::new(Exit::NotElevated, "NotElevated", what)
-        .hint("run it in an elevated session (Run as administrator) or as SYSTEM")
 }
 
 /// Id, Windows's own text and what to do, of an error number.

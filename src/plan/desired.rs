@@ -4,22 +4,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
 use super::Target;
-use super::item::{Access, Id, Manifest, RegValue, State, Tree, World};
+use super::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
 use super::order::all_services;
-use crate::calico::agent_config::AgentConfig;
+use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
-use crate::calico::{cni, components, config_ps1, networks, paths, services, static_rules};
+use crate::calico::{cni, components, config_ps1, networks, paths, registry, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
-
-/// The key by which upstream's scripts and others' tools tell that Calico is installed.
-pub const REGISTRY_KEY: &str = r"Software\Tigera\Calico";
-
-/// Values that the agent writes below it while it runs: ours to take away, but not to prescribe.
-pub const AGENT_VALUES: [&str; 2] = ["BootId", "LastBootTime"];
 
 /// Everything that decides what is wanted.
 #[derive(Debug)]
@@ -126,10 +121,9 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
         }
     }
     // Both hold the user's extra variables, in which there may be a password.
-    let agent = components::agent_config(settings, kubeconfig)?;
-    let mut agent = serde_json::to_vec_pretty(&agent).context("write the services' configuration")?;
-    agent.push(b'\n');
-    wanted.file(WinPath::known(AgentConfig::PATH), agent, Access::Administrators);
+    let (agent, felix) = components::agent_config(settings, kubeconfig)?.apart();
+    wanted.json(AgentConfig::PATH, &agent)?;
+    wanted.json(FelixConfig::PATH, &felix)?;
     wanted.file(paths::config_ps1(root), config_ps1::render(settings, kubeconfig), Access::Administrators);
     wanted.file(paths::nodename(root), settings.node_name.as_str().into(), Access::Inherited);
     if settings.platform.static_rules {
@@ -138,10 +132,8 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     cni_files(inputs, &mut wanted, kubeconfig)?;
 
-    wanted.add(
-        Id::RegValue { key: REGISTRY_KEY.into(), name: "InstalledBy".into() },
-        State::RegValue(RegValue::String("calicoctl-win".into())),
-    );
+    wanted.add(registry::installed_by(), State::RegValue(RegValue::String("calicoctl-win".into())));
+    wanted.world.extend(registry::event_source());
     for rule in services::firewall_rules(settings) {
         wanted.add(Id::Firewall(rule.display_name.clone()), State::Firewall(rule));
     }
@@ -160,14 +152,20 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     let Wanted { mut world, blobs, .. } = wanted;
     // Not to be started is no order to stop: what runs goes on, and so does its network.
-    let mut leave: BTreeSet<Id> =
-        AGENT_VALUES.iter().map(|name| Id::RegValue { key: REGISTRY_KEY.into(), name: (*name).into() }).collect();
+    let mut leave = BTreeSet::from(registry::agents_own());
     if settings.services.start {
         world.extend(started);
     } else {
         leave.extend(started.into_iter().map(|(id, _)| id));
     }
     Ok(Desired { target: Target { world, leave, absent }, blobs })
+}
+
+/// Another product's service that is to be this as long as Calico is here; its definition comes back
+/// at uninstall. It is stopped and started around a change, and otherwise runs or not as it did.
+pub fn borrow_service(target: &mut Target, name: &str, wanted: Service) {
+    target.world.insert(Id::Service(name.into()), State::Service(Box::new(wanted)));
+    target.leave.insert(Id::Running(name.into()));
 }
 
 /// The CNI plugins and their configuration. With the backend none they are another product's.
@@ -219,6 +217,14 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     fn add(&mut self, id: Id, state: State) {
         self.world.insert(id, state);
+    }
+
+    /// A document for our services, which may hold secrets.
+    fn json(&mut self, path: &str, document: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(document).with_context(|| format!("write {path}"))?;
+        text.push(b'\n');
+        self.file(WinPath::known(path), text, Access::Administrators);
+        Ok(())
     }
 
     fn file(&mut self, path: WinPath, bytes: Vec<u8>, access: Access) {
@@ -325,7 +331,10 @@ mod tests {
         file C:\Program Files\calicoctl-win\calicoctl-win.exe
         file C:\Program Files\containerd\cni\bin\calico-ipam.exe
         file C:\Program Files\containerd\cni\bin\calico.exe
+        file C:\ProgramData\calicoctl-win\felix.json (administrators)
         file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported
         registry HKLM\Software\Tigera\Calico\InstalledBy
         firewall Overlay Traffic 4789 UDP
         firewall kubectl exec 10250
@@ -352,7 +361,10 @@ mod tests {
         file C:\CalicoWindows\nodename
         file C:\CalicoWindows\static-rules.json
         file C:\Program Files\calicoctl-win\calicoctl-win.exe
+        file C:\ProgramData\calicoctl-win\felix.json (administrators)
         file C:\ProgramData\calicoctl-win\services.json (administrators)
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile
+        registry HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported
         registry HKLM\Software\Tigera\Calico\InstalledBy
         service CalicoFelix
         service CalicoNode
@@ -398,10 +410,22 @@ mod tests {
             new.iter().filter(|(id, state)| old.get(id) != Some(state)).map(|(id, _)| id.to_string()).collect();
         insta::assert_snapshot!(changed.join("\n"), @r"
         file C:\CalicoWindows\config.ps1
+        file C:\ProgramData\calicoctl-win\felix.json
         file C:\ProgramData\calicoctl-win\services.json
         hns-network Calico
         file C:\Program Files\containerd\cni\conf\10-calico.conf
         ");
+    }
+
+    #[test]
+    fn a_log_level_is_felix_s_alone() {
+        let old = settings("v3.30.3");
+        let mut new = old.clone();
+        new.services.felix_log_severity = "debug".into();
+        let (old, new) = (wanted(&old).target.world, wanted(&new).target.world);
+        let changed: Vec<&Id> = new.iter().filter(|(id, state)| old.get(id) != Some(state)).map(|(id, _)| id).collect();
+        let read = |service: &str| changed.iter().any(|id| super::super::order::reads(service, id));
+        assert_eq!(["CalicoNode", "CalicoFelix", "CalicoConfd"].map(read), [false, true, false], "{changed:?}");
     }
 
     #[test]

@@ -15,8 +15,19 @@ const NETWORK_WITHIN: Duration = Duration::from_secs(180);
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     let named = target.world.keys().chain(&target.leave).chain(&target.absent);
     let mut ids: BTreeSet<Id> = named.chain(owned.keys()).cloned().collect();
-    ids.extend(all_services().map(|name| Id::Running(name.into())));
+    ids.extend(services(target, owned).into_iter().map(Id::Running));
     ids
+}
+
+/// The services that may be stopped and started: ours, then those of others whose definition is
+/// borrowed, in the order in which they start.
+fn services(target: &Target, owned: &Owned) -> Vec<String> {
+    let named = |id: &Id| match id {
+        Id::Service(name) if !all_services().any(|own| own == name) => Some(name.clone()),
+        _ => None,
+    };
+    let borrowed: BTreeSet<String> = target.world.keys().chain(owned.keys()).filter_map(named).collect();
+    all_services().map(str::to_owned).chain(borrowed).collect()
 }
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
@@ -71,9 +82,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
     // Stop what must not run any more, and what reads something that changes.
+    let services = services(target, owned);
     let (mut stopped, mut stops) = (BTreeSet::new(), Vec::new());
-    for service in all_services().rev() {
-        let run = Id::Running(service.into());
+    for service in services.iter().rev() {
+        let run = Id::Running(service.clone());
         let keep = want(&run).is_some() || target.leave.contains(&run);
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
         let ours = owned.contains_key(&run) || named;
@@ -86,7 +98,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 
     // What nobody who runs reads is put before: no service is down for a copy of it.
     let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_));
-    let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !all_services().any(|name| reads(name, id));
+    let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !services.iter().any(|name| reads(name, id));
     let puts = |early: bool| {
         let wanted = changed.iter().filter(move |id| plain(id) && unread(id) == early);
         wanted.filter_map(|id| want(id).map(|state| put(id, Some(state)))).collect::<Vec<_>>()
@@ -108,8 +120,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(puts(false));
 
     // Start, and wait for what the services make.
-    for service in all_services() {
-        let run = Id::Running(service.into());
+    for service in &services {
+        let run = Id::Running(service.clone());
         let wanted = want(&run).is_some() || (target.leave.contains(&run) && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
             steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });

@@ -1,7 +1,11 @@
 //! Who reads what, and so what must stop before a change and start after it; and the names of the
 //! phases that users see.
 
+use std::time::Duration;
+
+use super::Step;
 use super::item::Id;
+use crate::calico::networks;
 
 /// Our services in the order in which they start; they stop backwards.
 pub const SERVICES: [&str; 3] = ["CalicoNode", "CalicoFelix", "CalicoConfd"];
@@ -21,11 +25,16 @@ pub const NODE_SERVICE: &str = "CalicoNode";
 /// Whether a running service must be stopped before this item changes.
 ///
 /// All three run our executable with the release's binaries and read `services.json`, the
-/// kubeconfig and the etcd files at start. `config.ps1` and the CNI files are read by others.
+/// kubeconfig and the etcd files at start; `felix.json` is Felix's alone. `config.ps1` and the CNI
+/// files are read by others.
+///
+/// A service that is another product's reads nothing of ours; only its own definition concerns it.
 pub fn reads(service: &str, id: &Id) -> bool {
     match id {
+        Id::Service(name) if name == service => true,
+        _ if !all_services().any(|own| own == service) => false,
         Id::Tree(_) | Id::Network(_) => true,
-        Id::Service(name) => name == service || name == NODE_SERVICE,
+        Id::Service(name) => name == NODE_SERVICE,
         Id::File(path) => {
             let name = path.name().to_ascii_lowercase();
             matches!(
@@ -37,10 +46,42 @@ pub fn reads(service: &str, id: &Id) -> bool {
                     | "server.key"
                     | "server.crt"
                     | "ca.crt"
-            ) || (name == "static-rules.json" && service == "CalicoFelix")
+            ) || (["felix.json", "static-rules.json"].contains(&name.as_str()) && service == "CalicoFelix")
         }
         _ => false,
     }
+}
+
+/// About how many seconds steps take, and how many of them from the first service stopped to the last
+/// one started: Windows's usual times, as they were seen on Server 2019 and 2022.
+pub fn about_seconds(steps: &[Step]) -> (u64, u64) {
+    let mut total = Duration::ZERO;
+    let (mut stopped, mut down) = (None, Duration::ZERO);
+    for step in steps {
+        if matches!(step, Step::Put { id: Id::Running(_), after: None, .. }) {
+            stopped.get_or_insert(total);
+        }
+        total += about(step);
+        if let (Some(since), Step::Put { id: Id::Running(_), after: Some(_), .. }) = (stopped, step) {
+            down = total - since;
+        }
+    }
+    let whole = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    (whole(total), whole(down))
+}
+
+fn about(step: &Step) -> Duration {
+    Duration::from_millis(match step {
+        Step::Put { id: Id::Running(_), after: None, .. } => 2000,
+        Step::Put { id: Id::Running(_), .. } => 1000,
+        // The virtual switch comes with the first network on an adapter, and its address by DHCP.
+        Step::Await { id: Id::Network(name), .. } if name == networks::BOOTSTRAP => 20_000,
+        Step::Await { .. } => 8000,
+        Step::Put { id: Id::Network(_), .. } => 3000,
+        Step::Put { id: Id::Tree(_), .. } => 1000,
+        Step::Put { id: Id::Service(_) | Id::Firewall(_), .. } => 200,
+        Step::Put { .. } => 50,
+    })
 }
 
 /// The phase that an item's change belongs to, in kebab-case.

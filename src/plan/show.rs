@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
-use super::order::phase;
+use super::order::{self, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
 use crate::calico::{networks, nssm};
@@ -55,6 +55,13 @@ pub struct Plan {
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
     pub needs_reboot: bool,
+    /// About how long it takes once everything is at hand, in seconds. Pods that must go first take
+    /// their own time.
+    #[serde(default)]
+    pub about_seconds: u64,
+    /// About how long Calico's services are down of that.
+    #[serde(default)]
+    pub about_seconds_down: u64,
     /// Names this plan: a saved one is refused when the node or the config has changed since.
     pub digest: String,
 }
@@ -95,7 +102,10 @@ impl Plan {
             && !target.world.is_empty()
             && changes.iter().any(|change| change.kind == "hns-network" && change.before.is_some());
         let text = serde_json::to_string(&(steps, target)).unwrap_or_default();
+        let (about_seconds, about_seconds_down) = order::about_seconds(steps);
         Self {
+            about_seconds,
+            about_seconds_down,
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or(Disruption::None),
             needs_drain,
             needs_reboot: false,
@@ -146,6 +156,13 @@ impl Plan {
         };
         let drain = if self.needs_drain { "  Drain: needed." } else { "" };
         text.push_str(&format!("\nPlan: {}.  Disruption: {disruption}.{drain}\n", self.counts()));
+        if self.about_seconds_down > 0 {
+            let pods = if self.needs_drain { ", and the pods' own time to end before that" } else { "" };
+            let (all, down) = (self.about_seconds, self.about_seconds_down);
+            text.push_str(&format!(
+                "Takes about {all} s{pods}; Calico's services are down for about {down} s of it.\n"
+            ));
+        }
         text
     }
 }
@@ -189,8 +206,19 @@ fn handover(change: &Change) -> Option<String> {
         }
         (Some(ran), None) if after.is_none() => Some(format!("removes the NSSM service {name}, which runs {ran}")),
         (None, Some(runs)) => Some(format!("gives back the NSSM service {name}, which runs {runs}")),
-        _ => None,
+        _ => flags(before.as_ref()?, after.as_ref()?),
     }
+}
+
+/// The flags that a service of another product gets, or loses again.
+fn flags(before: &Service, after: &Service) -> Option<String> {
+    let ((_, before), (_, after)) = (nssm::program(before)?, nssm::program(after)?);
+    let (before, after) = (before.trim(), after.trim());
+    if before == after {
+        return None;
+    }
+    let more = after.strip_prefix(before).map(|more| format!("adds {}", more.trim()));
+    more.or_else(|| before.strip_prefix(after).map(|less| format!("takes away {}", less.trim())))
 }
 
 /// A state as a plan may show it: what others set as the environment of their service may hold a

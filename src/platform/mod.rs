@@ -43,8 +43,13 @@ fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
         };
         return Ok(Some((provider, format!("the HNS network {name}"))));
     }
-    let rke2 = node.get(&Id::Service("rke2".into()))?;
-    Ok(rke2.map(|_| (Provider::Rke2, "the service rke2".into())))
+    // RKE1's nodes, and RKE2's that Rancher made, run Rancher's agent.
+    for service in ["rke2", "rancher-wins"] {
+        if node.get(&Id::Service(service.into()))?.is_some() {
+            return Ok(Some((Provider::Rke2, format!("the service {service}"))));
+        }
+    }
+    Ok(None)
 }
 
 fn judge(by_machine: Option<(Provider, String)>, answers: Answers) -> Option<Cloud> {
@@ -75,7 +80,12 @@ mod tests {
     use crate::sandbox::metadata::MetadataServer;
 
     /// A machine with these HNS networks, on this cloud.
-    fn found(networks: &[&str], rke2: bool, cloud: Option<(Flavour, &str)>, given: Option<Provider>) -> Option<Cloud> {
+    fn found(
+        networks: &[&str],
+        rancher: Option<&str>,
+        cloud: Option<(Flavour, &str)>,
+        given: Option<Provider>,
+    ) -> Option<Cloud> {
         let folder = TempDir::new().unwrap();
         let mut node = SandboxNode::open(&folder.path().join("node")).unwrap();
         node.edit(|model| {
@@ -92,9 +102,9 @@ mod tests {
                 };
                 model.networks.insert(Name::new(*name), network);
             }
-            if rke2 {
+            if let Some(service) = rancher {
                 let definition = Service {
-                    display_name: "rke2".into(),
+                    display_name: service.into(),
                     description: String::new(),
                     image_path: r"C:\usr\local\bin\rke2.exe".into(),
                     account: "LocalSystem".into(),
@@ -103,7 +113,7 @@ mod tests {
                     restart_after: Vec::new(),
                     parameters: Default::default(),
                 };
-                model.services.insert(Name::new("rke2"), NodeService { definition, pid: None, stop_seconds: 1 });
+                model.services.insert(Name::new(service), NodeService { definition, pid: None, stop_seconds: 1 });
             }
             Ok(())
         })
@@ -129,15 +139,16 @@ mod tests {
         let ec2 = Some((Flavour::Ec2, "ip-10-0-0-7.ec2.internal"));
         let gce = Some((Flavour::Gce, "win-1.c.project.internal"));
         let lines = [
-            found(&["nat", "azure"], false, None, None),
-            found(&["nat", "vpcbr1a2b"], false, ec2, None),
-            found(&["nat"], false, ec2, None),
-            found(&[], true, ec2, None),
-            found(&[], true, None, None),
-            found(&[], false, gce, None),
-            found(&["azureother", "nat"], false, None, None),
-            found(&["azure"], false, gce, Some(Provider::Gce)),
-            found(&["azure"], false, None, Some(Provider::OpenShift)),
+            found(&["nat", "azure"], None, None, None),
+            found(&["nat", "vpcbr1a2b"], None, ec2, None),
+            found(&["nat"], None, ec2, None),
+            found(&[], Some("rke2"), ec2, None),
+            found(&[], Some("rke2"), None, None),
+            found(&["nat"], Some("rancher-wins"), None, None),
+            found(&[], None, gce, None),
+            found(&["azureother", "nat"], None, None, None),
+            found(&["azure"], None, gce, Some(Provider::Gce)),
+            found(&["azure"], None, None, Some(Provider::OpenShift)),
         ]
         .map(told);
         insta::assert_snapshot!(lines.join("\n"), @r"
@@ -146,6 +157,7 @@ mod tests {
         Ec2 ip-10-0-0-7.ec2.internal by the EC2 instance metadata service
         Ec2 ip-10-0-0-7.ec2.internal by the EC2 instance metadata service
         Rke2 - by the service rke2
+        Rke2 - by the service rancher-wins
         Gce win-1.c.project.internal by the GCE metadata service
         nothing
         Gce win-1.c.project.internal by the config
@@ -156,16 +168,16 @@ mod tests {
     #[test]
     fn b28_another_clouds_look_alike_is_not_taken_for_ec2_and_imds_v2_alone_is_enough() {
         // OpenStack has EC2's paths without the tokens of IMDSv2.
-        assert_eq!(found(&[], false, Some((Flavour::OpenStack, "win-1.novalocal")), None), None);
+        assert_eq!(found(&[], None, Some((Flavour::OpenStack, "win-1.novalocal")), None), None);
         // An instance without a name in its metadata is still on EC2.
         assert_eq!(
-            told(found(&[], false, Some((Flavour::Ec2, "")), None)),
+            told(found(&[], None, Some((Flavour::Ec2, "")), None)),
             "Ec2 - by the EC2 instance metadata service"
         );
     }
 
     #[test]
     fn a_web_page_on_the_metadata_address_is_no_cloud() {
-        assert_eq!(found(&[], false, Some((Flavour::CaptivePortal, "x")), None), None);
+        assert_eq!(found(&[], None, Some((Flavour::CaptivePortal, "x")), None), None);
     }
 }

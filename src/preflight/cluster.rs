@@ -189,7 +189,7 @@ fn node_address(cluster: &ClusterFacts, input: &Input) -> Finding {
 }
 
 /// Major and minor of `v1.33.2` or `v1.33.2-eks-1234`.
-pub(super) fn minor(version: &str) -> Option<(u64, u64)> {
+pub fn minor(version: &str) -> Option<(u64, u64)> {
     let mut parts = version.strip_prefix('v').unwrap_or(version).split('.');
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit());

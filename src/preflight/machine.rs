@@ -6,7 +6,7 @@ use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::facts::{Features, NodeFacts, RuntimeKind, Survey};
-use crate::settings::Backend;
+use crate::settings::{Backend, Provider};
 
 const GROUP: &str = "machine";
 
@@ -186,8 +186,14 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
     let Some(survey) = &node.survey else { return not_surveyed() };
     let Some(proxy) = survey.service("kube-proxy") else { return Skip("kube-proxy is no service here".into()) };
     let mut wrong = Vec::new();
+    let mut ours = "";
     if input.settings.is_some_and(|settings| settings.dsr) && proxy.flag("--enable-dsr") != Some("true") {
-        wrong.push("--enable-dsr=true is missing".to_owned());
+        // On EKS kube-proxy is Amazon's, with nobody to set its flags, so we do.
+        let amazons = input.settings.is_some_and(|settings| settings.provider == Provider::Eks);
+        match amazons && proxy.flag("--config").is_none() {
+            true => ours = "; --enable-dsr=true is added by install",
+            false => wrong.push("--enable-dsr=true is missing".to_owned()),
+        }
     }
     let overlay = input.network().is_some_and(|network| network.backend == Backend::Vxlan);
     if overlay && proxy.flag("--source-vip").is_none() && proxy.flag("--config").is_none() {
@@ -198,7 +204,11 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
         let stale = GATES.iter().filter(|(gate, since)| version >= *since && gates.contains(gate));
         wrong.extend(stale.map(|(gate, since)| format!("the feature gate {gate} is of no use since v1.{since}")));
     }
-    if wrong.is_empty() { Pass("DSR, source VIP and feature gates are right".into()) } else { Fail(wrong.join("; ")) }
+    if wrong.is_empty() {
+        Pass(format!("DSR, source VIP and feature gates are right{ours}"))
+    } else {
+        Fail(wrong.join("; "))
+    }
 }
 
 fn leftovers(node: &NodeFacts, _: &Input) -> Finding {

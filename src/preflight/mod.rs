@@ -7,16 +7,19 @@ mod machine;
 mod mend;
 mod network;
 mod node;
+mod platform;
+mod policies;
 mod support;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::minor;
 pub use mend::{Mend, mend};
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
-use crate::settings::{ClusterSide, Kubernetes, Network, Settings};
+use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
 
 /// What checks look at. None: it was not measured, and checks that need it are skipped.
 #[derive(Default)]
@@ -28,6 +31,8 @@ pub struct Input<'a> {
     pub cluster: Option<&'a ClusterFacts>,
     /// Why the cluster could not be asked, where that was tried.
     pub cluster_failure: Option<&'a str>,
+    /// Ways by which people must be able to reach the machine.
+    pub remote_access: &'a [RemoteAccess],
 }
 
 impl<'a> Input<'a> {
@@ -60,6 +65,8 @@ impl<'a> Input<'a> {
 pub enum Severity {
     /// Stops the run; cannot be ignored. The exit class is the check's own.
     Hard(Exit),
+    /// Stops the run with an exit class of its own, unless it is ignored by id.
+    Refusal(Exit),
     /// Stops the run unless it is ignored by id.
     Error,
     Warning,
@@ -70,7 +77,7 @@ impl Severity {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hard(_) => "error, not to be ignored",
-            Self::Error => "error",
+            Self::Refusal(_) | Self::Error => "error",
             Self::Warning => "warning",
         }
     }
@@ -109,7 +116,9 @@ pub struct Row {
 
 /// Every check, in the order in which they are shown.
 pub fn catalogue() -> impl Iterator<Item = &'static Row> {
-    node::ROWS.iter().chain(machine::ROWS).chain(cluster::ROWS).chain(network::ROWS).chain(support::ROWS)
+    let machine = node::ROWS.iter().chain(machine::ROWS);
+    let cluster = cluster::ROWS.iter().chain(network::ROWS).chain(policies::ROWS).chain(support::ROWS);
+    machine.chain(cluster).chain(platform::ROWS)
 }
 
 /// The id of a check as text that lives as long as the program, for events.
@@ -180,15 +189,15 @@ fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
 /// Whether a run may go on.
 ///
 /// # Errors
-/// One fault that names every failed check; its class is that of the first hard one.
+/// One fault that names every failed check; its class is that of the first with one of its own.
 pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     let failed: Vec<&Check> =
         report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored).collect();
     let Some(first) = failed.first() else { return Ok(()) };
     let row = |check: &Check| catalogue().find(|row| row.id == check.id);
     let exit = failed.iter().find_map(|check| match row(check)?.severity {
-        Severity::Hard(exit) => Some(exit),
-        _ => None,
+        Severity::Hard(exit) | Severity::Refusal(exit) => Some(exit),
+        Severity::Error | Severity::Warning => None,
     });
     let what = match failed.len() {
         1 => first.detail.clone(),

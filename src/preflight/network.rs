@@ -242,23 +242,6 @@ pub(super) const ROWS: &[Row] = &[
             Some(n) => Fail(format!("the cluster has {n} host endpoints")),
         }),
     },
-    Row {
-        id: "PoliciesSkipped",
-        group: GROUP,
-        severity: Severity::Warning,
-        why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny that is skipped falls through",
-        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes",
-        judge: Judge::Cluster(|cluster, _| match &cluster.policies {
-            None => untold(cluster, "networkpolicies", "the policies were not read"),
-            Some(policies) if policies.skipped == 0 => Pass(format!("{} policies", policies.all)),
-            Some(policies) => Fail(format!(
-                "{} of {} policies have rules that Windows skips, such as {}",
-                policies.skipped,
-                policies.all,
-                policies.examples.join(", ")
-            )),
-        }),
-    },
 ];
 
 /// The config names the backend, so that a pool with IP-in-IP is the user's own decision.

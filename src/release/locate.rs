@@ -303,8 +303,9 @@ mod tests {
         assert!(is_whole(&download.run(None).unwrap()));
     }
 
+    /// Defect B6: an archive that is there was used whatever its version or completeness.
     #[test]
-    fn a_damaged_archive_in_the_cache_is_fetched_anew() {
+    fn b6_a_damaged_archive_in_the_cache_is_fetched_anew() {
         let mut download = Download::from(&[]);
         let located = download.run(Some(&digest())).unwrap();
         std::fs::write(&located.path, b"rotten").unwrap();

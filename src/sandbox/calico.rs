@@ -92,7 +92,12 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
 fn crashes(node: &mut SandboxNode, role: Role, program: &WinPath) -> Result<()> {
     let text = fs::read(node.disk(program)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
-    let Some((_, code)) = text.split_once("crashes with ") else { return Ok(()) };
+    let path = state::folder().join(&format!("{}.json", role.word()));
+    let Some((_, code)) = text.split_once("crashes with ") else {
+        // What one before it said does not hold for it.
+        let _nothing_was_said = fs::remove_file(node.disk(&path));
+        return Ok(());
+    };
     let code = code.split_whitespace().next().and_then(|code| code.parse().ok());
     let Some(process) = node.process(role.service())? else { return Ok(()) };
     let said = AgentState {
@@ -109,7 +114,6 @@ fn crashes(node: &mut SandboxNode, role: Role, program: &WinPath) -> Result<()> 
         network_of_hns: None,
         renewal: None,
     };
-    let path = state::folder().join(&format!("{}.json", role.word()));
     node.save(&path, &serde_json::to_vec_pretty(&said)?, Access::Administrators)
 }
 

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::backend::{self, Undecided};
+use super::detection;
 use super::resolver::{Resolver, filled};
 use super::{Backend, Credentials, Ipam, Kubernetes, Network, NodeAddress, Provider};
 use crate::config::spec::{DatastoreType, Spec};
@@ -58,8 +59,8 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
     }
 }
 
-/// The physical adapter for `External`: the one that is named, or the one with the address that the
-/// node was given. Else HNS chooses, as it does for upstream's scripts: our choice would change with
+/// The physical adapter for `External`: the one that is named, or the one that the node's address,
+/// or the method by which Calico is to find that, points to. Else HNS chooses, as it does for upstream's scripts: our choice would change with
 /// every adapter that comes up, and another adapter means another network under the pods.
 fn adapter(
     to: &mut Resolver<'_>,
@@ -67,19 +68,25 @@ fn adapter(
     backend: Backend,
     address: &str,
     adapters: &[Adapter],
+    cluster: Option<&ClusterFacts>,
 ) -> Option<String> {
     let path = "spec.calicoNetwork.vxlan.vxlanAdapter";
-    let address = address.split('/').next().and_then(|address| address.parse::<Ipv4Addr>().ok());
-    let (None, Some(address), Backend::Vxlan) = (&named, address, backend) else {
+    if named.is_some() || backend != Backend::Vxlan {
         return to.optional(path, named);
+    }
+    let fixed = address.split('/').next().and_then(|address| address.parse::<Ipv4Addr>().ok());
+    let found = match fixed {
+        Some(fixed) => Adapter::choose(adapters, None, Some(fixed)),
+        None => detection::adapter(address, adapters, cluster),
     };
-    let Some(found) = Adapter::choose(adapters, None, Some(address)) else {
+    let Some(found) = found else {
         return to.optional(path, None);
     };
+    let address = fixed.map_or_else(|| address.to_owned(), |fixed| fixed.to_string());
     // The host's own adapter on the vSwitch that took it already.
     let virtual_of = found.name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')'));
     let name = virtual_of.unwrap_or(&found.name).to_owned();
-    to.note(path, Some(name), Origin::Detected(format!("the adapter with {address}")))
+    to.note(path, Some(name), Origin::Detected(format!("the adapter of the node address {address}")))
 }
 
 /// The pods' network, and why the cluster's encapsulation makes it impossible, if it does.
@@ -133,7 +140,8 @@ pub(super) fn network(
         node_address: match address.as_str() {
             "autodetect" => NodeAddress::Autodetect,
             "none" => NodeAddress::None,
-            fixed => NodeAddress::Fixed(fixed.to_owned()),
+            fixed if fixed.starts_with(|c: char| c.is_ascii_digit()) => NodeAddress::Fixed(fixed.to_owned()),
+            method => NodeAddress::By(method.to_owned()),
         },
         ipam,
         vni: vni(to, spec, backend, cluster),
@@ -142,7 +150,7 @@ pub(super) fn network(
             given.vxlan.vxlan_mac_prefix.clone(),
             "0E-2A".parse::<MacPrefix>().expect("a literal prefix is right"),
         ),
-        adapter: adapter(to, filled(&given.vxlan.vxlan_adapter), backend, address.as_str(), adapters),
+        adapter: adapter(to, filled(&given.vxlan.vxlan_adapter), backend, address.as_str(), adapters, cluster),
     };
     (network, ipip)
 }

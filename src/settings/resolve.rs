@@ -34,6 +34,9 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let calico = calico(&mut to, spec, version);
     let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
         Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),
+        None if cluster.is_some_and(|cluster| cluster.openshift) => {
+            (Provider::OpenShift, Origin::Detected("the API group config.openshift.io".into()))
+        }
         None => (Provider::None, Origin::Default),
     });
     let connection = connection::decide(layered, node.cloud.as_ref(), &mut to);
@@ -53,6 +56,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
         policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
         resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
     };
+    let remote_access = to.or_default("spec.preflight.remoteAccess", spec.preflight.remote_access.clone(), Vec::new());
     let preflight_ignore = to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new());
 
     if let (Some(reason), true) = (&ipip, to.findings.is_empty()) {
@@ -89,6 +93,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
             maintenance,
             reboot,
             preflight_ignore,
+            remote_access,
         },
         origins: to.origins,
         warnings: to.warnings,

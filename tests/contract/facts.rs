@@ -1,6 +1,8 @@
 //! What a node says that it is.
 
 use calicoctl_win::facts::NodeFacts;
+use calicoctl_win::node::Listing;
+use calicoctl_win::plan::item::Id;
 
 use crate::nodes::on_each;
 
@@ -13,7 +15,6 @@ fn a_node_knows_what_it_is() {
         assert!(facts.os.build >= 17763 && facts.os.ubr > 0, "{:?}", facts.os);
         assert_eq!(facts.os.arch, "amd64");
         assert!(["Server", "Server Core", "Client"].contains(&facts.os.installation_type.as_str()), "{:?}", facts.os);
-        assert!(facts.elevated, "the contract needs an elevated session");
         assert!(facts.features.is_some() && facts.tls.is_some());
     });
 }
@@ -36,9 +37,25 @@ fn facts_are_saved_and_read_again() {
     });
 }
 
+#[test]
+fn what_is_there_can_be_listed_and_looked_at() {
+    on_each(|node| {
+        for kind in [Listing::Services, Listing::Routes, Listing::Adapters] {
+            let listed = node.list(kind).unwrap();
+            assert!(!listed.is_empty(), "{kind:?}");
+            for (id, state) in listed.into_iter().take(20) {
+                // A prefix may have several routes; of anything else there is one of a name.
+                let there = node.get(&id).unwrap();
+                assert!(matches!(id, Id::Route(_)) || there == Some(state), "{id}");
+            }
+        }
+    });
+}
+
 /// What only Windows has.
 #[cfg(windows)]
 mod on_windows {
+    use calicoctl_win::calico::registry::{BOOT_KEY, KEY};
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
     use calicoctl_win::plan::item::RegValue;
 
@@ -55,30 +72,32 @@ mod on_windows {
         let facts = os::facts().unwrap();
         assert!(facts.build >= 17763 && facts.ubr > 0 && facts.arch == "amd64", "{facts:?}");
         assert!(facts.display_version.is_some() && !facts.installation_type.is_empty(), "{facts:?}");
-        assert!(os::is_elevated().unwrap());
+        assert_eq!(os::is_elevated().unwrap(), calicoctl_win::node::machine().unwrap().facts().unwrap().elevated);
         let name = os::host_name().unwrap();
         assert!(!name.is_empty() && name == name.to_lowercase() && !name.contains('\0'), "{name:?}");
     }
 
     #[test]
+    #[ignore = "changes this machine: run it elevated"]
     fn a_boot_is_marked_once_calico_is_there_and_the_mark_goes_with_it() {
-        let mark = format!(r"{}\{}", boot::PARENT, boot::NAME);
+        let mark = format!(r"{}\{}", KEY, BOOT_KEY);
         let before = boot::id().unwrap();
-        assert!(!registry::exists(boot::PARENT).unwrap(), "looking leaves no trace");
+        assert!(!registry::exists(KEY).unwrap(), "looking leaves no trace");
 
-        put(boot::PARENT, "InstalledBy", text("contract"));
+        put(KEY, "InstalledBy", text("contract"));
         assert_eq!(boot::id().unwrap(), before);
         assert_eq!(registry::text(&mark, "Id").unwrap().as_deref(), Some(before.as_str()));
         // Whatever the clock or the hardware say from now on.
         put(&mark, "Id", text("pinned"));
         assert_eq!(boot::id().unwrap(), "pinned");
 
-        put(boot::PARENT, "InstalledBy", None);
+        put(KEY, "InstalledBy", None);
         assert!(!registry::exists(r"SOFTWARE\Tigera").unwrap(), "the mark does not hold the key");
         assert_eq!(boot::id().unwrap(), before);
     }
 
     #[test]
+    #[ignore = "changes this machine: run it elevated"]
     fn b21_containerd_is_found_by_its_service_and_its_folders_by_its_own_configuration() {
         const SERVICE: &str = r"SYSTEM\CurrentControlSet\Services\containerd";
         const NSSM: &str = r"SYSTEM\CurrentControlSet\Services\containerd\Parameters";
@@ -126,6 +145,7 @@ mod on_windows {
     }
 
     #[test]
+    #[ignore = "changes this machine: run it elevated"]
     fn features_tls_and_a_pending_reboot_are_read_from_where_windows_keeps_them() {
         const CLIENT: &str = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
         const UPDATE: &str = r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired";

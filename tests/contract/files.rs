@@ -45,6 +45,7 @@ fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_file_becomes_what_the_store_holds_and_goes_again() {
     on_each(|node| {
         let folder = folder(node, "Dateien");
@@ -74,6 +75,7 @@ fn a_file_becomes_what_the_store_holds_and_goes_again() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
     on_each(|node| {
         let folder = folder(node, "Fehler");
@@ -105,6 +107,7 @@ fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_file_that_is_read_only_is_replaced_and_deleted_all_the_same() {
     on_each(|node| {
         let folder = folder(node, "Schreibschutz");
@@ -128,6 +131,7 @@ fn a_file_that_is_read_only_is_replaced_and_deleted_all_the_same() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
     on_each(|node| {
         let folder = folder(node, "Ordner");
@@ -153,6 +157,7 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn our_own_files_are_made_for_administrators_with_the_folders_they_need() {
     on_each(|node| {
         let folder = WinPath::known(STATE_DIR).join("contract");
@@ -205,6 +210,7 @@ fn unstage(node: &dyn Node, trees: &[&Tree]) {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
     on_each(|node| {
         let root = WinPath::known(r"C:\Calico Vertrag");
@@ -267,6 +273,7 @@ mod on_windows {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_program_that_runs_is_replaced_and_its_old_file_goes_later() {
         let node = &mut *machine();
         let folder = folder(node, "Programme");
@@ -287,6 +294,7 @@ mod on_windows {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_program_that_runs_and_is_to_go_goes_with_the_next_boot() {
         let node = &mut *machine();
         let folder = folder(node, "Abschied");
@@ -308,6 +316,7 @@ mod on_windows {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_mark_of_the_web_does_not_come_along() {
         let node = &mut *machine();
         let folder = folder(node, "Netz");
@@ -330,6 +339,7 @@ mod on_windows {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_release_in_which_a_file_is_open_is_not_moved_and_the_error_names_the_file() {
         use std::os::windows::fs::OpenOptionsExt;
 
@@ -350,6 +360,7 @@ mod on_windows {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_folder_of_ours_that_others_may_write_to_is_made_safe_or_refused() {
         use calicoctl_win::node::windows::security;
 

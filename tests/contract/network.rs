@@ -108,6 +108,7 @@ fn management_ip(node: &mut dyn Node, id: &Id) -> String {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_network_is_made_once_and_found_in_any_case() {
     on_each_network(|node| {
         let id = network("External");
@@ -135,6 +136,7 @@ fn a_network_is_made_once_and_found_in_any_case() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn b11_the_vsid_is_read_back_and_another_one_is_another_network() {
     on_each_network(|node| {
         let id = network("Calico");
@@ -152,6 +154,7 @@ fn b11_the_vsid_is_read_back_and_another_one_is_another_network() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn b13_networks_of_others_are_never_touched() {
     on_each_network(|node| {
         let nat = node.get(&network("nat")).unwrap();
@@ -165,6 +168,7 @@ fn b13_networks_of_others_are_never_touched() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
     on_each_network(|node| {
         let wanted = Network { adapter: Some("Ethernet 2".into()), ..overlay("192.168.255.0/30", 9999) };
@@ -177,6 +181,7 @@ fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_network_with_pods_stays_and_names_them() {
     on_each_network(|node| {
         let id = network("Calico");
@@ -210,6 +215,7 @@ fn a_network_with_pods_stays_and_names_them() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_route_is_added_changed_found_and_deleted() {
     on_each_network(|node| {
         let id = Id::Route("169.254.169.254/32".parse().unwrap());
@@ -242,6 +248,7 @@ fn a_route_is_added_changed_found_and_deleted() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
     on_each_network(|node| {
         let rule = |name: &str, group: &str| FirewallRule {
@@ -288,6 +295,7 @@ fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn an_adapter_gets_back_what_a_vswitch_lost() {
     on_each_network(|node| {
         let id = Id::Adapter("Ethernet".into());

@@ -23,6 +23,7 @@ fn put(node: &mut dyn Node, key: &str, name: &str, wanted: Option<RegValue>) {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_value_of_every_type_is_written_changed_and_removed() {
     on_each(|node| {
         const KEY: &str = r"SOFTWARE\calicoctl-win contract\Typen";
@@ -51,6 +52,7 @@ fn a_value_of_every_type_is_written_changed_and_removed() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_key_goes_with_its_last_value_and_not_with_others_values_or_keys() {
     on_each(|node| {
         const OURS: &str = r"SOFTWARE\calicoctl-win contract 2\Ours";

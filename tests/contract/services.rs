@@ -96,6 +96,7 @@ fn refused(result: anyhow::Result<()>, name: &str) -> &'static str {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn what_was_put_is_there_and_changes_in_place() {
     on_each(|node| {
         let name = "ContractDefinition";
@@ -155,6 +156,7 @@ fn nssm(node: &dyn Node, name: &str) -> Service {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters() {
     on_each(|node| {
         let name = "ContractNssm";
@@ -184,6 +186,7 @@ fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_service_starts_has_a_process_and_stops() {
     on_each(|node| {
         let name = "ContractRuns";
@@ -208,6 +211,7 @@ fn a_service_starts_has_a_process_and_stops() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_stop_is_waited_for_until_the_process_is_gone() {
     on_each(|node| {
         let name = "ContractSlow";
@@ -220,6 +224,7 @@ fn a_stop_is_waited_for_until_the_process_is_gone() {
 }
 
 #[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn what_cannot_start_says_why() {
     on_each(|node| {
         let name = "ContractRefused";
@@ -256,6 +261,7 @@ mod on_the_machine {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_service_that_ends_at_once_is_told_with_its_exit_code() {
         machine("ContractEnds", "ends", |node, name| {
             let error = start(node, name).unwrap_err();
@@ -265,6 +271,7 @@ mod on_the_machine {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_program_that_is_no_service_is_told() {
         machine("ContractNone", "is-no-service", |node, name| {
             let error = start(node, name).unwrap_err();
@@ -274,6 +281,7 @@ mod on_the_machine {
 
     /// Under Wine the Service Control Manager goes on to say that a crashed service runs.
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_service_whose_process_died_does_not_run_and_starts_again() {
         machine("ContractDies", "dies-when-told", |node, name| {
             start(node, name).unwrap();
@@ -290,6 +298,7 @@ mod on_the_machine {
     }
 
     #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
     fn a_service_that_will_not_stop_is_named_with_its_pid() {
         machine("ContractStays", "takes-no-stop", |node, name| {
             start(node, name).unwrap();

@@ -268,3 +268,12 @@ fn a_machine_is_looked_at_and_a_stopped_runtime_is_started() {
     let mended = lab.run("preflight --fix -y -o json").exits(3).json();
     assert_eq!(findings(&mended, "fail"), ["OtherCni: there are 05-flannel.conflist (flannel)"]);
 }
+
+#[test]
+fn http_to_the_tls_port_ends_with_a_message_of_its_own() {
+    let (lab, cluster) = cluster(Layout::V1);
+    lab.write("plain.yaml", cluster.admin_kubeconfig_direct().replace("https://", "http://"));
+    let refused = lab.bare("cluster check --kubeconfig plain.yaml -o json").exits(7).json();
+    assert_eq!(refused["error"]["id"], "ClusterNeedsTls", "{refused:#}");
+    assert_eq!(refused["error"]["hint"], "write https:// in the server URL of the kubeconfig");
+}

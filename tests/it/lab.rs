@@ -227,6 +227,13 @@ impl Picture {
         self
     }
 
+    /// The disk alone: processes have other numbers each time they start.
+    #[must_use]
+    pub fn only_disk(mut self) -> Self {
+        self.0.remove("node.yaml");
+        self
+    }
+
     /// Without the components' logs, which grow whenever a service starts.
     #[must_use]
     pub fn without_logs(mut self) -> Self {

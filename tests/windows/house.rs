@@ -13,7 +13,7 @@ use calicoctl_win::sandbox::release::SyntheticRelease;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::machine::{Ended, Machine, eventually};
+use crate::machine::{Ended, Machine, eventually, eventually_every};
 use crate::wire::Wire;
 
 /// The name of the node in the cluster; the machine's own may be anything.
@@ -28,6 +28,7 @@ const TEST: &str = "test";
 pub struct House {
     pub machine: Machine,
     /// The way to the API server.
+    #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     pub wire: Wire,
     /// It serves until the house goes, or goes back to a saved state.
     cluster: Option<EmbeddedCluster>,
@@ -35,6 +36,7 @@ pub struct House {
     pub config: String,
     /// The release archive.
     pub release: String,
+    #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
 }
 
@@ -128,7 +130,8 @@ impl House {
     pub fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eventually(what, SOON, || {
+            // A run of the executable takes Wine a tenth of a second of a core.
+            eventually_every(Duration::from_millis(250), what, SOON, || {
                 last = self.status();
                 fits(&last).then(|| last.clone())
             })

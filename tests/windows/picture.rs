@@ -51,16 +51,19 @@ impl Picture {
     }
 
     /// What two nodes have in common that stand in the same state but came there at different times and
-    /// on different ways: without logs, and without what names a process, a boot, a run or a moment.
+    /// on different ways: without logs and what the services write down for themselves, and without what
+    /// names a process, a boot, a run or a moment.
     pub fn settled(self) -> Self {
-        let passing = ["ProgramData/calicoctl-win/logs/", "ProgramData/calicoctl-win/agent/", "CalicoWindows/logs/"];
+        let passing = ["logs/", "agent/", "state/runs", "state/last-run.json", "node.save"];
+        let passing = passing.map(|name| format!("file ProgramData/calicoctl-win/{name}"));
+        let logs = |name: &str| name.starts_with("file ") && name.contains("/logs/");
         // A run that did nothing in the end still leaves its own folders, with its log.
         let own = ["", "/lock", "/state", "/store", "/store/blobs", "/store/trees", "/logs", "/agent"];
         let own = own.map(|name| format!("file ProgramData/calicoctl-win{name}"));
         let passing = |name: &str| {
             own.iter().any(|folder| name == folder)
-                || passing.iter().any(|folder| name.starts_with(&format!("file {folder}")))
-                || name.ends_with("last-run.json")
+                || passing.iter().any(|start| name.starts_with(start))
+                || logs(name)
                 || name.ends_with(r#"Software\\Tigera\\Calico "BootId""#)
                 || name.ends_with(r#"Software\\Tigera\\Calico "LastBootTime""#)
         };
@@ -145,7 +148,10 @@ fn files(disk: &Path, path: &Path, seen: &mut BTreeMap<String, String>) {
         };
         if name == KUBECONFIG {
             let text = String::from_utf8_lossy(&bytes);
-            let all = text.lines().filter(|line| !line.contains("token:")).collect::<Vec<_>>();
+            let all = text
+                .lines()
+                .filter(|line| !line.contains("token:") && !line.trim().starts_with("eyJ"))
+                .collect::<Vec<_>>();
             seen.insert(format!("{name} without its token"), all.join("\n"));
         }
         seen.insert(name, said);

@@ -52,6 +52,7 @@ impl Wire {
     }
 
     /// It leads to this server from now on.
+    #[cfg(not(windows))]
     pub fn mend(&self, server: SocketAddr) {
         locked(&self.ends).to = Some(server);
     }

@@ -17,7 +17,6 @@ use super::stop::Stop;
 /// How bad an entry of the Event Log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    Info,
     Warning,
     Error,
 }

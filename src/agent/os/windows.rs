@@ -25,8 +25,7 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
 };
 use windows_sys::Win32::System::EventLog::{
-    DeregisterEventSource, EVENTLOG_ERROR_TYPE, EVENTLOG_INFORMATION_TYPE, EVENTLOG_WARNING_TYPE, RegisterEventSourceW,
-    ReportEventW,
+    DeregisterEventSource, EVENTLOG_ERROR_TYPE, EVENTLOG_WARNING_TYPE, RegisterEventSourceW, ReportEventW,
 };
 use windows_sys::Win32::System::JobObjects::{
     AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
@@ -48,6 +47,7 @@ use windows_sys::Win32::System::Threading::{
 
 use super::{Body, Level, Scm};
 use crate::agent::stop::Stop;
+use crate::calico::registry::EVENT_SOURCE;
 
 /// Lets a process wait for its leash, with a console of its own that nobody sees: that is where its
 /// Ctrl-C will come from. A process group of its own would not hear it.
@@ -230,12 +230,12 @@ pub fn boot_time() -> Timestamp {
 
 /// Writes to the Application log as `calicoctl-win`. Where that fails the log file has it.
 pub fn event_log(level: Level, message: &str) {
-    let kind = match level {
-        Level::Info => EVENTLOG_INFORMATION_TYPE,
-        Level::Warning => EVENTLOG_WARNING_TYPE,
-        Level::Error => EVENTLOG_ERROR_TYPE,
+    // The message of each id from 1 to 1000 is the text alone: see `event_source`.
+    let (kind, id) = match level {
+        Level::Warning => (EVENTLOG_WARNING_TYPE, 100),
+        Level::Error => (EVENTLOG_ERROR_TYPE, 200),
     };
-    let source = wide("calicoctl-win");
+    let source = wide(EVENT_SOURCE);
     // An entry takes 31,839 characters.
     let text = wide(&message.chars().take(8000).collect::<String>());
     let texts = [text.as_ptr()];
@@ -243,7 +243,7 @@ pub fn event_log(level: Level, message: &str) {
     unsafe {
         let log = RegisterEventSourceW(ptr::null(), source.as_ptr());
         if !log.is_null() {
-            ReportEventW(log, kind, 0, 1, ptr::null_mut(), 1, 0, texts.as_ptr(), ptr::null());
+            ReportEventW(log, kind, 0, id, ptr::null_mut(), 1, 0, texts.as_ptr(), ptr::null());
             DeregisterEventSource(log);
         }
     }

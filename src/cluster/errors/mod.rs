@@ -103,6 +103,25 @@ impl Failure {
         Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
+    /// An answer that says it is good, and is no JSON that we asked for: what it is instead.
+    pub fn not_the_api(call: &Call, answer: &Answer, cause: serde_json::Error) -> Self {
+        let name = call.name();
+        let media = answer.media_type();
+        let fault = if media == "text/html" {
+            unreachable("ClusterAnswer", format!("{name} was answered with a web page"))
+                .hint("a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network")
+        } else if !media.is_empty() && !answer.is_json() {
+            unreachable("ClusterAnswer", format!("{name} was answered with {media}, and JSON was asked for"))
+                .hint("something in between changes questions or answers: a proxy, or a server that is no API server")
+        } else if cause.is_eof() {
+            unreachable("ClusterAnswer", format!("the answer to {name} breaks off"))
+                .hint("a proxy or load balancer in between may cut long answers; ask the API server directly")
+        } else {
+            return Self::unreadable(call, cause);
+        };
+        Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
+    }
+
     pub fn of(server: &str, call: &Call, trouble: Trouble, options: &Options) -> Self {
         match trouble {
             Trouble::Answer(answer) => Self::answered(server, call, &answer),
@@ -135,7 +154,10 @@ impl Failure {
         let reason = status.as_ref().and_then(|s| s.reason.clone()).unwrap_or_default();
         let absent = answer.status == 404 && names_object(call, status.as_ref());
         let fault = status::fault(server, call, answer, status.as_ref(), absent);
-        let mut cause = anyhow!("HTTP {}: {said}", answer.status);
+        let mut cause = match said.is_empty() {
+            true => anyhow!("HTTP {}", answer.status),
+            false => anyhow!("HTTP {}: {said}", answer.status),
+        };
         if let Some(budget) = budget_of(status.as_ref()) {
             cause = anyhow!("{}", budget.message.clone().unwrap_or_default()).context(format!("{cause}"));
         }

@@ -76,6 +76,11 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
             .hint("etcd or a webhook is slow; look at the API server's log, then try again"),
         500..=599 => unreachable("ClusterFailed", format!("the API server at {server} failed on {name}"))
             .hint("look at the API server's log; a webhook that does not answer is a common cause"),
+        300..=399 => {
+            let where_to = answer.location().map_or_else(|| "elsewhere".to_owned(), |place| format!("to {place}"));
+            unreachable("ClusterAnswer", format!("what answers at {server} sends {name} {where_to}"))
+                .hint("an API server never does: a login portal or proxy is in between, or `server` in the kubeconfig is another service's")
+        }
         other => unreachable("ClusterAnswer", format!("the API server at {server} answered {name} with HTTP {other}"))
             .hint("is this the address of a Kubernetes API server, with nothing in between that changes answers?"),
     }

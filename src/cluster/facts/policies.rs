@@ -1,6 +1,11 @@
 //! Which network policies have rules that Felix on Windows skips: it knows no negated match, no
 //! ICMP type, no named port, no action Log and no IPv6 (reference: Felix' Windows policy sets).
 //! A skipped Deny falls through to the next rule.
+//!
+//! And which cost much there: Windows has no IP sets, so Felix writes the address of every pod that
+//! a rule's selector names into the rules of every endpoint, and all of them anew when one changes.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,6 +16,9 @@ use crate::facts::PolicyFacts;
 /// How many are named; the rest is counted.
 const EXAMPLES: usize = 5;
 
+/// From how many nets and ports on a rule is long: they are multiplied out for each endpoint.
+const LONG: usize = 100;
+
 /// A policy of any kind, reduced while it is read to what Windows skips in it: a cluster may have
 /// ten thousand.
 #[derive(Debug)]
@@ -18,15 +26,19 @@ pub(super) struct Policy {
     /// With its namespace, where it has a reason.
     name: String,
     reason: Option<&'static str>,
+    /// Why it costs much.
+    costly: Option<&'static str>,
 }
 
 pub(super) fn count(policies: &[Policy]) -> PolicyFacts {
-    let skipped = || policies.iter().filter_map(|policy| Some((policy, policy.reason?)));
-    PolicyFacts {
-        all: policies.len(),
-        skipped: skipped().count(),
-        examples: skipped().take(EXAMPLES).map(|(policy, reason)| format!("{} ({reason})", policy.name)).collect(),
-    }
+    let counted = |reason: fn(&Policy) -> Option<&'static str>| {
+        let those = || policies.iter().filter_map(move |policy| Some((policy, reason(policy)?)));
+        let examples = those().take(EXAMPLES).map(|(policy, reason)| format!("{} ({reason})", policy.name));
+        (those().count(), examples.collect())
+    };
+    let (skipped, examples) = counted(|policy| policy.reason);
+    let (costly, costly_examples) = counted(|policy| policy.costly);
+    PolicyFacts { all: policies.len(), skipped, examples, costly, costly_examples }
 }
 
 impl<'de> Deserialize<'de> for Policy {
@@ -39,12 +51,14 @@ impl From<Raw> for Policy {
     fn from(raw: Raw) -> Self {
         let rules = || raw.spec.ingress.iter().chain(&raw.spec.egress);
         let reason = rules().find_map(Rule::skipped);
-        let name = match (reason, raw.metadata.namespace) {
+        let everywhere = raw.metadata.namespace.is_none();
+        let costly = rules().find_map(|rule| rule.costly(everywhere));
+        let name = match (reason.or(costly), raw.metadata.namespace) {
             (None, _) => String::new(),
             (_, Some(namespace)) => format!("{namespace}/{}", raw.metadata.name),
             (_, None) => raw.metadata.name,
         };
-        Self { name, reason }
+        Self { name, reason, costly }
     }
 }
 
@@ -97,6 +111,10 @@ struct Rule {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entity {
+    #[serde(default, deserialize_with = "null_is_empty")]
+    nets: Vec<IgnoredAny>,
+    selector: Option<String>,
+    namespace_selector: Option<String>,
     not_nets: Option<Vec<IgnoredAny>>,
     not_selector: Option<String>,
     not_ports: Option<Vec<IgnoredAny>>,
@@ -113,6 +131,16 @@ struct Port {
 #[serde(rename_all = "camelCase")]
 struct Peer {
     ip_block: Option<Block>,
+    pod_selector: Option<Selector>,
+    namespace_selector: Option<Selector>,
+}
+
+/// A label selector of Kubernetes; an empty one selects everything.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Selector {
+    match_labels: Option<BTreeMap<String, IgnoredAny>>,
+    match_expressions: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
@@ -145,16 +173,54 @@ impl Rule {
         .into_iter()
         .find_map(|(is, reason)| is.then_some(reason))
     }
+
+    /// Why it costs much on Windows. `everywhere` for a policy without namespace.
+    fn costly(&self, everywhere: bool) -> Option<&'static str> {
+        let sides = [&self.source, &self.destination];
+        let everybody = sides.iter().any(|side| side.is_everybody(everywhere))
+            || self.from.iter().chain(&self.to).any(Peer::is_everybody);
+        let nets = sides.iter().map(|side| side.nets.len()).max().unwrap_or_default() + self.from.len() + self.to.len();
+        let ports = sides.iter().map(|side| side.ports.len()).max().unwrap_or_default() + self.ports.len();
+        if everybody {
+            Some("a selector of every pod")
+        } else {
+            (nets.max(1) * ports.max(1) > LONG).then_some("a long list of nets and ports")
+        }
+    }
 }
 
 impl Entity {
+    /// `all()` names every pod and its address; no selector at all matches without a list. Alone it
+    /// means the policy's own namespace, where it has one.
+    fn is_everybody(&self, everywhere: bool) -> bool {
+        let all = |selector: &Option<String>| selector.as_ref().map(|s| s.trim() == "all()");
+        match (all(&self.selector), all(&self.namespace_selector)) {
+            (None | Some(true), Some(true)) => true,
+            (Some(true), None) => everywhere,
+            _ => false,
+        }
+    }
+
     fn is_negated(&self) -> bool {
         let some = |list: &Option<Vec<IgnoredAny>>| list.as_ref().is_some_and(|list| !list.is_empty());
         some(&self.not_nets) || some(&self.not_ports) || self.not_selector.as_ref().is_some_and(|s| !s.is_empty())
     }
 }
 
+impl Selector {
+    fn is_empty(&self) -> bool {
+        self.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && self.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    }
+}
+
 impl Peer {
+    /// All pods of all namespaces.
+    fn is_everybody(&self) -> bool {
+        self.namespace_selector.as_ref().is_some_and(Selector::is_empty)
+            && self.pod_selector.as_ref().is_none_or(Selector::is_empty)
+    }
+
     fn is_negated(&self) -> bool {
         self.ip_block.as_ref().is_some_and(|block| !block.except.is_empty())
     }
@@ -194,6 +260,30 @@ mod tests {
         ] {
             assert_eq!(reason(json!({"ingress": [rule]})), wanted, "{rule}");
             assert_eq!(reason(json!({"ingress": null, "egress": [rule]})), wanted, "{rule}");
+        }
+    }
+
+    #[test]
+    fn what_costs_much_on_windows_is_found_in_either_kind_of_policy() {
+        let costly = |namespace: Option<&str>, rule: &Value| {
+            let spec = json!({"ingress": [rule]});
+            let metadata = json!({"name": "p", "namespace": namespace});
+            serde_json::from_value::<Policy>(json!({"metadata": metadata, "spec": spec})).unwrap().costly
+        };
+        let nets: Vec<String> = (0..60).map(|n| format!("10.0.{n}.0/24")).collect();
+        let (every, long) = (Some("a selector of every pod"), Some("a long list of nets and ports"));
+        for (rule, in_namespace, global) in [
+            (json!({"action": "Allow"}), None, None),
+            (json!({"action": "Allow", "source": {"selector": "app == 'web'"}}), None, None),
+            (json!({"action": "Allow", "source": {"selector": "all()"}}), None, every),
+            (json!({"action": "Allow", "source": {"namespaceSelector": "all()"}}), every, every),
+            (json!({"action": "Deny", "source": {"nets": nets}}), None, None),
+            (json!({"action": "Deny", "source": {"nets": nets}, "destination": {"ports": [80, 443]}}), long, long),
+            (json!({"from": [{"namespaceSelector": {}}]}), every, every),
+            (json!({"from": [{"podSelector": {}}]}), None, None),
+            (json!({"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}), None, None),
+        ] {
+            assert_eq!((costly(Some("shop"), &rule), costly(None, &rule)), (in_namespace, global), "{rule}");
         }
     }
 

@@ -196,3 +196,43 @@ fn what_is_only_nice_to_know_may_be_missing() {
     assert_eq!((facts.api_group, facts.pools.len(), facts.strict_affinity), (ApiGroup::V1, 0, None));
     assert!(cluster.take_events().iter().any(|e| matches!(e, Event::Warning { id: "CalicoResourcesNotServed", .. })));
 }
+
+/// EKS says what it is in its version.
+fn on_eks(server: &Server) {
+    server.on("GET /version", [Reply::json(200, &json!({"gitVersion": "v1.31.2-eks-7f9249a"}))]);
+}
+
+const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system/configmaps";
+
+#[test]
+fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
+    let server = cluster_v1();
+    assert_eq!(facts(&server).unwrap().eks, None, "no other cluster is asked");
+    on_eks(&server);
+    let map = |data| Reply::json(200, &json!({"data": data}));
+    server.on(&format!("GET {KUBE_SYSTEM}/amazon-vpc-cni"), [map(json!({"enable-windows-ipam": "true"}))]);
+    let roles = "- rolearn: arn:aws:iam::1:role/win\n  groups: [system:nodes, eks:kube-proxy-windows]\n";
+    server.on(&format!("GET {KUBE_SYSTEM}/aws-auth"), [map(json!({"mapRoles": roles}))]);
+    let eks = facts(&server).unwrap().eks.unwrap();
+    assert_eq!((eks.windows_ipam, eks.controllers.len(), eks.windows_role), (Some(true), 0, Some(true)));
+
+    // What the node's own identity may not read is not taken for absent.
+    server.on(&format!("GET {KUBE_SYSTEM}/aws-auth"), [Reply::recorded("nobody-403-secrets-list")]);
+    let facts = facts(&server).unwrap();
+    assert_eq!(facts.eks.as_ref().unwrap().windows_role, None);
+    assert!(facts.untold("aws-auth").unwrap().contains("may not"), "{:?}", facts.unanswered);
+}
+
+#[test]
+fn openshift_is_told_by_its_api_group_and_its_operators_node_by_an_annotation() {
+    let server = cluster_v1();
+    assert!(!facts(&server).unwrap().openshift);
+    let group = json!({"kind": "APIGroup", "name": "config.openshift.io", "versions": [{"version": "v1"}]});
+    server.on("GET /apis/config.openshift.io", [Reply::json(200, &group)]);
+    let annotations = json!({"windowsmachineconfig.openshift.io/version": "10.20.0"});
+    let node = json!({"metadata": {"name": "win-a1", "annotations": annotations}});
+    server.on("GET /api/v1/nodes/win-a1", [Reply::json(200, &node)]);
+    let facts = facts(&server).unwrap();
+    assert!(facts.openshift);
+    assert_eq!(facts.node.unwrap().wmco.as_deref(), Some("10.20.0"));
+}

@@ -109,6 +109,11 @@ impl Action {
         ("torn", Self::Torn),
     ];
 
+    /// Whether the process ends by it.
+    pub const fn ends_process(self) -> bool {
+        matches!(self, Self::ExitBefore | Self::ExitWithin | Self::ExitAfter | Self::Torn)
+    }
+
     /// Whether it means something for a call.
     fn fits(self, call: Option<Call>, glob: &str) -> bool {
         let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
@@ -216,8 +221,8 @@ impl Fault {
 }
 
 /// The first fault that strikes a call. All of them count it.
-pub fn struck(faults: &[Fault], call: Call, names: &[String]) -> Option<Action> {
-    faults.iter().fold(None, |first, fault| {
+pub fn struck<'a>(faults: impl Iterator<Item = &'a Fault>, call: Call, names: &[String]) -> Option<Action> {
+    faults.fold(None, |first, fault| {
         let action = fault.strikes(call, names).then_some(fault.action);
         first.or(action)
     })

@@ -40,6 +40,8 @@ pub struct SandboxNode {
     yaml: RefCell<Yaml>,
     faults: Vec<Fault>,
     on_start: Option<StartHook>,
+    /// While a service's own program runs here.
+    plays: bool,
     /// How far the sandbox's clock is ahead of the real one.
     ahead: Duration,
     touches: Cell<usize>,
@@ -63,6 +65,7 @@ impl SandboxNode {
             yaml: RefCell::new(yaml),
             faults: Vec::new(),
             on_start: None,
+            plays: false,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
             left_until_reboot: Vec::new(),
@@ -171,13 +174,15 @@ impl SandboxNode {
         }
     }
 
-    /// What is asked to happen to a call, now that it is made.
+    /// What is asked to happen to a call, now that it is made. A service's own program is another
+    /// process, so this one does not end at its calls.
     fn fault(&self, call: Call, names: &[String]) -> Result<Option<Action>> {
         self.alive()?;
-        if call.touches() {
+        if call.touches() && !self.plays {
             self.touches.set(self.touches.get() + 1);
         }
-        let action = struck(&self.faults, call, names);
+        let can_strike = |fault: &&Fault| !(self.plays && fault.action.ends_process());
+        let action = struck(self.faults.iter().filter(can_strike), call, names);
         let what = || {
             let call = format!("{call:?}").to_lowercase();
             if call == names[0] { call } else { format!("{call} {}", names[0]) }
@@ -347,11 +352,6 @@ impl SandboxNode {
             (Id::Network(name), None) => {
                 let _seconds = self.edit(|model| hns::delete(model, name))?;
             }
-            // The process is there and has done nothing yet.
-            (Id::Running(name), Some(State::Running)) => {
-                let root = self.root.clone();
-                let _started = self.edit(|model| services::start(model, &root, name))?;
-            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -371,7 +371,9 @@ impl SandboxNode {
             return Ok(());
         };
         let definition = self.model()?.services.get(&Name::new(name)).map(|service| service.definition.clone());
+        self.plays = true;
         let ran = definition.map_or(Ok(()), |definition| hook(self, name, &definition));
+        self.plays = false;
         self.on_start = Some(hook);
         match ran {
             Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
@@ -556,5 +558,9 @@ impl Node for SandboxNode {
 
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
+    }
+
+    fn unknown_settings(&self) -> &[&'static str] {
+        &[]
     }
 }

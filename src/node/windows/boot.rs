@@ -10,12 +10,9 @@ use windows_sys::Win32::Foundation::FILETIME;
 use windows_sys::Win32::System::Registry::RegQueryInfoKeyW;
 
 use super::registry;
+use crate::calico::registry::{BOOT_KEY, KEY};
 use crate::node::win32::{self, refused};
 
-/// The key that the mark lies below. It is there once Calico is installed.
-pub const PARENT: &str = r"SOFTWARE\Tigera\Calico";
-/// The mark's own, volatile key.
-pub const NAME: &str = "Boot";
 const VALUE: &str = "Id";
 
 /// Windows builds all below `HKLM\HARDWARE` anew at each boot and keeps it in memory alone. Nothing
@@ -32,12 +29,12 @@ const HARDWARE: [&str; 2] = [r"HARDWARE\DESCRIPTION\System\BIOS", r"HARDWARE\DES
 /// # Errors
 /// When the registry cannot be read.
 pub fn id() -> Result<String> {
-    let mark = format!(r"{PARENT}\{NAME}");
+    let mark = format!(r"{KEY}\{BOOT_KEY}");
     if let Some(id) = registry::text(&mark, VALUE)? {
         return Ok(id);
     }
     let id = hardware()?;
-    if registry::exists(PARENT)? {
+    if registry::exists(KEY)? {
         // Without the rights it goes unmarked: the next look finds the same.
         let _unmarked = LOCAL_MACHINE
             .options()

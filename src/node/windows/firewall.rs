@@ -219,7 +219,7 @@ fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
                 .hint("start it: `Start-Service mpssvc`; a firewall that is not wanted is switched off by its profiles")
                 .into()
         }
-        win32::ACCESS_DENIED => win32::not_elevated(what).into(),
+        win32::ACCESS_DENIED => win32::denied(what).into(),
         code => refused(code, what).into(),
     }
 }

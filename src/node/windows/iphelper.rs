@@ -200,7 +200,7 @@ pub fn function(name: &CStr, to: &str) -> Result<FARPROC> {
 pub fn check(code: u32, what: impl FnOnce() -> String) -> Result<()> {
     match code {
         0 => Ok(()),
-        win32::ACCESS_DENIED => Err(win32::not_elevated(what()).into()),
+        win32::ACCESS_DENIED => Err(win32::denied(what()).into()),
         code => Err(refused(code, what()).into()),
     }
 }

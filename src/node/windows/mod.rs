@@ -45,6 +45,7 @@ use crate::values::WinPath;
 #[derive(Debug, Default)]
 pub struct WindowsNode {
     left_until_reboot: Vec<WinPath>,
+    unknown_settings: Vec<&'static str>,
 }
 
 impl Node for WindowsNode {
@@ -89,8 +90,15 @@ impl Node for WindowsNode {
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
             (Id::Firewall(name), None) => firewall::put(name, None),
             (Id::Firewall(name), Some(State::Firewall(rule))) => firewall::put(name, Some(rule)),
-            (Id::Service(name), None) => services::put(name, None),
-            (Id::Service(name), Some(State::Service(service))) => services::put(name, Some(service)),
+            (Id::Service(name), None) => services::put(name, None).map(drop),
+            (Id::Service(name), Some(State::Service(service))) => {
+                for setting in services::put(name, Some(service))? {
+                    if !self.unknown_settings.contains(&setting) {
+                        self.unknown_settings.push(setting);
+                    }
+                }
+                Ok(())
+            }
             (Id::Network(name), None) => hns::put(name, None),
             (Id::Network(name), Some(State::Network(network))) => hns::put(name, Some(network)),
             (Id::Route(prefix), None) => routes::put(prefix, None),
@@ -171,6 +179,10 @@ impl Node for WindowsNode {
 
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
+    }
+
+    fn unknown_settings(&self) -> &[&'static str] {
+        &self.unknown_settings
     }
 }
 

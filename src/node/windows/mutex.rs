@@ -36,9 +36,7 @@ impl NetworkLock {
             // SAFETY: it reads this thread's last error.
             let code = unsafe { GetLastError() };
             let what = "take the lock of Calico's networks";
-            return Err(
-                if code == win32::ACCESS_DENIED { win32::not_elevated(what) } else { refused(code, what) }.into()
-            );
+            return Err(if code == win32::ACCESS_DENIED { win32::denied(what) } else { refused(code, what) }.into());
         }
         let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX - 1);
         // SAFETY: the handle is a mutex that was just opened with the right to wait for it.

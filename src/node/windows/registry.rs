@@ -150,8 +150,8 @@ fn remove_empty(key: &str) -> Result<()> {
         let has_values = opened.values().map_err(|error| failed(error.code().0, what()))?.next().is_some();
         let below: Vec<String> = opened.keys().map_err(|error| failed(error.code().0, what()))?.collect();
         drop(opened);
-        let only_mark = key.eq_ignore_ascii_case(super::boot::PARENT)
-            && below.iter().all(|name| name.eq_ignore_ascii_case(super::boot::NAME));
+        let only_mark = key.eq_ignore_ascii_case(crate::calico::registry::KEY)
+            && below.iter().all(|name| name.eq_ignore_ascii_case(crate::calico::registry::BOOT_KEY));
         if has_values || !(below.is_empty() || only_mark) {
             return Ok(());
         }

@@ -20,7 +20,6 @@ use windows_sys::Win32::System::Services::{
     SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS,
 };
 
-use crate::fault::{Exit, Fault};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{self, StartType};
 
@@ -62,15 +61,10 @@ pub fn code(error: &Error) -> Option<u32> {
 /// What was tried and why it was refused.
 pub fn said(error: Error, what: impl Into<String>) -> anyhow::Error {
     match code(&error) {
-        Some(win32::ACCESS_DENIED) => denied(what).into(),
+        Some(win32::ACCESS_DENIED) => win32::denied(what).into(),
         Some(code) => refused(code, what).into(),
         None => anyhow::Error::from(error).context(what.into()),
     }
-}
-
-pub fn denied(what: impl Into<String>) -> Fault {
-    let what = format!("{}: access is denied (Windows error {})", what.into(), win32::ACCESS_DENIED);
-    Fault::new(Exit::Failed, "AccessDenied", what).hint("run this in an elevated session (Run as administrator)")
 }
 
 pub fn status(service: &Service) -> windows_service::Result<Status> {

@@ -113,7 +113,7 @@ fn gather(key: &Key, below: &str, found: &mut BTreeMap<String, RegValue>) -> win
 /// With what was tried; what Windows does not let us read is a fault of its own.
 fn explained<T>(result: windows_registry::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
     result.map_err(|error| match error.code().0.cast_unsigned() & 0xFFFF {
-        win32::ACCESS_DENIED => super::scm::denied(what()).into(),
+        win32::ACCESS_DENIED => win32::denied(what()).into(),
         _ => anyhow::Error::from(error).context(what()),
     })
 }

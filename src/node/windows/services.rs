@@ -1,7 +1,7 @@
 //! Services, through the Service Control Manager.
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use windows_service::service::{
@@ -19,12 +19,14 @@ use windows_sys::Win32::System::Services::{
 };
 
 use super::processes::{self, Running};
-use super::{scm, service_key};
-use crate::calico::services::{self as ours, is_ours};
+use super::{disk, scm, service_key};
+use crate::calico::agent_config::AgentConfig;
+use crate::calico::services::is_ours;
 use crate::fault::{Exit, Fault};
 use crate::node::win32::{self, refused};
-use crate::node::{Process, nssm, recovery};
+use crate::node::{Process, STATE_DIR, nssm, recovery, service_log};
 use crate::plan::item::{Service, StartType};
+use crate::values::WinPath;
 
 /// How often a wait looks: small against anything a service does, and the most that we add.
 const LOOK: Duration = Duration::from_millis(20);
@@ -112,9 +114,10 @@ fn restart_after(opened: &Opened, name: &str) -> Result<Vec<u32>> {
     Ok(restarts.map(|action| u32::try_from(action.delay.as_secs()).unwrap_or(u32::MAX)).collect())
 }
 
-/// Makes, changes in place or removes a service's definition. One that runs is not removed.
-pub fn put(name: &str, service: Option<&Service>) -> Result<()> {
-    let Some(wanted) = service else { return delete(name) };
+/// Makes, changes in place or removes a service's definition. One that runs is not removed. Gives
+/// the settings that this Windows does not know, by what they are for.
+pub fn put(name: &str, service: Option<&Service>) -> Result<Vec<&'static str>> {
+    let Some(wanted) = service else { return delete(name).map(|()| Vec::new()) };
     let until = Instant::now() + DELETE_LIMIT;
     loop {
         match define(name, wanted) {
@@ -136,7 +139,7 @@ fn id(error: &anyhow::Error) -> &'static str {
 /// Never deletes and makes anew: the name would not be free before everybody has closed it. What
 /// is there half-way differs from what was and from what is wanted, so that it is seen: an NSSM
 /// service gets its parameters before NSSM's command line, and loses them after it.
-fn define(name: &str, wanted: &Service) -> Result<()> {
+fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
     let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG | ServiceAccess::START;
     let what = || format!("change service {name}");
     let open = || scm::open(name, access).map_err(|error| scm::said(error, what()));
@@ -161,30 +164,43 @@ fn define(name: &str, wanted: &Service) -> Result<()> {
     if definition(&opened, name)?.depends_on != wanted.depends_on {
         service_key::keep_dependencies(name, &wanted.depends_on)?;
     }
+    let mut unknown = Vec::new();
     if is_ours(wanted) {
         // Restarts also follow an end that was reported with an error; NT SERVICE\<name> can be
         // named in access lists; a service that a CNI waits for starts without delay.
-        if_known(opened.set_failure_actions_on_non_crash_failures(true)).map_err(said)?;
-        if_known(opened.set_config_service_sid_info(ServiceSidType::Unrestricted)).map_err(said)?;
-        if_known(opened.set_preshutdown_timeout(PRESHUTDOWN)).map_err(said)?;
+        let mut settings = vec![
+            ("restart after an end with an error", opened.set_failure_actions_on_non_crash_failures(true)),
+            ("service SID", opened.set_config_service_sid_info(ServiceSidType::Unrestricted)),
+            ("time to stop at shutdown", opened.set_preshutdown_timeout(PRESHUTDOWN)),
+        ];
         if wanted.start == StartType::Auto {
-            if_known(opened.set_delayed_auto_start(false)).map_err(said)?;
+            settings.push(("start without delay", opened.set_delayed_auto_start(false)));
+        }
+        for (setting, result) in settings {
+            if !is_known(result).map_err(said)? {
+                unknown.push(setting);
+            }
         }
     } else if former.is_some_and(|former| is_ours(&former)) {
-        // Back to what Windows gives a service that says nothing.
-        if_known(opened.set_failure_actions_on_non_crash_failures(false)).map_err(said)?;
-        if_known(opened.set_config_service_sid_info(ServiceSidType::None)).map_err(said)?;
-        if_known(opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN)).map_err(said)?;
+        // Back to what Windows gives a service that says nothing. Where it does not know one of
+        // these we never set it.
+        for result in [
+            opened.set_failure_actions_on_non_crash_failures(false),
+            opened.set_config_service_sid_info(ServiceSidType::None),
+            opened.set_preshutdown_timeout(USUAL_PRESHUTDOWN),
+        ] {
+            is_known(result).map_err(said)?;
+        }
     }
-    service_key::put_parameters(name, &wanted.parameters)
+    service_key::put_parameters(name, &wanted.parameters)?;
+    Ok(unknown)
 }
 
-/// A level of configuration that this Windows does not know (error 124) is done without: none of
-/// them decides whether the service works.
-fn if_known(result: windows_service::Result<()>) -> windows_service::Result<()> {
+/// Whether Windows knows the level of configuration that was set (error 124 says that it does not).
+fn is_known(result: windows_service::Result<()>) -> windows_service::Result<bool> {
     match result {
-        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(()),
-        other => other,
+        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(false),
+        other => other.map(|()| true),
     }
 }
 
@@ -273,6 +289,8 @@ pub fn start(name: &str) -> Result<()> {
             _ => {}
         }
     }
+    // As the file system has its times, some of which count in steps of 2 s.
+    let started = SystemTime::now() - Duration::from_secs(2);
     let refusal = match opened.start::<&str>(&[]) {
         Ok(()) => None,
         Err(error) => match scm::code(&error) {
@@ -287,19 +305,19 @@ pub fn start(name: &str) -> Result<()> {
             _ => return Err(scm::said(error, what())),
         },
     };
-    settle(&opened, name, refusal)
+    settle(&opened, name, refusal, started)
 }
 
 /// Waits until a service that was started runs, or does not.
-fn settle(opened: &Opened, name: &str, refusal: Option<u32>) -> Result<()> {
+fn settle(opened: &Opened, name: &str, refusal: Option<u32>, started: SystemTime) -> Result<()> {
     let begun = Instant::now();
     let (mut progress, mut seen) = (begun, None);
     loop {
         let status = status(opened, name)?;
         match status.state {
-            SERVICE_STOPPED => return Err(ended(name, &status, refusal).into()),
+            SERVICE_STOPPED => return Err(ended(name, &status, refusal, started).into()),
             SERVICE_RUNNING if process_of(opened, name)?.is_some() => return Ok(()),
-            SERVICE_RUNNING => return Err(ended(name, &status, refusal).into()),
+            SERVICE_RUNNING => return Err(ended(name, &status, refusal, started).into()),
             _ => {}
         }
         if seen != Some(status.checkpoint) {
@@ -308,14 +326,14 @@ fn settle(opened: &Opened, name: &str, refusal: Option<u32>) -> Result<()> {
         if progress.elapsed() >= status.wait_hint.max(PROGRESS_LIMIT) || begun.elapsed() >= START_LIMIT {
             let pid = status.pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
             let what = format!("start service {name}: still starting after {} s{pid}", begun.elapsed().as_secs());
-            return Err(Fault::new(Exit::Failed, "ServiceWillNotStart", what).hint(log_hint(name)).into());
+            return Err(Fault::new(Exit::Failed, "ServiceWillNotStart", what).hint(log_hint(name, started)).into());
         }
         sleep(LOOK);
     }
 }
 
 /// A service that ended instead of running: with its own exit code, or with Windows's word for it.
-fn ended(name: &str, status: &scm::Status, refusal: Option<u32>) -> Fault {
+fn ended(name: &str, status: &scm::Status, refusal: Option<u32>, started: SystemTime) -> Fault {
     let what = format!("start service {name}");
     match (status.exit, refusal) {
         (ERROR_SERVICE_SPECIFIC_ERROR, _) => Fault::new(
@@ -323,32 +341,31 @@ fn ended(name: &str, status: &scm::Status, refusal: Option<u32>) -> Fault {
             "ServiceDied",
             format!("{what}: it ended right away with its exit code {}", status.specific),
         )
-        .hint(log_hint(name)),
+        .hint(log_hint(name, started)),
         (0 | ERROR_SERVICE_NEVER_STARTED | win32::SERVICE_REQUEST_TIMEOUT, Some(code)) => Fault::new(
             Exit::Failed,
             "ServiceWillNotStart",
             format!("{what}: its program did not report to the Service Control Manager (Windows error {code})"),
         )
-        .hint(log_hint(name)),
-        (0, None) => {
-            Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away")).hint(log_hint(name))
-        }
+        .hint(log_hint(name, started)),
+        (0, None) => Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away"))
+            .hint(log_hint(name, started)),
         (code, _) => {
             // Windows's own text, in the language that it speaks: only for people.
             let text = std::io::Error::from_raw_os_error(code.cast_signed());
-            Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away: {text}")).hint(log_hint(name))
+            Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away: {text}"))
+                .hint(log_hint(name, started))
         }
     }
 }
 
-fn log_hint(name: &str) -> String {
-    let log = match name {
-        ours::NODE => "calico-node.log",
-        ours::FELIX => "calico-felix.log",
-        ours::CONFD => "calico-confd.log",
-        _ => return "look at the service's log and at Windows's System event log for the reason".into(),
-    };
-    format!(r"its log says why: {log} in spec.services.logDir (C:\CalicoWindows\logs)")
+/// What a service wrote since it was started, as the mend of its failure.
+fn log_hint(name: &str, begun: SystemTime) -> String {
+    let told = std::fs::read(AgentConfig::PATH).ok();
+    let config = told.and_then(|text| serde_json::from_slice::<AgentConfig>(&text).ok());
+    let logs = config.map_or_else(|| WinPath::known(r"C:\CalicoWindows\logs"), |config| config.log_dir);
+    let own = WinPath::known(STATE_DIR).join("logs");
+    service_log::hint(name, &disk::place(&logs), &disk::place(&own), begun)
 }
 
 /// Stops a service; returns when its process is gone.

@@ -157,6 +157,11 @@ impl Answer {
         Self::refusal(415, "UnsupportedMediaType", message, None)
     }
 
+    /// A web page, as a proxy gives it.
+    pub fn page(body: &str) -> Self {
+        Self { content_type: "text/html", ..Self::text(200, body) }
+    }
+
     /// The server is overloaded: text and `Retry-After`, so that nobody takes it for a budget's 429.
     pub fn overloaded() -> Self {
         Self::text(429, "Too many requests, please try again later.\n").header("Retry-After", "1")

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Error;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Content, Outcome};
+use super::answer::{Answer, Cause, Content, Outcome};
 use super::auth::{self, Certificate, User};
 use super::discovery;
 use super::eviction;
@@ -131,8 +131,25 @@ impl Api {
                 None => Answer::no_such_path(),
             },
             Action::NotFoundText => Answer::no_such_path(),
+            Action::Conflict => match find_target(store, request) {
+                Some(resource) => Answer::conflict(resource, &request.target.name),
+                None => Answer::no_such_path(),
+            },
+            Action::Expired => super::list::expired(None),
+            Action::UnsupportedMediaType => Answer::unsupported_media_type(&["application/json-patch+json"]),
+            Action::Invalid => {
+                let cause = Cause::new("FieldValueInvalid", "spec", "Invalid value: a rule of this cluster forbids it");
+                let (group, kind) = (&request.target.group, find_target(store, request).map_or("Object", |r| r.kind));
+                Answer::invalid(kind, group, &request.target.name, &[cause])
+            }
             Action::TooManyRequests => Answer::overloaded(),
             Action::InternalError => internal_error("etcdserver: request timed out"),
+            Action::InternalErrorBare => Answer::refusal(500, "", "etcdserver: leader changed", None),
+            Action::Html => Answer::page("<html><body>Please sign in to go on</body></html>\n"),
+            Action::Protobuf => {
+                Answer { content_type: "application/vnd.kubernetes.protobuf", ..Answer::text(200, "k8s\0") }
+            }
+            Action::Redirect => Answer::text(302, "").header("Location", "https://login.example/"),
             Action::Unavailable => Answer::text(503, "service unavailable\n"),
             Action::GatewayTimeout => {
                 let message = "Timeout: request did not complete within the allotted timeout";
@@ -140,6 +157,7 @@ impl Api {
             }
             Action::Reset
             | Action::Cut
+            | Action::Truncated
             | Action::Slow
             | Action::Far
             | Action::Unfilled

@@ -29,9 +29,27 @@ pub enum Action {
     NotFound,
     /// `404 page not found`: as if nobody served that group.
     NotFoundText,
+    /// Someone else changed the object in between.
+    Conflict,
+    /// What a list goes on from is too old.
+    Expired,
+    /// The body's media type is not taken.
+    UnsupportedMediaType,
+    /// A rule is broken, with its cause.
+    Invalid,
     /// Overload, in plain text with `Retry-After`; not a disruption budget.
     TooManyRequests,
     InternalError,
+    /// 500 with a `Status` that has no reason, as some parts of the API server write it.
+    InternalErrorBare,
+    /// A page of a proxy that wants a login.
+    Html,
+    /// The first half of the answer, as if it were the whole.
+    Truncated,
+    /// Protobuf, which nobody asked for.
+    Protobuf,
+    /// To another place.
+    Redirect,
     Unavailable,
     GatewayTimeout,
     /// The connection ends before the answer.
@@ -54,6 +72,12 @@ pub enum Action {
 pub enum ServerFault {
     /// The CA and the server's certificate ended yesterday.
     ExpiredCa,
+    /// The server's certificate ended yesterday; the CA is good.
+    ExpiredCertificate,
+    /// The server's certificate is for another name.
+    OtherName,
+    /// The server's certificate is its own, and no CA's.
+    SelfSigned,
     /// The port answers plain HTTP.
     PlainHttp,
     /// The server knows no TLS newer than 1.1.
@@ -66,13 +90,22 @@ pub enum ServerFault {
     NoKubelet,
 }
 
-const ACTIONS: [(&str, Action); 15] = [
+const ACTIONS: [(&str, Action); 24] = [
     ("401", Action::Unauthorized),
     ("403", Action::Forbidden),
     ("404", Action::NotFound),
     ("404-text", Action::NotFoundText),
+    ("409", Action::Conflict),
+    ("410", Action::Expired),
+    ("415", Action::UnsupportedMediaType),
+    ("422", Action::Invalid),
     ("429", Action::TooManyRequests),
     ("500", Action::InternalError),
+    ("500-bare", Action::InternalErrorBare),
+    ("html", Action::Html),
+    ("truncated", Action::Truncated),
+    ("protobuf", Action::Protobuf),
+    ("redirect", Action::Redirect),
     ("503", Action::Unavailable),
     ("504", Action::GatewayTimeout),
     ("reset", Action::Reset),
@@ -84,8 +117,11 @@ const ACTIONS: [(&str, Action); 15] = [
     ("exit-after", Action::ExitAfter),
 ];
 
-const SERVER: [(&str, ServerFault); 6] = [
+const SERVER: [(&str, ServerFault); 9] = [
     ("expired-ca", ServerFault::ExpiredCa),
+    ("expired-certificate", ServerFault::ExpiredCertificate),
+    ("other-name", ServerFault::OtherName),
+    ("self-signed", ServerFault::SelfSigned),
     ("plain-http", ServerFault::PlainHttp),
     ("old-tls", ServerFault::OldTls),
     ("down", ServerFault::Down),
@@ -149,13 +185,19 @@ impl Faults {
         Self(faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect())
     }
 
-    /// What this request meets; every fault that matches counts it.
-    pub fn meet(&self, method: &str, path: &str, query: &str) -> Option<Action> {
+    /// What this request meets; every fault that matches counts it. The process ends only at requests
+    /// of its `own`.
+    pub fn meet(&self, method: &str, path: &str, query: &str, own: bool) -> Option<Action> {
         let mut met = None;
         for (fault, count) in &self.0 {
             let ApiFault::Request { method: wanted, path: glob, which, action } = fault else { continue };
             let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
-            if *action == Action::Unfilled || !(wanted == "*" || wanted == method) || !glob_matches(glob, &whole) {
+            let ends = matches!(action, Action::ExitBefore | Action::ExitAfter);
+            if *action == Action::Unfilled
+                || ends && !own
+                || !(wanted == "*" || wanted == method)
+                || !glob_matches(glob, &whole)
+            {
                 continue;
             }
             let matched = count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -211,20 +253,20 @@ mod tests {
         ] {
             assert_eq!(fault(text).to_string(), text);
         }
-        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 429, 500, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 409, 410, 415, 422, 429, 500, 500-bare, html, truncated, protobuf, redirect, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");
     }
 
     #[test]
     fn only_the_nth_matching_request_meets_a_numbered_fault() {
         let faults = Faults::new(&[fault("GET /api/v1/nodes/*#2=500"), fault("PATCH *=403")]);
-        let get = |path| faults.meet("GET", path, "");
+        let get = |path| faults.meet("GET", path, "", true);
         assert_eq!(get("/api/v1/nodes/a"), None);
         assert_eq!(get("/api/v1/pods"), None);
         assert_eq!(get("/api/v1/nodes/b"), Some(Action::InternalError));
         assert_eq!(get("/api/v1/nodes/b"), None);
-        assert_eq!(faults.meet("PATCH", "/anything", ""), Some(Action::Forbidden));
+        assert_eq!(faults.meet("PATCH", "/anything", "", true), Some(Action::Forbidden));
         let later = Faults::new(&[fault("* /*#2+=503")]);
-        let met = [(); 4].map(|()| later.meet("GET", "/version", "").is_some());
+        let met = [(); 4].map(|()| later.meet("GET", "/version", "", true).is_some());
         assert_eq!(met, [false, true, true, true]);
     }
 }

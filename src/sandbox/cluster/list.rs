@@ -207,7 +207,7 @@ fn read_token(token: &str) -> Result<Position, Answer> {
 }
 
 /// The snapshot a page belongs to is compacted: 410, with a token to go on without consistency.
-fn expired(start: Option<&(String, String)>) -> Answer {
+pub(super) fn expired(start: Option<&(String, String)>) -> Answer {
     let Some((namespace, name)) = start else {
         return Answer::refusal(410, "Expired", "The resourceVersion for the provided list is too old.", None);
     };

@@ -59,7 +59,7 @@ use answer::Content;
 use api::Api;
 use auth::Certificate;
 use faults::Faults;
-use pki::{Pki, SERVER_NAME, Validity};
+use pki::{Pki, SERVER_NAME, Validity, WrongCertificate};
 use request::Request;
 use store::Store;
 use tokens::TokenKey;
@@ -81,6 +81,15 @@ impl EmbeddedCluster {
             Pki::open(&keys.join("expired"), Validity::Expired)?
         } else {
             Pki::open(&keys, Validity::TenYears)?
+        };
+        let wrong = [
+            (ServerFault::ExpiredCertificate, WrongCertificate::Expired),
+            (ServerFault::OtherName, WrongCertificate::OtherName),
+            (ServerFault::SelfSigned, WrongCertificate::SelfSigned),
+        ];
+        let pki = match wrong.into_iter().find(|(fault, _)| faults.server(*fault)) {
+            Some((_, wrong)) => pki.serving(wrong)?,
+            None => pki,
         };
         let tokens = TokenKey::open(&keys)?;
         if store.is_empty() {

@@ -44,6 +44,14 @@ pub enum Validity {
     Expired,
 }
 
+/// What can be wrong with a server's certificate while its CA is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrongCertificate {
+    Expired,
+    OtherName,
+    SelfSigned,
+}
+
 impl Pki {
     /// Opens the authority in `dir`, or makes one.
     pub fn open(dir: &Path, validity: Validity) -> Result<Self> {
@@ -81,6 +89,25 @@ impl Pki {
             ca_key,
             clients,
         })
+    }
+
+    /// The same authority with a server certificate that no client should take.
+    pub fn serving(mut self, wrong: WrongCertificate) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let validity = if wrong == WrongCertificate::Expired { Validity::Expired } else { Validity::TenYears };
+        let mut params = leaf("kube-apiserver", None, validity);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = match wrong {
+            WrongCertificate::OtherName => vec![SanType::DnsName("another.example".try_into()?)],
+            _ => vec![SanType::IpAddress(SERVER_NAME.parse()?)],
+        };
+        let certificate = match wrong {
+            WrongCertificate::SelfSigned => params.self_signed(&key)?,
+            _ => params.signed_by(&key, &issuer(&self.ca_key, Validity::TenYears))?,
+        };
+        self.server_chain = vec![certificate.der().clone()];
+        self.server_key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?;
+        Ok(self)
     }
 
     /// Another client certificate of this authority and its key, PEM: `CN=user`, `O=group`.

@@ -310,7 +310,7 @@ fn the_products_own_client_reads_all_there_is() {
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a config");
         let client = kube::Client::try_from(config).expect("a client");
-        assert_eq!(count::<Namespace>(&client).await, 4);
+        assert_eq!(count::<Namespace>(&client).await, 5);
         assert_eq!(count::<Node>(&client).await, 2);
         assert_eq!(count::<Pod>(&client).await, 3);
         assert_eq!(count::<Service>(&client).await, 2);

@@ -3,6 +3,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::config::{self, Document, Override};
 use crate::facts::{Adapter, ApiGroup, ClusterNode, FelixFacts, HnsVersion, Os, PoolFacts, Product, Runtime};
+use crate::settings::NodeAddress;
 
 fn node() -> NodeFacts {
     NodeFacts {
@@ -160,6 +161,7 @@ fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
     spec.platform.preserveMetadataRoute = false  (default)
     spec.platform.staticRules = "none"  (default)
     spec.preflight.ignore = []  (default)
+    spec.preflight.remoteAccess = []  (default)
     spec.reboot.policy = "request"  (default)
     spec.reboot.resumeOnBoot = false  (default)
     spec.services.extraEnv = {}  (default)
@@ -549,4 +551,49 @@ fn the_adapter_with_the_nodes_own_address_gets_the_vswitch() {
     let named = "calicoNetwork.vxlan.vxlanAdapter=Ethernet";
     assert_eq!(chosen("Ethernet 2", &[fixed, named]).as_deref(), Some("Ethernet"));
     assert_eq!(chosen("Ethernet 2", &[fixed, "calicoNetwork.backend=windows-bgp"]), None);
+}
+
+/// The methods by which Calico finds the node's address are told to it, and say the adapter too.
+#[test]
+fn the_adapter_is_the_one_that_calicos_own_method_leads_to() {
+    let adapter = |name: &str, address: &str, team: bool| Adapter {
+        name: name.into(),
+        mac: "00-15-5D-14-00-15".into(),
+        addresses: vec![address.parse().unwrap()],
+        gateway: None,
+        dhcp: false,
+        team,
+    };
+    let adapters = vec![
+        adapter("vEthernet (Ethernet)", "10.20.0.21/24", false),
+        adapter("vEthernet (nat)", "172.20.0.1/20", false),
+        adapter("Storage 1", "10.99.0.5/24", false),
+        adapter("Team", "10.98.0.5/24", true),
+    ];
+    let mut cluster = cluster();
+    cluster.node.as_mut().unwrap().internal_ips = vec!["10.98.0.5".into()];
+    let chosen = |method: &str| {
+        let node = NodeFacts { adapters: adapters.clone(), ..node() };
+        let fields = format!("calicoNetwork.nodeAddress={method}");
+        let settings = resolve(&config(&[fields.as_str()]), &node, Some(&cluster)).unwrap().settings;
+        (settings.network.adapter.unwrap_or_default(), settings.network.node_address)
+    };
+    for (method, adapter) in [
+        ("first-found", ""),
+        ("can-reach=10.99.0.1", ""),
+        ("interface=Storage.*", "Storage 1"),
+        ("interface=nope,^Ethernet$", "Ethernet"),
+        ("interface=nope", ""),
+        ("skip-interface=Ethernet", "Storage 1"),
+        ("skip-interface=Ethernet,Storage", "Team"),
+        ("cidr=192.168.0.0/16,10.99.0.0/16", "Storage 1"),
+        ("cidr=172.20.0.0/20", ""),
+        ("kubernetes-internal-ip", "Team"),
+    ] {
+        assert_eq!(chosen(method), (adapter.to_owned(), NodeAddress::By(method.to_owned())), "{method}");
+    }
+    for wrong in ["interface=(", "cidr=10.0.0.7", "cidr=", "can-reach=", "nearest="] {
+        let set = Override { path: "calicoNetwork.nodeAddress".into(), value: wrong.into(), from: Origin::Set };
+        assert!(config::load(&[], &[set]).is_err(), "{wrong}");
+    }
 }

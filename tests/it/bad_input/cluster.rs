@@ -20,6 +20,11 @@ fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
         api("plain HTTP", "api plain-http", "ClusterNotTls"),
         api("TLS 1.1", "api old-tls", "ClusterTlsVersion"),
         api("an expired CA", "api expired-ca", "ClusterCaExpired"),
+        api("an expired certificate", "api expired-certificate", "ClusterCertificateExpired"),
+        api("a certificate for another name", "api other-name", "ClusterCertificateName"),
+        api("self-signed", "api self-signed", "ClusterUntrusted"),
+        // Questions go out side by side, so the one that it strikes differs; what it is called does not.
+        api("gone between two questions", "api GET /apis/*/ippools*=reset", "ClusterConnectionLost"),
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     down
@@ -55,6 +60,25 @@ fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
       error: the cluster's CA in the kubeconfig has expired on DATE
         state: nothing was changed
         hint: renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
+    an expired certificate
+      error: the certificate of the API server at https://10.20.0.10:6443 has expired on DATE
+        state: nothing was changed
+        hint: renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right
+    a certificate for another name
+      error: the certificate of the API server at https://10.20.0.10:6443 is for other names
+        caused by: invalid peer certificate: certificate not valid for name "10.20.0.10"; certificate is only valid for DnsName("another.example")
+        state: nothing was changed
+        hint: write one of its names as `server` in the kubeconfig, or as `tls-server-name`
+    self-signed
+      error: the certificate of the API server at https://10.20.0.10:6443 is not from the CA that we trust
+        caused by: invalid peer certificate: UnknownIssuer
+        state: nothing was changed
+        hint: the kubeconfig's certificate-authority is of another cluster or was replaced, or a proxy breaks TLS open: fetch a fresh kubeconfig
+    gone between two questions
+      error: the API server at https://10.20.0.10:6443 cut the connection during GET /apis/crd.projectcalico.org/v1/ippools
+        caused by: peer closed connection without sending TLS close_notify
+        state: nothing was changed
+        hint: a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
     "#);
 }
 
@@ -68,8 +92,12 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
         api("404 in text, for everything", "api * /*=404-text", "ClusterAnswer"),
         api("404 in text, for a resource", "api GET /apis/crd.projectcalico.org/*=404-text", "ApiNotServed"),
         api("404 in text, for the token", "api POST */token*=404-text", "ApiNotServed"),
+        api("410, and once more", "api GET /apis/crd.projectcalico.org/v1/ippools*=410", "ClusterListExpired"),
+        api("415", "api POST */token*=415", "ClusterRejected"),
+        api("422 with causes", "api POST */token*=422", "ClusterRejected"),
         api("429", "api GET /*=429", "ClusterOverloaded"),
         api("500", "api GET /*=500", "ClusterFailed"),
+        api("500 without a reason", "api GET /*=500-bare", "ClusterFailed"),
         api("500 for the token", "api POST */token*=500", "ClusterFailed"),
         api("503", "api GET /*=503", "ClusterUnavailable"),
         api("504", "api GET /*=504", "ClusterGatewayTimeout"),
@@ -112,6 +140,21 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
         caused by: HTTP 404: 404 page not found
         state: nothing was changed
         hint: its Kubernetes is too old for it; a token comes from a secret too: kubernetes.credentials: secret
+    410, and once more
+      error: GET /apis/crd.projectcalico.org/v1/ippools: the list changed faster than it could be read
+        caused by: HTTP 410: The resourceVersion for the provided list is too old.
+        state: nothing was changed
+        hint: run the command again; if it happens each time, the API server is overloaded
+    415
+      error: the API server refuses POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
+        caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
+        state: nothing was changed
+        hint: the reason names the field; this version of Calico may have other rules for it
+    422 with causes
+      error: the API server refuses POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token as not valid
+        caused by: HTTP 422: ServiceAccount "calico-node" is invalid: spec: Invalid value: a rule of this cluster forbids it
+        state: nothing was changed
+        hint: the reason names the field; this version of Calico may have other rules for it
     429
       error: the API server at https://10.20.0.10:6443 is overloaded and refused GET /version
         caused by: HTTP 429: Too many requests, please try again later.
@@ -120,6 +163,11 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
     500
       error: the API server at https://10.20.0.10:6443 failed on GET /version
         caused by: HTTP 500: Internal error occurred: etcdserver: request timed out
+        state: nothing was changed
+        hint: look at the API server's log; a webhook that does not answer is a common cause
+    500 without a reason
+      error: the API server at https://10.20.0.10:6443 failed on GET /version
+        caused by: HTTP 500: etcdserver: leader changed
         state: nothing was changed
         hint: look at the API server's log; a webhook that does not answer is a common cause
     500 for the token
@@ -145,6 +193,79 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
       error: there is no service account calico-node in namespace calico-system
         state: nothing was changed
         hint: install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
+    "#);
+}
+
+#[test]
+fn what_is_no_answer_of_an_api_server_is_told_as_that() {
+    let cases = [
+        api("a proxy's page", "api GET /*=html", "ClusterAnswer"),
+        api("a proxy's page for one question", "api GET /apis/crd.projectcalico.org/v1/ippools*=html", "ClusterAnswer"),
+        api("truncated JSON", "api GET /version=truncated", "ClusterAnswer"),
+        api("another content type", "api GET /version=protobuf", "ClusterAnswer"),
+        api("a redirect", "api GET /version=redirect", "ClusterAnswer"),
+    ];
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    a proxy's page
+      error: GET /version was answered with a web page
+        caused by: expected value at line 1 column 1
+        state: nothing was changed
+        hint: a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network
+    a proxy's page for one question
+      error: GET /apis/crd.projectcalico.org/v1/ippools was answered with a web page
+        caused by: expected value at line 1 column 1
+        state: nothing was changed
+        hint: a proxy or a login portal answers in place of the API server: set spec.transport.noProxy or use another network
+    truncated JSON
+      error: the answer to GET /version breaks off
+        caused by: EOF while parsing a string at line 1 column 164
+        state: nothing was changed
+        hint: a proxy or load balancer in between may cut long answers; ask the API server directly
+    another content type
+      error: GET /version was answered with application/vnd.kubernetes.protobuf, and JSON was asked for
+        caused by: expected value at line 1 column 1
+        state: nothing was changed
+        hint: something in between changes questions or answers: a proxy, or a server that is no API server
+    a redirect
+      error: what answers at https://10.20.0.10:6443 sends GET /version to https://login.example
+        caused by: HTTP 302
+        state: nothing was changed
+        hint: an API server never does: a login portal or proxy is in between, or `server` in the kubeconfig is another service's
+    "#);
+}
+
+#[test]
+fn a_change_that_the_api_server_refuses_is_told_as_that() {
+    let prepare =
+        |name, fault, id| case(name, "cluster prepare --apply -y --set transport.retries=0", CLUSTER, id).with(fault);
+    let cases = [
+        prepare("409", "api PATCH /*=409", "ClusterConflict"),
+        prepare("415", "api PATCH /*=415", "ClusterRejected"),
+        prepare("422", "api PATCH /*=422", "ClusterRejected"),
+        prepare("429", "api PATCH /*=429", "ClusterOverloaded"),
+    ];
+    let without_affinity = |lab: &Lab| cluster_with(lab, r#""strictAffinity": true"#, r#""strictAffinity": false"#);
+    insta::assert_snapshot!(screens(&cases, without_affinity), @r#"
+    409
+      error: PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default: someone else changed the object in between
+        caused by: HTTP 409: Operation cannot be fulfilled on ipamconfigs.crd.projectcalico.org "default": the object has been modified; please apply your changes to the latest version and try again
+        state: nothing was changed
+        hint: run the command again: it starts from what is there now
+    415
+      error: the API server refuses PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
+        caused by: HTTP 415: the body of the request was in an unknown format - accepted media types include: application/json-patch+json
+        state: nothing was changed
+        hint: the reason names the field; this version of Calico may have other rules for it
+    422
+      error: the API server refuses PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default as not valid
+        caused by: HTTP 422: IPAMConfig.crd.projectcalico.org "default" is invalid: spec: Invalid value: a rule of this cluster forbids it
+        state: nothing was changed
+        hint: the reason names the field; this version of Calico may have other rules for it
+    429
+      error: the API server at https://10.20.0.10:6443 is overloaded and refused PATCH /apis/crd.projectcalico.org/v1/ipamconfigs/default
+        caused by: HTTP 429: Too many requests, please try again later.
+        state: nothing was changed
+        hint: try again later; if it stays so, look at the flow control and load of the API server
     "#);
 }
 

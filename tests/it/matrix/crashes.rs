@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::verbs::{ROWS, Row};
 use super::whole::Whole;
-use super::{copy, full, side_by_side, stride};
+use super::{full, side_by_side, stride};
 use crate::lab::{Lab, Output};
 
 /// The calls at which the process ends, and how many of them there can be at most.
@@ -26,11 +26,13 @@ const ENDS: [&str; 8] = [
 const KILLED: i32 = 137;
 
 /// What the ways of one row have in common.
-struct Ground<'a> {
-    row: &'a Row,
-    start: Lab,
-    old: Whole,
-    new: Whole,
+pub struct Ground<'a> {
+    pub row: &'a Row,
+    pub start: Lab,
+    pub old: Whole,
+    /// Where a run that is undone goes: the old state, but for what somebody had done to it.
+    pub undone: Whole,
+    pub new: Whole,
     /// Moments from which both ways were gone already.
     known: Mutex<HashSet<u64>>,
     /// What did not end whole, a paragraph each.
@@ -45,20 +47,22 @@ struct Tally {
 }
 
 impl<'a> Ground<'a> {
-    fn new(row: &'a Row) -> Self {
+    pub fn new(row: &'a Row) -> Self {
         let start = (row.start)();
+        let undone = Whole::of(&start);
+        (row.drift)(&start);
         let old = Whole::of(&start);
-        let done = copy(&start);
+        let done = start.copy();
         let _done = done.run(row.words).exits(0);
         let new = Whole::of(&done);
         assert!(!new.against(&old).is_empty(), "{}: nothing changes", row.name);
         assert_eq!(new.strangers(), old.strangers(), "{}: a stranger was touched", row.name);
-        Self { row, start, old, new, known: Mutex::default(), wrong: Mutex::default() }
+        Self { row, start, old, undone, new, known: Mutex::default(), wrong: Mutex::default() }
     }
 
     /// Ends the verb there. None when it does not come by there.
     fn killed(&self, fault: &str) -> Option<Lab> {
-        let lab = copy(&self.start);
+        let lab = self.start.copy();
         let output = lab.fails_at(fault, self.row.words);
         self.was_killed(fault, &output).then_some(lab)
     }
@@ -76,7 +80,7 @@ impl<'a> Ground<'a> {
         if !self.known.lock().unwrap().insert(Whole::moment(lab)) {
             return false;
         }
-        let back = copy(lab);
+        let back = lab.copy();
         self.ends(&back, "resume --undo -y", at);
         self.ends(lab, "resume -y", at);
         true
@@ -98,7 +102,11 @@ impl<'a> Ground<'a> {
         if whole.strangers() != self.old.strangers() {
             return wrong("a stranger was touched");
         }
-        let (from_old, from_new) = (whole.against(&self.old), whole.against(&self.new));
+        let old = if half_way { &self.undone } else { &self.old };
+        let (mut from_old, mut from_new) = (whole.against(old), whole.against(&self.new));
+        // What a generation needs may be in the store already.
+        from_old.retain(|line| !whole.is_needed(line));
+        from_new.retain(|line| !whole.is_needed(line));
         match (half_way, words.contains("--undo")) {
             (true, true) if !from_old.is_empty() => wrong(&format!("not the old state:\n{}", from_old.join("\n"))),
             (true, false) if !from_new.is_empty() => wrong(&format!("not the new state:\n{}", from_new.join("\n"))),
@@ -113,11 +121,9 @@ impl<'a> Ground<'a> {
 
     /// Every point of one kind, as far as the verb goes.
     fn points(&self) -> Vec<String> {
-        let lab = copy(&self.start);
-        // Counted by a run that meets none of them.
         let mut points = Vec::new();
         for (at, end) in ENDS.iter().enumerate() {
-            let last = self.last(&lab, end);
+            let last = self.last(end);
             // Another offset for each kind, so that a sample is not always of the same calls.
             points.extend((1 + at % stride()..=last).step_by(stride()).map(|n| end.replace('N', &n.to_string())));
         }
@@ -125,11 +131,11 @@ impl<'a> Ground<'a> {
     }
 
     /// The last call of a kind that the verb makes, found by halving.
-    fn last(&self, _lab: &Lab, end: &str) -> usize {
+    pub fn last(&self, end: &str) -> usize {
         let call = end.rsplit_once('=').unwrap().0;
         // What has no middle does not end, so it is asked for by its beginning.
         let probe = |n: usize| {
-            let lab = copy(&self.start);
+            let lab = self.start.copy();
             let fault = format!("{}=exit-before", call.replace('N', &n.to_string()));
             let output = lab.fails_at(&fault, self.row.words);
             self.was_killed(&fault, &output)

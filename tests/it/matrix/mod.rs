@@ -5,7 +5,8 @@
 //! By default a sample is taken. `CALICO_WIN_MATRIX=full`, as `packaging/test.sh` sets it, takes all.
 
 mod crashes;
-
+mod days;
+mod faults;
 mod verbs;
 mod whole;
 
@@ -13,8 +14,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::lab::Lab;
 
 /// Whether every point is taken.
 fn full() -> bool {
@@ -26,13 +25,6 @@ const SAMPLE: usize = 17;
 
 fn stride() -> usize {
     if full() { 1 } else { SAMPLE }
-}
-
-/// The same node and cluster once more.
-fn copy(lab: &Lab) -> Lab {
-    let copy = Lab::new();
-    copy_folder(&lab.path("node"), &copy.path("node"));
-    copy
 }
 
 fn copy_folder(from: &Path, to: &Path) {

@@ -10,6 +10,9 @@ pub struct Row {
     pub name: &'static str,
     pub start: fn() -> Lab,
     pub words: &'static str,
+    /// What somebody does to the node before. A run that is undone does not bring that back: it goes to
+    /// how the generation that stood was made.
+    pub drift: fn(&Lab),
 }
 
 /// With the token of the secret, which is the same each time.
@@ -18,29 +21,34 @@ const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-pub const ROWS: [Row; 10] = [
-    Row { name: "install", start: lived_in, words: INSTALL },
+pub const ROWS: [Row; 11] = [
+    Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
         start: installed,
         words: "reconfigure -y --set spec.services.felixLogSeverity=debug",
+        drift: nobody,
     },
-    Row { name: "reconfigure the VNI", start: installed, words: VNI },
-    Row { name: "reconfigure to windows-bgp", start: installed, words: BGP },
+    Row { name: "reconfigure the VNI", start: installed, words: VNI, drift: nobody },
+    Row { name: "reconfigure to windows-bgp", start: installed, words: BGP, drift: nobody },
     Row {
         name: "reconfigure to vxlan",
         start: with_bgp,
         words: "reconfigure -y --set spec.calicoNetwork.backend=vxlan",
+        drift: nobody,
     },
     Row {
         name: "reconfigure the adapter",
         start: installed,
         words: "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanAdapter=Storage",
+        drift: nobody,
     },
-    Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y" },
-    Row { name: "rollback in place", start: with_debug, words: "rollback -y" },
-    Row { name: "repair", start: drifted, words: "repair -y" },
-    Row { name: "uninstall", start: installed, words: "uninstall -y" },
+    // From the layout with calico-node.exe to the one with calico.exe.
+    Row { name: "upgrade across layouts", start: installed, words: "upgrade -y --release v3.33.0", drift: nobody },
+    Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y", drift: nobody },
+    Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
+    Row { name: "repair", start: installed, words: "repair -y", drift },
+    Row { name: "uninstall", start: installed, words: "uninstall -y", drift: nobody },
 ];
 
 /// A second adapter, and what belongs to other products: networks, a service, a route, a firewall
@@ -142,14 +150,14 @@ fn with_debug() -> Lab {
     lab
 }
 
-/// Somebody was at the files, the registry, the firewall and a service.
-fn drifted() -> Lab {
-    let lab = installed();
+fn nobody(_: &Lab) {}
+
+/// Somebody was at the files, the registry and the firewall.
+fn drift(lab: &Lab) {
     fs::write(lab.on_node("C/CalicoWindows/calico-node.exe"), "tampered with").unwrap();
     fs::write(lab.on_node("C/CalicoWindows/config.ps1"), "# edited").unwrap();
     fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")).unwrap();
     lab.edit_yaml(|yaml| {
         yaml.replace("localPorts: \"10250\"", "localPorts: \"10251\"").replace("data: calicoctl-win", "data: somebody")
     });
-    lab
 }

@@ -20,8 +20,9 @@ pub struct Whole(BTreeMap<String, String>);
 
 const STATE: &str = "C/ProgramData/calicoctl-win/";
 
-/// What a run writes besides the node it makes: its log, its result, who holds the lock.
-const OF_RUNS: [&str; 4] = ["logs/", "state/last-run.json", "lock", "lock.json"];
+/// What a run writes besides the node it makes: its log, its result, who holds the lock; and what the
+/// agent noted of the adapters before a vSwitch took one.
+const OF_RUNS: [&str; 5] = ["logs/", "state/last-run.json", "lock", "lock.json", "node.save"];
 
 /// What the cluster's own controllers and kubelets do with pods is theirs.
 const OF_OTHERS: [&str; 5] = ["pods", "events", "replicasets.apps", "deployments.apps", "poddisruptionbudgets.policy"];
@@ -74,6 +75,21 @@ impl Whole {
         lines
     }
 
+    /// Whether a difference is a release or a blob in the store that a generation needs.
+    pub fn is_needed(&self, difference: &str) -> bool {
+        let store = format!("{STATE}store/");
+        let Some((_, rest)) = difference.split_once(&store) else { return false };
+        let digest = rest.split('/').nth(1).and_then(|name| name.split_whitespace().next()).unwrap_or_default();
+        let receipts = self.0.iter().filter(|(name, _)| name.contains("/receipts/"));
+        digest.len() == 64 && receipts.into_iter().any(|(_, text)| text.contains(digest))
+    }
+
+    /// The node alone, without its cluster and our own state.
+    pub fn machine(mut self) -> Self {
+        self.0.retain(|name, _| (name.starts_with("C/") && !name.starts_with(STATE)) || name.starts_with("node.yaml/"));
+        self
+    }
+
     /// What belongs to others, and is the same at every moment.
     pub fn strangers(&self) -> BTreeMap<&str, &str> {
         let theirs = |name: &str| {
@@ -107,7 +123,7 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
                 continue;
             }
             // What the components wrote is kept, and is no state.
-            if name.starts_with("C/CalicoWindows/logs/") {
+            if name == "C/CalicoWindows/logs" {
                 continue;
             }
             let access = access(&path);

@@ -187,6 +187,6 @@ fn a_setting_of_the_services_is_changed_in_place() {
     assert_eq!((&plan["needs_drain"], &plan["disruption"]), (&false.into(), &"services".into()), "{plan}");
     let done = lab.run("install -y -c debug.yaml -o json").exits(0).json();
     assert_eq!(done["generation"], 2);
-    assert!(lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug"));
+    assert!(lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));
     assert_eq!(vsid(&lab), 4096);
 }

@@ -44,7 +44,7 @@ fn a_failed_change_leaves_the_former_generation_running() {
     assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 1);
     let after = lab.picture_without_state();
     assert_eq!(after.names("C/"), before.names("C/"));
-    assert!(!lab.read("C/ProgramData/calicoctl-win/services.json").contains("debug"));
+    assert!(!lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));
 }
 
 #[test]

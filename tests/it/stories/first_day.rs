@@ -64,6 +64,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
       +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
       +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
       +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
       +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
       +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
@@ -76,10 +77,10 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       +   start        CalicoFelix
       +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
 
-    Plan: 19 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 20 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
-    [ 2/9]  files           calico-kube-config, config.ps1, nodename and 4 more  SECONDS
+    [ 2/9]  files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
     [ 3/9]  registry        HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
     [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
@@ -130,6 +131,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       -   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
       -   registry     HKLM\Software\Tigera\Calico\BootId                   "boot-1"
       -   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
       -   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
       -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
       -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
@@ -138,13 +140,13 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     ! -   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                               Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
-    Plan: 0 to create, 0 to update, 18 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 0 to create, 0 to update, 19 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
     [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
     [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
     [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId  SECONDS
-    [ 6/8]  files           services.json, calico.exe, calico-ipam.exe, calicoctl-win.exe  SECONDS
+    [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 8/8]  hns-network     External, Calico  SECONDS

@@ -17,6 +17,7 @@ fn a_plan_shows_everything_and_changes_nothing() {
       +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
       +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
       +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
       +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
       +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
       +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
@@ -29,7 +30,7 @@ fn a_plan_shows_everything_and_changes_nothing() {
       +   start        CalicoFelix
       +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
 
-    Plan: 19 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 20 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     result: OK (exit 0) changed=false reboot=false
     "#);
     let _pending = lab.run("plan --detailed-exitcode").exits(2);

@@ -1,5 +1,7 @@
 //! The platform is found on the machine, and decides what nobody set.
 
+use calicoctl_win::node::sandbox::model::{Model, Name};
+
 use crate::lab::Lab;
 
 /// A node whose `node.yaml` says this too.
@@ -58,4 +60,140 @@ fn what_is_told_is_believed() {
     let shown = lab.run("config show --origins -o json --set kubernetesProvider=none").exits(0).json();
     let text = shown.to_string();
     assert!(text.contains(r#"{"path":"spec.kubernetesProvider","value":"none","origin":"--set"}"#), "{text}");
+}
+
+const VPC: &str =
+    "networks:\n  vpcbr1a2b: {id: 0b7a4a2c-73a1-4d1e-a6a5-0c6e5f1a2b3d, kind: L2Bridge, subnet: 10.0.0.0/16}\n";
+
+/// kube-proxy as Amazon's bootstrap registers it.
+const KUBE_PROXY: &str = r#"services:
+  kube-proxy:
+    definition:
+      displayName: kube-proxy service
+      description: Kubernetes network proxy
+      imagePath: '"C:\Program Files\Amazon\EKS\bin\kube-proxy.exe" --v=4 --bind-address=10.20.0.21'
+      account: LocalSystem
+      start: auto
+      dependsOn: [kubelet]
+    pid: 2212
+"#;
+
+/// A node of EKS: the VPC CNI's network, and Amazon's kube-proxy.
+fn eks() -> Lab {
+    let lab = Lab::node();
+    lab.edit_yaml(|there| there.replace("networks:\n", VPC).replace("services:\n", KUBE_PROXY));
+    lab.write("node/C/Program Files/Amazon/EKS/bin/kube-proxy.exe", "MZ");
+    lab
+}
+
+fn kube_proxy(lab: &Lab) -> (String, bool) {
+    let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    let service = &model.services[&Name::new("kube-proxy")];
+    (service.definition.image_path.clone(), service.pid.is_some())
+}
+
+#[test]
+fn on_eks_kube_proxy_gets_dsr_and_is_given_back_byte_for_byte() {
+    let lab = eks();
+    let before = lab.picture();
+    let (bare, _) = kube_proxy(&lab);
+    assert_eq!(origin(&lab, "spec.kubernetesProvider"), r#""EKS" (detected: the HNS network vpcbr1a2b)"#);
+    assert_eq!(origin(&lab, "spec.calicoNetwork.kubeNetwork"), r#""vpc.*" (detected: provider EKS)"#);
+    let planned = lab.run("plan").exits(0).stdout;
+    assert!(planned.contains("service   kube-proxy"), "{planned}");
+    assert!(planned.contains("adds --enable-dsr=true\n"), "{planned}");
+
+    let _installed = lab.run("install -y").exits(0);
+    let (patched, runs) = kube_proxy(&lab);
+    // The sandbox's cluster is newer than the gate's end.
+    assert_eq!((patched, runs), (format!("{bare} --enable-dsr=true"), true));
+    assert!(!lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists(), "the VPC CNI is the CNI here");
+    let again = lab.run("install -y -o json").exits(0).json();
+    assert_eq!(again["changed"], false, "{again}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().says_the_same_as(&before);
+}
+
+#[test]
+fn a_run_that_dies_around_kube_proxy_leaves_it_running_in_the_end() {
+    for fault in ["put service kube-proxy=exit-before", "put service kube-proxy=exit-after"] {
+        let lab = eks();
+        let before = lab.picture();
+        let (bare, _) = kube_proxy(&lab);
+        let died = lab.fails_at(fault, "install -y");
+        assert_eq!(died.code, 137, "{died}");
+        assert!(!kube_proxy(&lab).1, "{fault}: it was stopped for the change");
+        let _finished = lab.run("resume -y").exits(0);
+        assert_eq!(kube_proxy(&lab), (format!("{bare} --enable-dsr=true"), true), "{fault}");
+        let _gone = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().says_the_same_as(&before);
+
+        let lab = eks();
+        let died = lab.fails_at(fault, "install -y");
+        assert_eq!(died.code, 137, "{died}");
+        let _undone = lab.run("resume --undo -y").exits(0);
+        assert_eq!(kube_proxy(&lab), (bare, true), "{fault}");
+    }
+}
+
+/// The check of a report, as `Warn: detail`.
+fn told(report: &serde_json::Value, id: &str) -> String {
+    let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
+    format!("{}: {}", check["status"].as_str().unwrap(), check["detail"].as_str().unwrap())
+}
+
+#[test]
+fn a_node_of_openshifts_operator_is_refused_unless_told() {
+    let lab = Lab::node();
+    let _made = lab.run("plan");
+    let file = lab.path("node/cluster/cluster.json");
+    let mut cluster: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    annotate(&mut cluster, "win-a1", "windowsmachineconfig.openshift.io/version", "10.20.0");
+    std::fs::write(&file, cluster.to_string()).unwrap();
+
+    let before = lab.picture_without_state();
+    let refused = lab.run("install -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "WmcoManagedNode");
+    assert_eq!(refused["error"]["what"], "the Windows Machine Config Operator 10.20.0 manages the Node win-a1");
+    lab.picture_without_state().same_as(&before);
+    let _told = lab.run("install -y --ignore-preflight-errors WmcoManagedNode").exits(0);
+}
+
+/// Someone annotates an object of this name in the cluster's store.
+fn annotate(store: &mut serde_json::Value, name: &str, key: &str, value: &str) {
+    match store {
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| annotate(item, name, key, value)),
+        serde_json::Value::Object(fields) => {
+            if fields.get("kind").is_some_and(|kind| kind == "Node") && fields["metadata"]["name"] == name {
+                fields["metadata"]["annotations"][key] = value.into();
+            }
+            fields.values_mut().for_each(|field| annotate(field, name, key, value));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_way_back_in_that_somebody_asks_about_is_looked_at() {
+    let lab = Lab::node();
+    let asked = lab.run("preflight -o json --set preflight.remoteAccess=rdp,winrm").exits(3).json();
+    assert_eq!(
+        told(&asked, "RemoteSession"),
+        "fail: RDP: there is no service TermService; WinRM: there is no service WinRM"
+    );
+    let plain = lab.run("preflight -o json").exits(0).json();
+    assert_eq!(told(&plain, "RemoteSession"), "skip: nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]");
+}
+
+#[test]
+fn a_lost_metadata_route_is_told() {
+    let lab = node_with(
+        "cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}\nroutes:\n  169.254.169.254/32: {interface: Ethernet, nextHop: 0.0.0.0, metric: 256}",
+    );
+    let seen = lab.run("preflight -o json").exits(0).json();
+    assert_eq!(told(&seen, "MetadataRoute"), "ok: 169.254.169.254/32 goes by Ethernet");
+    let off = lab.run("preflight -o json --set platform.preserveMetadataRoute=false").exits(0).json();
+    assert!(told(&off, "MetadataRoute").starts_with("warn: spec.platform.preserveMetadataRoute is off"), "{off}");
 }

@@ -128,13 +128,19 @@ impl Machine {
 
 /// Looks again and again until `look` finds something; fails when `limit` is over.
 #[track_caller]
-pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
+    eventually_every(Duration::from_millis(50), what, limit, look)
+}
+
+/// The same with another pause between two looks: some cost more than they wait.
+#[track_caller]
+pub fn eventually_every<T>(pause: Duration, what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(begun.elapsed() < limit, "waited {} s for {what}", limit.as_secs());
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(pause);
     }
 }

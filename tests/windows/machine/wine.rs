@@ -1,6 +1,7 @@
 //! A machine that is a Wine prefix: cloned for one test, switched off and removed with it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,8 +22,32 @@ impl Machine {
         let root = TempDir::with_prefix_in("prefix-", template.parent().expect("a prefix lies in a folder")).unwrap();
         clone(&template, root.path());
         let machine = Self { exe, root };
+        fs::write(machine.told(), [0; 64]).unwrap();
         machine.power_on();
         Some(machine)
+    }
+
+    /// What `machine.c` is told, which every process has mapped.
+    fn told(&self) -> PathBuf {
+        self.root.path().join("machine")
+    }
+
+    fn tell(&self, at: u64, bytes: &[u8]) {
+        File::options().write(true).open(self.told()).unwrap().write_all_at(bytes, at).unwrap();
+    }
+
+    /// Sets the wall clock of every process this many seconds from the host's, and the time zone of
+    /// those that start from now on.
+    pub fn set_clock(&self, seconds: i64, zone: &str) {
+        let mut padded = [0; 48];
+        padded[..zone.len()].copy_from_slice(zone.as_bytes());
+        self.tell(0, &seconds.to_le_bytes());
+        self.tell(16, &padded);
+    }
+
+    /// Whether drive C has no room any more, but for the folder in which tests and stand-ins meet.
+    pub fn fill_disk(&self, full: bool) {
+        self.tell(8, &i64::from(full).to_le_bytes());
     }
 
     /// The folder of the programs that stand in for Calico and kubelet; `prepare.sh` makes it.
@@ -147,7 +172,7 @@ impl Machine {
     /// Starts the executable so that killing the child is killing its Windows process: nothing stands
     /// between the two.
     pub fn start_to_kill(&self, args: &[&str], said: &str) -> Child {
-        let said = fs::File::create(self.disk().join(said)).unwrap();
+        let said = File::create(self.disk().join(said)).unwrap();
         let mut command = self.wine("wine");
         command.arg(self.exe()).args(args).stdin(Stdio::null());
         command.stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
@@ -167,6 +192,8 @@ impl Machine {
             }
         }
         command
+            .env("LD_PRELOAD", Self::standins().join("machine.so"))
+            .env("CALICOCTL_TEST_MACHINE", self.told())
             .env("LC_ALL", "C.UTF-8")
             .env("WINEPREFIX", self.root.path())
             .env("WINEDEBUG", "-all")

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fs;
 
 use crate::house::{House, SOON};
-use crate::machine::eventually;
+use crate::machine::{Machine, eventually};
 
 /// What a failure says, all of it.
 fn words(result: &Value) -> String {
@@ -105,6 +105,115 @@ fn a_log_that_cannot_be_written_stops_no_component() {
     fs::remove_dir(&log).unwrap();
 }
 
+/// Breaks where Felix's log goes while it runs, and starts it anew with it broken; gives what the log
+/// says once it can be written again.
+fn felix_runs_without_a_log(house: &House, break_it: impl Fn(&House), mend_it: impl Fn(&House)) -> String {
+    house.until_started("felix", 1);
+    break_it(house);
+    house.end("felix", 129);
+    house.until_started("felix", 2);
+    house.until("Felix to run", |_| house.service("CalicoFelix")["state"] == "Running");
+
+    mend_it(house);
+    // It says its lines again.
+    house.end("felix", 129);
+    house.until_started("felix", 3);
+    house.until_healthy();
+    assert_eq!(house.starts("felix").len(), 3, "it was never started but when it asked for it");
+    eventually("the log", SOON, || {
+        let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+        log.contains("are missing here").then_some(log)
+    })
+}
+
+#[test]
+fn a_full_disk_stops_no_component_and_its_log_says_what_is_missing() {
+    let Some(house) = House::installed() else { return };
+    let said = felix_runs_without_a_log(&house, |h| h.machine.fill_disk(true), |h| h.machine.fill_disk(false));
+    assert!(said.contains("(os error 112)"), "{said}");
+}
+
+/// Root may write anywhere on Linux but below /sys.
+#[test]
+fn a_log_folder_that_is_read_only_stops_no_component() {
+    let Some(house) = House::installed() else { return };
+    house.run("service stop").exits(0);
+    let logs = house.machine.c(r"CalicoWindows\logs");
+    let away = house.machine.c(r"CalicoWindows\logs-away");
+    fs::rename(&logs, &away).unwrap();
+    std::os::unix::fs::symlink("/sys/kernel", &logs).unwrap();
+    let before = house.starts("felix").len();
+    house.run("service start").exits(0);
+    house.until_started("felix", before + 1);
+    house.until("Felix to run", |_| house.service("CalicoFelix")["state"] == "Running");
+
+    fs::remove_file(&logs).unwrap();
+    fs::rename(&away, &logs).unwrap();
+    house.end("felix", 129);
+    house.until_started("felix", before + 2);
+    house.until_healthy();
+    // Access denied, or a disk that is write-protected where /sys is mounted so.
+    eventually("the log", SOON, || {
+        let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+        let errors = ["(os error 5)", "(os error 19)"];
+        (log.contains("are missing here") && errors.iter().any(|error| log.contains(error))).then_some(())
+    });
+}
+
+/// Defect B12: upstream compares boot times as texts, so that a clock that was set and another time
+/// zone look like a reboot, and every network is wiped.
+#[test]
+fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
+    let Some(house) = House::installed() else { return };
+    house.until_healthy();
+    let before = house.hns();
+    let boot_time = || {
+        let query = ["query", r"HKLM\Software\Tigera\Calico", "/v", "LastBootTime"];
+        house.machine.run_program("reg", &query).exits(0).stdout
+    };
+    let mut times = vec![boot_time()];
+    for (hours, zone) in [(-3, "Asia/Tokyo"), (-20, "America/New_York")] {
+        house.run("service stop").exits(0);
+        house.machine.set_clock(hours * 3600, zone);
+        house.run("service start").exits(0);
+        house.until_healthy();
+        assert_eq!(house.hns(), before, "{hours} h, {zone}");
+        times.push(boot_time());
+    }
+    times.dedup();
+    assert_eq!(times.len(), 3, "each zone writes the boot's time in another way: {times:#?}");
+    let log = house.read(r"CalicoWindows\logs\calico-node.log");
+    let mut begun = log.lines().filter(|line| line.contains("the agent of CalicoNode begins")).collect::<Vec<_>>();
+    assert_eq!(begun.len(), 3, "{log}");
+    let order = begun.clone();
+    begun.sort_unstable();
+    begun.reverse();
+    assert_eq!(begun, order, "the clock went back");
+}
+
+#[test]
+fn what_this_windows_does_not_know_of_services_is_said() {
+    let Some(house) = House::new() else { return };
+    let installed = house.install();
+    let said = format!("{}{}", installed.stdout, installed.stderr);
+    assert!(said.contains("ServiceSettingUnknown") && said.contains("service SID"), "{said}");
+}
+
+/// Windows on ARM runs programs for amd64, so that it is the program that must refuse.
+#[test]
+fn an_install_on_another_processor_is_refused() {
+    let Some(machine) = Machine::new() else { return };
+    let sandbox = machine.path("node");
+    assert_eq!(machine.run(&["status", "--sandbox", &sandbox]).code, 16);
+    let model = machine.disk().join("node").join("node.yaml");
+    let text = fs::read_to_string(&model).unwrap();
+    fs::write(&model, text.replace("arch: amd64", "arch: arm64")).unwrap();
+    let refused = machine.run(&["install", "--yes", "--sandbox", &sandbox, "-o", "json"]).exits(15).json();
+    assert_eq!((&refused["exit_name"], &refused["error"]["id"]), (&"UNSUPPORTED".into(), &"Is64Bit".into()));
+    assert_eq!(refused["error"]["what"], "this machine is arm64", "{refused:#}");
+    assert_eq!(refused["changed"], false);
+}
+
 #[test]
 fn a_second_agent_of_a_service_does_not_start() {
     let Some(house) = House::installed() else { return };
@@ -123,7 +232,9 @@ fn a_configuration_that_cannot_be_read_is_said_and_does_not_spin() {
     fs::write(house.machine.c(r"ProgramData\calicoctl-win\services.json"), "{ this is no document").unwrap();
     let refused = house.run("service start -o json");
     assert_ne!(refused.code, 0, "{}", refused.stdout);
-    assert!(words(&refused.json()).contains("CalicoNode"), "{}", refused.stdout);
+    let said = words(&refused.json());
+    assert!(said.contains("CalicoNode"), "{said}");
+    assert!(said.contains("its log ends with") && said.contains("is not what install wrote"), "{said}");
     eventually("the agents to be gone", SOON, || {
         house.machine.processes_of("calicoctl-win.exe").is_empty().then_some(())
     });

@@ -30,6 +30,12 @@ const VNI: Verb =
     Verb { node: installed, words: "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 -o ndjson", points: 18 };
 const UNINSTALL: Verb = Verb { node: installed, words: "uninstall -y -o ndjson", points: 12 };
 
+const UPGRADE: Verb = Verb {
+    node: with_next_release,
+    words: r"upgrade -y --release C:\calico-windows-v3.33.0.zip -o ndjson",
+    points: 18,
+};
+
 fn bare() -> Option<House> {
     let house = House::new()?;
     house.foreign_networks();
@@ -41,6 +47,13 @@ fn installed() -> Option<House> {
     let house = bare()?;
     house.install();
     house.until_healthy();
+    Some(house)
+}
+
+/// The next line of releases has another layout: `calico.exe` and not `calico-node.exe`.
+fn with_next_release() -> Option<House> {
+    let house = installed()?;
+    house.machine.file("calico-windows-v3.33.0.zip", crate::house::release("v3.33.0"));
     Some(house)
 }
 
@@ -214,6 +227,11 @@ fn a_killed_change_of_the_vni_is_finished_or_undone() {
 }
 
 #[test]
+fn a_killed_upgrade_is_finished_or_undone() {
+    ends_old_or_new(&UPGRADE, third);
+}
+
+#[test]
 fn a_killed_uninstall_is_finished_or_undone() {
     ends_old_or_new(&UNINSTALL, third);
 }
@@ -228,6 +246,12 @@ fn a_killed_install_is_finished_or_undone_everywhere() {
 #[ignore = "minutes: the points that are not always tried"]
 fn a_killed_change_of_the_vni_is_finished_or_undone_everywhere() {
     ends_old_or_new(&VNI, others);
+}
+
+#[test]
+#[ignore = "minutes: the points that are not always tried"]
+fn a_killed_upgrade_is_finished_or_undone_everywhere() {
+    ends_old_or_new(&UPGRADE, others);
 }
 
 #[test]

@@ -32,43 +32,60 @@ fn cut_when(house: &House, reached: fn(&House) -> bool) {
     house.machine.power_off(install);
 }
 
-#[test]
-fn an_install_that_lost_the_power_is_finished() {
-    for (point, reached) in POINTS {
-        let Some(house) = House::new() else { return };
-        cut_when(&house, reached);
-        let status = house.status();
-        if status["run"]["interrupted"] == true {
-            assert!(!status["overall"].as_str().unwrap().starts_with("Healthy"), "{point}: {status:#}");
-            let resumed = house.run("resume --yes");
-            assert_eq!(resumed.code, 0, "{point}: {}{}", resumed.stdout, resumed.stderr);
-        } else {
-            // The last point may come after the last step.
-            house.install();
+/// A test for each point: they run at the same time.
+macro_rules! at_each_point {
+    ($story:path: $($name:ident => $point:literal),+) => {$(
+        #[test]
+        fn $name() {
+            let Some(house) = House::new() else { return };
+            $story(&house, POINTS[$point]);
         }
-        let status = house.until_healthy();
-        assert_eq!(status["run"], Value::Null, "{point}: {status:#}");
-        let again = house.install_json(0);
-        assert_eq!(again["changed"], false, "{point}: {again:#}");
-    }
+    )+};
 }
 
-#[test]
-fn an_install_that_lost_the_power_is_taken_back() {
-    for (point, reached) in POINTS {
-        let Some(house) = House::new() else { return };
-        house.foreign_networks();
-        let before = Picture::take(&house.machine);
-        cut_when(&house, reached);
-        if house.status()["run"]["interrupted"] == true {
-            let undone = house.run("resume --undo --yes");
-            assert_eq!(undone.code, 0, "{point}: {}{}", undone.stdout, undone.stderr);
-        }
-        // What was there before the first step is nobody's to uninstall.
-        let gone = house.run("uninstall --purge --yes");
-        assert!([0, 16].contains(&gone.code), "{point}: {}{}", gone.stdout, gone.stderr);
-        Picture::take(&house.machine).same_as_before(&before, point);
+at_each_point!(finish:
+    an_install_that_lost_the_power_at_the_release_is_finished => 0,
+    an_install_that_lost_the_power_at_the_agents_document_is_finished => 1,
+    an_install_that_lost_the_power_at_the_network_is_finished => 2,
+    an_install_that_lost_the_power_at_node_startup_is_finished => 3,
+    an_install_that_lost_the_power_at_felix_is_finished => 4);
+
+at_each_point!(take_back:
+    an_install_that_lost_the_power_at_the_release_is_taken_back => 0,
+    an_install_that_lost_the_power_at_the_agents_document_is_taken_back => 1,
+    an_install_that_lost_the_power_at_the_network_is_taken_back => 2,
+    an_install_that_lost_the_power_at_node_startup_is_taken_back => 3,
+    an_install_that_lost_the_power_at_felix_is_taken_back => 4);
+
+fn finish(house: &House, (point, reached): Point) {
+    cut_when(house, reached);
+    let status = house.status();
+    if status["run"]["interrupted"] == true {
+        assert!(!status["overall"].as_str().unwrap().starts_with("Healthy"), "{point}: {status:#}");
+        let resumed = house.run("resume --yes");
+        assert_eq!(resumed.code, 0, "{point}: {}{}", resumed.stdout, resumed.stderr);
+    } else {
+        // The last point may come after the last step.
+        house.install();
     }
+    let status = house.until_healthy();
+    assert_eq!(status["run"], Value::Null, "{point}: {status:#}");
+    let again = house.install_json(0);
+    assert_eq!(again["changed"], false, "{point}: {again:#}");
+}
+
+fn take_back(house: &House, (point, reached): Point) {
+    house.foreign_networks();
+    let before = Picture::take(&house.machine);
+    cut_when(house, reached);
+    if house.status()["run"]["interrupted"] == true {
+        let undone = house.run("resume --undo --yes");
+        assert_eq!(undone.code, 0, "{point}: {}{}", undone.stdout, undone.stderr);
+    }
+    // What was there before the first step is nobody's to uninstall.
+    let gone = house.run("uninstall --purge --yes");
+    assert!([0, 16].contains(&gone.code), "{point}: {}{}", gone.stdout, gone.stderr);
+    Picture::take(&house.machine).same_as_before(&before, point);
 }
 
 /// Defect B13: upstream's first start after a boot removes every HNS network that is not NAT.

@@ -2,11 +2,17 @@
 
 #[cfg(not(windows))]
 use std::fs;
+#[cfg(not(windows))]
+use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
 
+#[cfg(not(windows))]
+use crate::house::SOON;
 use crate::house::{House, NODE};
+#[cfg(not(windows))]
+use crate::machine::eventually;
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
 
@@ -135,6 +141,74 @@ fn a_drain_that_a_budget_forbids_changes_nothing() {
     assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
     let status = house.until_healthy();
     assert_eq!(status["run"], Value::Null, "{status:#}");
+}
+
+#[cfg(not(windows))]
+impl House {
+    /// Changes the VNI for as long as somebody confirms it.
+    #[track_caller]
+    fn try_vni(&self, within: &str) {
+        let words = format!("{VNI} --mode try --confirm-timeout {within}");
+        // To a file: under Wine the guard, which goes on, keeps a pipe open that this would wait for.
+        let mut run = self.machine.start(&words.split_whitespace().collect::<Vec<_>>(), "test/tried");
+        assert!(run.wait().unwrap().success(), "{}", self.read(r"test\tried"));
+        assert_eq!(vsid(self), 5000);
+    }
+
+    /// Waits until the trial is over and the former network is there.
+    #[track_caller]
+    fn until_gone_back(&self) {
+        let trial = r"ProgramData\calicoctl-win\state\trial.json";
+        eventually("the node to go back", 2 * SOON, || {
+            (vsid(self) == 4096 && !self.machine.c(trial).exists()).then_some(())
+        });
+    }
+}
+
+/// The change itself may be what cuts the node off: whoever made it can then do nothing about it.
+#[cfg(not(windows))]
+#[test]
+fn a_try_without_a_way_to_the_api_server_goes_back_by_itself() {
+    let Some(house) = node() else { return };
+    house.try_vni("2m");
+    let status = house.status();
+    assert_eq!((vsid(&house), &status["trial"]["from"]), (json!(5000), &json!(1)), "{status:#}");
+
+    let begun = Instant::now();
+    house.wire.cut();
+
+    house.until_gone_back();
+    assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that took it back");
+    house.wire.mend(house.cluster().addr());
+    let status = house.until_healthy();
+    assert_eq!((&status["trial"], vsid(&house)), (&Value::Null, json!(4096)), "{status:#}");
+    assert_eq!(house.until_started("felix", 3).last().unwrap()["env"]["FELIX_VXLANVNI"], "4096");
+    assert!(!house.cordoned());
+}
+
+/// After a boot there is nobody who knows of the try but the service.
+#[cfg(not(windows))]
+#[test]
+fn a_try_that_lost_the_power_goes_back_by_itself() {
+    let Some(house) = node() else { return };
+    house.try_vni("45s");
+    house.machine.cut_power();
+    house.machine.power_on();
+    house.until_gone_back();
+    house.until_healthy();
+    assert_eq!((house.status()["trial"].clone(), house.cordoned()), (Value::Null, false));
+}
+
+#[cfg(not(windows))]
+#[test]
+fn a_try_that_is_confirmed_stays() {
+    let Some(house) = node() else { return };
+    house.try_vni("10m");
+    house.run("confirm -y").exits(0);
+    house.machine.cut_power();
+    house.machine.power_on();
+    let status = house.until_healthy();
+    assert_eq!((vsid(&house), &status["trial"], &status["generation"]), (json!(5000), &Value::Null, &json!(2)));
 }
 
 #[cfg(not(windows))]

@@ -1,0 +1,222 @@
+//! What CalicoNode does at its start, seen on a sandbox node.
+
+mod again;
+mod boot;
+mod lost;
+mod waits;
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::saved::Saved;
+use super::startup::{Again, Seen};
+use super::*;
+use crate::node::Listing;
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::model::{Arriving, Model, Name, NodeNetwork};
+use crate::plan::item::{IpConfig, Network, NetworkKind};
+use crate::report::event::Event;
+use crate::settings::Backend;
+
+/// Told how much time has passed.
+type Meanwhile = Box<dyn FnMut(&mut dyn Node, Duration)>;
+
+/// A node and what its services were told.
+struct Story {
+    _dir: TempDir,
+    node: SandboxNode,
+    config: AgentConfig,
+    /// What node startup exits with, one a run; then 0.
+    exits: Vec<i32>,
+    runs: usize,
+    events: Vec<Event>,
+    stop: Stop,
+    booted: Timestamp,
+    /// How long the waits took together.
+    virtual_time: Duration,
+    /// What others do to the node while we wait, by the time that has passed.
+    meanwhile: Meanwhile,
+}
+
+impl Story {
+    fn new(backend: Backend) -> Self {
+        let dir = TempDir::new().unwrap();
+        let node = SandboxNode::open(dir.path()).unwrap();
+        let command = Command {
+            program: WinPath::known(r"C:\CalicoWindows\calico-node.exe"),
+            args: vec!["-startup".into()],
+            dir: WinPath::known(r"C:\CalicoWindows"),
+            env: [].into(),
+        };
+        let config = AgentConfig {
+            node_name: "win-a1".parse().unwrap(),
+            backend,
+            vni: 4096.try_into().unwrap(),
+            adapter: None,
+            log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
+            valid_ip_timeout_s: 90,
+            metadata_route: false,
+            startup: command.clone(),
+            felix: command,
+            confd: None,
+        };
+        Self {
+            _dir: dir,
+            node,
+            config,
+            exits: Vec::new(),
+            runs: 0,
+            events: Vec::new(),
+            stop: Stop::default(),
+            booted: "2026-01-02T15:04:05Z".parse().unwrap(),
+            virtual_time: Duration::ZERO,
+            meanwhile: Box::new(|_, _| ()),
+        }
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut Model)) {
+        self.node
+            .edit(|model| {
+                change(model);
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    fn start(&mut self, role: Role) -> Result<Option<Command>> {
+        self.around(|node, config, around| prepare(role, node, config, around).map(Option::<&Command>::cloned))
+    }
+
+    fn bring_up(&mut self) -> Result<Option<network::Upkeep>> {
+        self.around(|node, config, around| startup::bring_up(node, config, around))
+    }
+
+    /// Does some work of an agent here.
+    fn around<T>(&mut self, work: impl FnOnce(&mut dyn Node, &AgentConfig, &mut Around<'_>) -> T) -> T {
+        let Self { node, config, exits, runs, events, stop, booted, virtual_time, meanwhile, .. } = self;
+        let backend = config.backend;
+        let mut run = |node: &mut dyn Node, _: &Command| {
+            *runs += 1;
+            if !exits.is_empty() {
+                return Ok(exits.remove(0));
+            }
+            let there = node.get(&Id::Network("Calico".into()))?;
+            if backend != Backend::None && there.is_none() {
+                node.put(&Id::Network("Calico".into()), Some(&calico(4096)))?;
+            }
+            Ok(0)
+        };
+        let mut around = Around {
+            stop,
+            booted: *booted,
+            startup_limit: Some(Duration::from_secs(600)),
+            pause: &mut |node, time| {
+                *virtual_time += time;
+                meanwhile(node, *virtual_time);
+                node.pause(time);
+            },
+            run: &mut run,
+            events: &mut |event| events.push(event),
+        };
+        work(node, config, &mut around)
+    }
+
+    fn route(&mut self, prefix: &str, interface: &str) {
+        let route =
+            State::Route { interface: interface.into(), next_hop: std::net::Ipv4Addr::UNSPECIFIED, metric: 256 };
+        self.node.put(&Id::Route(prefix.parse().unwrap()), Some(&route)).unwrap();
+    }
+
+    fn metadata_route(&self) -> Option<String> {
+        match self.node.get(&startup::metadata_route()).unwrap() {
+            Some(State::Route { interface, .. }) => Some(interface),
+            _ => None,
+        }
+    }
+
+    /// The next vSwitch comes up with DHCP, and its address never arrives.
+    /// The host's adapter on the vSwitch has what the physical one had.
+    fn has_again(&self, before: &IpConfig) {
+        let after = self.node.get(&Id::Adapter("vEthernet (Ethernet)".into())).unwrap();
+        let Some(State::Adapter(after)) = after else { panic!("{after:?}") };
+        assert!(before.addresses.iter().all(|address| after.addresses.contains(address)), "{after:?}");
+        assert_eq!((after.gateway, &after.dns), (before.gateway, &before.dns));
+    }
+
+    fn loses_its_address(&mut self) {
+        self.meanwhile = Box::new(|node, _| {
+            let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
+            let mut other = SandboxNode::open(&root).unwrap();
+            let lost = |model: &mut Model| {
+                if let Some(host) =
+                    model.adapters.iter_mut().find_map(|adapter| adapter.arriving.take().map(|_| adapter))
+                {
+                    (host.dhcp, host.addresses) = (true, vec!["169.254.21.21/16".parse().unwrap()]);
+                }
+                Ok(())
+            };
+            other.edit(lost).unwrap();
+        });
+    }
+
+    fn networks(&self) -> String {
+        let line = |(id, state): (Id, State)| match state {
+            State::Network(n) => {
+                let vsid = n.vsid.map_or_else(String::new, |vsid| format!(" {vsid}"));
+                format!("{} {:?}{vsid}", id.target(), n.kind)
+            }
+            other => format!("{other:?}"),
+        };
+        let all: Vec<String> = self.node.list(Listing::Networks).unwrap().into_iter().map(line).collect();
+        all.join(", ")
+    }
+
+    fn waited_for(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = self
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Waiting { what, .. } => Some(what.as_str()),
+                _ => None,
+            })
+            .collect();
+        all.dedup();
+        all
+    }
+}
+
+fn calico(vsid: u32) -> State {
+    State::Network(Network {
+        kind: NetworkKind::Overlay,
+        subnet: Some("192.168.20.64/26".parse().unwrap()),
+        gateway: None,
+        vsid: Some(vsid),
+        adapter: None,
+        management_ip: None,
+    })
+}
+
+/// A network of another product, as one finds it on the machine.
+fn foreign(kind: NetworkKind, subnet: &str) -> NodeNetwork {
+    NodeNetwork {
+        id: "11111111-2222-3333-4444-555555555555".into(),
+        kind,
+        subnet: Some(subnet.parse().unwrap()),
+        gateway: None,
+        vsid: None,
+        adapter: None,
+        management_ip: None,
+        endpoints: [].into(),
+    }
+}
+
+/// Takes the adapter's address away; it comes back after some seconds.
+fn address_comes_late(story: &mut Story, in_seconds: u32) {
+    story.edit(|model| {
+        let adapter = &mut model.adapters[0];
+        let addresses = std::mem::replace(&mut adapter.addresses, vec!["169.254.7.7/16".parse().unwrap()]);
+        adapter.arriving = Some(Arriving { in_seconds, addresses, gateway: adapter.gateway.take() });
+    });
+}

@@ -1,0 +1,135 @@
+//! Waits: each has a limit, says what is missing, and ends shortly after its event.
+
+use super::*;
+
+#[test]
+fn it_waits_for_an_address_but_not_for_ever() {
+    let mut story = Story::new(Backend::Vxlan);
+    address_comes_late(&mut story, 60);
+    story.start(Role::Node).unwrap();
+    assert_eq!(story.waited_for()[0], "a valid IPv4 address");
+
+    let mut story = Story::new(Backend::Vxlan);
+    address_comes_late(&mut story, 600);
+    let before = story.node.now();
+    let error = story.start(Role::Node).unwrap_err();
+    insta::assert_snapshot!(error, @"waited 90 s for a valid IPv4 address: Ethernet has 169.254.7.7/16");
+    let took = story.node.now().duration_since(before).as_secs();
+    assert!((90..100).contains(&took), "{took}");
+    assert_eq!((story.networks(), story.runs), ("nat Nat".into(), 0));
+}
+
+#[test]
+fn a_vswitch_that_never_gets_its_address_is_named() {
+    let mut story = Story::new(Backend::Vxlan);
+    story.edit(|model| model.adapters[0].settle_seconds = 3600);
+    insta::assert_snapshot!(story.start(Role::Node).unwrap_err(), @"waited 120 s for the management IP of the HNS network External: HNS does not know it yet");
+    assert_eq!(story.node.get(&startup::boot_id()).unwrap(), None, "so that Felix goes on waiting");
+}
+
+/// Defect B19: none of the waits is without a limit, and each says what is missing.
+#[test]
+fn b19_a_vswitch_without_its_address_default_route_or_network_is_named() {
+    let what_is_missing = |change: fn(&mut Model)| {
+        let mut story = Story::new(Backend::Vxlan);
+        story.start(Role::Node).unwrap();
+        story.edit(change);
+        story.start(Role::Node).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(what_is_missing(|model| {
+        model.networks.get_mut(&Name::new("External")).unwrap().management_ip = Some([169, 254, 3, 4].into());
+        // A second adapter keeps the machine reachable.
+        let mut other = model.adapters[1].clone();
+        other.name = "Other".into();
+        model.adapters.push(other);
+        model.adapters[1].addresses.clear();
+    }), @"waited 120 s for the management IP of the HNS network External: HNS has only 169.254.3.4, which others cannot reach");
+    insta::assert_snapshot!(what_is_missing(|model| {
+        let mut other = model.adapters[1].clone();
+        (other.name, other.addresses) = ("Other".into(), vec!["10.9.9.9/24".parse().unwrap()]);
+        model.adapters.push(other);
+        model.adapters[1].gateway = None;
+    }), @"waited 120 s for the management IP of the HNS network External: vEthernet (Ethernet) has no default gateway");
+}
+
+/// The originals spend 11 to 15 s in fixed sleeps and polls.
+#[test]
+fn we_add_less_than_a_second_to_what_the_machine_needs() {
+    for (late, settle) in [(0, 0), (3, 1), (7, 5)] {
+        let mut story = Story::new(Backend::Vxlan);
+        address_comes_late(&mut story, late);
+        story.edit(|model| {
+            model.adapters[0].settle_seconds = settle;
+            if late == 0 {
+                let here = model.adapters[0].arriving.take().unwrap();
+                (model.adapters[0].addresses, model.adapters[0].gateway) = (here.addresses, here.gateway);
+            }
+        });
+        story.start(Role::Node).unwrap();
+        let needed = Duration::from_secs((late + settle).into());
+        let ours = story.virtual_time - needed;
+        // 250 ms to see that the vSwitch has settled, and a look for each of the two waits.
+        assert!(ours <= Duration::from_millis(350), "{late} s, {settle} s: {ours:?}");
+    }
+}
+
+/// On a clock that only our pauses move.
+#[test]
+fn no_wait_adds_more_than_50_ms_to_its_event() {
+    for event_ms in [0, 1, 49, 50, 51, 999, 4321, 60_000] {
+        let event = Duration::from_millis(event_ms);
+        let mut story = Story::new(Backend::Vxlan);
+        let clock = std::rc::Rc::new(std::cell::Cell::new(Duration::ZERO));
+        let now = clock.clone();
+        story.meanwhile = Box::new(move |_, time| clock.set(time));
+        story
+            .around(|node, _, around| {
+                wait(node, "an event", Duration::from_secs(90), around, |_, _| {
+                    Ok(if now.get() >= event { Ok(()) } else { Err(Missing("it".into())) })
+                })
+            })
+            .unwrap();
+        let late = story.virtual_time - event.min(story.virtual_time);
+        assert!(late <= Duration::from_millis(50) && story.virtual_time >= event, "{event:?}: {late:?}");
+    }
+}
+
+#[test]
+fn felix_goes_on_within_50_ms_of_the_mark() {
+    let mut story = Story::new(Backend::Vxlan);
+    let mark = State::RegValue(RegValue::String("boot-1".into()));
+    story.meanwhile = Box::new(move |node, time| {
+        if time >= Duration::from_millis(7300) && node.get(&startup::boot_id()).unwrap().is_none() {
+            node.put(&startup::boot_id(), Some(&mark)).unwrap();
+        }
+    });
+    story.start(Role::Felix).unwrap();
+    assert!(story.virtual_time <= Duration::from_millis(7350), "{:?}", story.virtual_time);
+}
+
+#[test]
+fn every_wait_ends_when_the_service_is_to_stop() {
+    for role in [Role::Node, Role::Felix] {
+        let mut story = Story::new(Backend::Vxlan);
+        address_comes_late(&mut story, 600);
+        let stop = story.stop.clone();
+        story.meanwhile = Box::new(move |_, time| {
+            if time >= Duration::from_secs(3) {
+                stop.request();
+            }
+        });
+        assert!(story.start(role).unwrap_err().is::<stop::Stopped>());
+        assert!(story.virtual_time <= Duration::from_millis(3050), "{role:?}: {:?}", story.virtual_time);
+    }
+}
+
+#[test]
+fn felix_and_confd_wait_for_this_boots_bring_up() {
+    let mut story = Story::new(Backend::Vxlan);
+    insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 900 s for CalicoNode to bring up the network: the service CalicoNode does not run");
+    story.start(Role::Node).unwrap();
+    assert_eq!(story.start(Role::Felix).unwrap().as_ref(), Some(&story.config.felix));
+    insta::assert_snapshot!(story.start(Role::Confd).unwrap_err(), @"find confd's command: the backend vxlan has no confd");
+    story.edit(|model| model.boot_id = "boot-2".into());
+    assert!(story.start(Role::Felix).is_err());
+}

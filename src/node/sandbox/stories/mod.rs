@@ -1,0 +1,77 @@
+//! What a user of the sandbox finds: Windows's rules, kept.
+
+mod files;
+mod networks;
+mod node_yaml;
+mod on_demand;
+mod services;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::faults::{Crash, SandboxFaults};
+use super::*;
+use crate::fault::{Exit, Fault as Failure};
+use crate::node::STORE_DIR;
+use crate::plan::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};
+use crate::values::Sha256;
+
+/// A new node in a folder of its own.
+fn node() -> (TempDir, SandboxNode) {
+    let dir = TempDir::new().unwrap();
+    let node = SandboxNode::open(dir.path()).unwrap();
+    (dir, node)
+}
+
+fn path(text: &str) -> WinPath {
+    WinPath::known(text)
+}
+
+/// Keeps bytes in the store, as the engine does, and gives the state that has them.
+fn blob(node: &mut SandboxNode, bytes: &[u8], access: Access) -> State {
+    let sha256 = Sha256::of(bytes);
+    node.save(&path(STORE_DIR).join("blobs").join(sha256.as_str()), bytes, Access::Administrators).unwrap();
+    State::File { sha256, access }
+}
+
+fn service(exe: &str, depends_on: &[&str]) -> State {
+    State::Service(Box::new(Service {
+        display_name: "x".into(),
+        description: "x".into(),
+        image_path: format!("\"{exe}\" service run"),
+        account: "LocalSystem".into(),
+        start: StartType::Auto,
+        depends_on: depends_on.iter().map(|s| (*s).to_owned()).collect(),
+        restart_after: vec![5],
+        parameters: Default::default(),
+    }))
+}
+
+fn overlay(subnet: &str, vsid: u32) -> State {
+    State::Network(Network {
+        kind: NetworkKind::Overlay,
+        subnet: Some(subnet.parse().unwrap()),
+        gateway: None,
+        vsid: Some(vsid),
+        adapter: None,
+        management_ip: None,
+    })
+}
+
+fn running(name: &str) -> Id {
+    Id::Running(name.into())
+}
+
+/// What an error says and, where it is known, its id.
+fn said(result: Result<()>) -> String {
+    let error = result.unwrap_err();
+    let id = error.downcast_ref::<Failure>().map_or("-", |fault| fault.id);
+    format!("{id}: {error:#}")
+}
+
+fn yaml(dir: &TempDir) -> String {
+    fs::read_to_string(dir.path().join("node.yaml")).unwrap()
+}

@@ -1,0 +1,89 @@
+//! Services.
+
+use super::*;
+
+#[test]
+fn services_keep_the_order_that_windows_keeps() {
+    let (_dir, mut node) = node();
+    let (calico_node, felix) = (Id::Service("CalicoNode".into()), Id::Service("CalicoFelix".into()));
+    let exe = r"C:\k\kubelet.exe";
+    let mut tell = Vec::new();
+    tell.push(said(node.put(&running("CalicoNode"), Some(&State::Running))));
+    node.put(&calico_node, Some(&service(exe, &[]))).unwrap();
+    node.put(&felix, Some(&service(exe, &["calicoNODE"]))).unwrap();
+    tell.push(said(node.put(&running("CalicoFelix"), Some(&State::Running))));
+    node.put(&running("CalicoNode"), Some(&State::Running)).unwrap();
+    node.put(&running("calicofelix"), Some(&State::Running)).unwrap();
+    tell.push(said(node.put(&running("CalicoNode"), None)));
+    tell.push(said(node.put(&felix, None)));
+    node.put(&running("CalicoFelix"), None).unwrap();
+    node.put(&running("CalicoNode"), None).unwrap();
+    let State::Service(mut disabled) = service(exe, &[]) else { unreachable!() };
+    disabled.start = StartType::Disabled;
+    node.put(&calico_node, Some(&State::Service(disabled))).unwrap();
+    tell.push(said(node.put(&running("CalicoNode"), Some(&State::Running))));
+    node.put(&calico_node, Some(&service(r"C:\no\such.exe", &[]))).unwrap();
+    tell.push(said(node.put(&running("CalicoNode"), Some(&State::Running))));
+    insta::assert_snapshot!(tell.join("\n"), @r#"
+    ServiceNotFound: start service CalicoNode (Windows error 1060: the specified service does not exist as an installed service)
+    ServiceDependencyDown: start service CalicoFelix, which depends on calicoNODE: not running (Windows error 1068: the dependency service or group failed to start)
+    ServiceHasDependents: stop service CalicoNode, on which CalicoFelix depends (Windows error 1051: a stop control has been sent to a service that other running services are dependent on)
+    ServiceMarkedForDelete: delete service CalicoFelix, which runs (pid 4004) (Windows error 1072: the specified service has been marked for deletion)
+    ServiceDisabled: start service CalicoNode (Windows error 1058: the service is disabled)
+    FileNotFound: start service CalicoNode: C:\no\such.exe (Windows error 2: the system cannot find the file specified)
+    "#);
+    node.put(&felix, None).unwrap();
+    node.put(&calico_node, None).unwrap();
+    assert_eq!(node.list(Listing::Services).unwrap().len(), 3);
+}
+
+#[test]
+fn a_service_takes_its_time_to_stop() {
+    let (dir, mut node) = node();
+    let slow = |node: &mut SandboxNode, seconds| {
+        node.edit(|model| {
+            model.services.get_mut(&Name::new("kubelet")).unwrap().stop_seconds = seconds;
+            Ok(())
+        })
+        .unwrap();
+    };
+    slow(&mut node, 30);
+    let before = node.now();
+    node.put(&running("kubelet"), None).unwrap();
+    assert!(node.now().duration_since(before).as_secs() >= 30);
+    node.put(&running("kubelet"), Some(&State::Running)).unwrap();
+    slow(&mut node, 600);
+    insta::assert_snapshot!(said(node.put(&running("kubelet"), None)), @"ServiceWillNotStop: stop service kubelet: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)");
+    assert_eq!(SandboxNode::open(dir.path()).unwrap().get(&running("kubelet")).unwrap(), Some(State::Running));
+}
+
+#[test]
+fn a_service_runs_its_hook_and_dies_with_its_error() {
+    let (_dir, node) = node();
+    let mut node = node.with_start_hook(Box::new(|node, name, service| {
+        assert_eq!(service.display_name, "x");
+        node.spawn(name, &path(r"C:\k\kubelet.exe"))?;
+        if name == "Bad" { bail!("no kubeconfig") } else { Ok(()) }
+    }));
+    for name in ["Good", "Bad"] {
+        node.put(&Id::Service(name.into()), Some(&service(r"C:\k\kubelet.exe", &[]))).unwrap();
+    }
+    node.put(&running("Good"), Some(&State::Running)).unwrap();
+    assert_eq!(node.model().unwrap().processes.len(), 1);
+    insta::assert_snapshot!(said(node.put(&running("Bad"), Some(&State::Running))), @"ServiceDied: start service Bad: its program failed (Windows error 1067: the process terminated unexpectedly): no kubeconfig");
+    assert_eq!(node.get(&running("Bad")).unwrap(), None);
+    node.put(&running("Good"), None).unwrap();
+    assert!(node.model().unwrap().processes.is_empty(), "children end with their service");
+}
+
+#[test]
+fn a_service_that_dies_passes_on_what_its_program_knows_to_do() {
+    let (_dir, node) = node();
+    let mut node = node.with_start_hook(Box::new(|_, _, _| {
+        Err(Failure::new(Exit::Failed, "NoAnswer", "no kubeconfig").hint("fetch it again").into())
+    }));
+    node.put(&Id::Service("Bad".into()), Some(&service(r"C:\k\kubelet.exe", &[]))).unwrap();
+    let error = node.put(&running("Bad"), Some(&State::Running)).unwrap_err();
+    let fault = error.downcast_ref::<Failure>().unwrap();
+    assert_eq!((fault.id, fault.hint.as_deref()), ("ServiceDied", Some("fetch it again")));
+}

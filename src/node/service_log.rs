@@ -1,0 +1,95 @@
+//! What a service of ours said last, for whoever reads why it did not start.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::calico::services::{CONFD, FELIX, NODE};
+
+/// How many lines are told, and how much of each.
+const LINES: usize = 3;
+const CHARS: usize = 300;
+/// What is read of a log's end.
+const TAIL: u64 = 8 * 1024;
+
+/// Tells the last lines of what a service wrote since `since`, and where there is more. It writes to
+/// `log_dir`, or to `own_dir` when it could not learn where its logs go.
+pub fn hint(service: &str, log_dir: &Path, own_dir: &Path, since: SystemTime) -> String {
+    let role = match service {
+        NODE => "node",
+        FELIX => "felix",
+        CONFD => "confd",
+        _ => return "look at the service's log and at Windows's System event log for the reason".into(),
+    };
+    let logs = [
+        log_dir.join(format!("calico-{role}.log")),
+        log_dir.join(format!("calico-{role}.err.log")),
+        own_dir.join(format!("service-{role}.log")),
+    ];
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
+    let newest = logs.iter().filter_map(|path| Some((written(path)?, path))).filter(|(at, _)| *at >= since).max();
+    let lines = newest.map(|(_, path)| last_lines(path)).unwrap_or_default();
+    match (newest, lines.is_empty()) {
+        (Some((_, path)), false) => format!("its log ends with: {} (all of it: {})", lines.join(" | "), path.display()),
+        _ => format!(
+            "it wrote nothing to its log {}; look at Windows's System event log for the reason",
+            logs[0].display()
+        ),
+    }
+}
+
+/// The last lines that have something in them, without what a screen would take for an order.
+fn last_lines(path: &Path) -> Vec<String> {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(path)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let shown = |line: &str| line.chars().filter(|c| !c.is_control()).take(CHARS).collect::<String>();
+    let lines: Vec<String> = text.lines().map(|line| shown(line.trim())).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn the_log_that_was_written_last_is_quoted_and_one_from_before_is_not() {
+        let (logs, own) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let now = SystemTime::now();
+        let write = |path: PathBuf, text: &str, at: SystemTime| {
+            fs::write(&path, text).unwrap();
+            File::options().write(true).open(path).unwrap().set_modified(at).unwrap();
+        };
+        let says = || {
+            let text = hint(NODE, logs.path(), own.path(), now);
+            text.replace(logs.path().to_str().unwrap(), "LOGS").replace(own.path().to_str().unwrap(), "OWN")
+        };
+        let soon = |seconds| now + Duration::from_secs(seconds);
+        write(logs.path().join("calico-node.log"), "of yesterday\n", now - Duration::from_secs(60));
+        assert_eq!(
+            says().replace('\\', "/"),
+            "it wrote nothing to its log LOGS/calico-node.log; look at Windows's System event log for the reason"
+        );
+        write(own.path().join("service-node.log"), "one\ntwo\n\nthree\nerror: \u{1b}[31mno \u{7}config\n", soon(1));
+        assert_eq!(
+            says().replace('\\', "/"),
+            "its log ends with: two | three | error: [31mno config (all of it: OWN/service-node.log)"
+        );
+        let long = "x".repeat(20_000);
+        write(logs.path().join("calico-node.err.log"), &format!("{long}\nlast\n"), soon(2));
+        let said = says();
+        assert!(said.contains(" | last (all of it: LOGS") && said.len() < 500, "{said}");
+        assert!(hint("kubelet", logs.path(), own.path(), now).contains("System event log"));
+    }
+}

@@ -1,0 +1,166 @@
+//! Checks of the platform: what a cloud or a distribution needs for Windows nodes, and what of the
+//! machine it keeps to itself.
+
+use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
+use super::cluster::untold;
+use super::{Finding, Input, Judge, Row, Severity};
+use crate::calico::networks;
+use crate::facts::{ClusterFacts, EksFacts, NodeFacts, Survey};
+use crate::fault::Exit;
+use crate::settings::{Backend, Provider, RemoteAccess};
+
+const GROUP: &str = "platform";
+
+/// Where all clouds have their metadata service.
+const METADATA: &str = "169.254.169.254/32";
+
+/// The Windows service by which OpenShift's operator keeps a machine as it wants it.
+const WICD: &str = "windows-instance-config-daemon";
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "WmcoManagedNode",
+        group: GROUP,
+        severity: Severity::Refusal(Exit::Conflict),
+        why: "OpenShift's Windows Machine Config Operator owns this node's services and networks, and puts its own back",
+        fix: "use OVN-Kubernetes on that node; where you know that the operator leaves Calico alone: --ignore-preflight-errors WmcoManagedNode",
+        judge: Judge::Cluster(wmco),
+    },
+    Row {
+        id: "EksWindowsNetworking",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "on EKS Amazon's VPC controller gives Windows pods their addresses; without it none starts, whatever Calico does",
+        fix: "kubectl -n kube-system patch configmap amazon-vpc-cni --type=merge -p '{\"data\":{\"enable-windows-ipam\":\"true\"}}'",
+        judge: Judge::Cluster(|cluster, _| match &cluster.eks {
+            None => not_eks(),
+            Some(eks) => vpc_controller(cluster, eks),
+        }),
+    },
+    Row {
+        id: "EksInstanceRole",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "the role of Windows instances must be in the group eks:kube-proxy-windows, or kube-proxy may not read Services and EndpointSlices",
+        fix: "kubectl -n kube-system edit configmap aws-auth, and add eks:kube-proxy-windows to the groups of the instances' role; or make an access entry of the type EC2_WINDOWS",
+        judge: Judge::Cluster(|cluster, _| match cluster.eks.as_ref().map(|eks| eks.windows_role) {
+            None => not_eks(),
+            Some(None) => {
+                untold(cluster, "aws-auth", "there is no ConfigMap aws-auth; access entries are not seen from here")
+            }
+            Some(Some(true)) => Pass("aws-auth has a role in eks:kube-proxy-windows".into()),
+            Some(Some(false)) => Fail("aws-auth has no role in the group eks:kube-proxy-windows".into()),
+        }),
+    },
+    Row {
+        id: "EksManagedNodeGroup",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "EKS replaces the machines of a managed node group at each update and repair, and what was installed on them is gone",
+        fix: "put the install into the user data of the group's launch template, or use self-managed nodes",
+        judge: Judge::Cluster(|cluster, input| match (&cluster.eks, &cluster.node) {
+            (None, _) => not_eks(),
+            (Some(_), None) if input.node.is_none() => Skip("no node was looked at".into()),
+            (Some(_), None) => Unknown("the Node is not registered".into()),
+            (Some(_), Some(node)) => match node.labels.get("eks.amazonaws.com/nodegroup") {
+                Some(group) => Fail(format!("the Node {} is of the managed node group {group}", node.name)),
+                None => Pass("the node is of no managed node group".into()),
+            },
+        }),
+    },
+    Row {
+        id: "MetadataRoute",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "a new vSwitch loses the route to the cloud's metadata service, and with it the instance's credentials and name",
+        fix: "set spec.platform.preserveMetadataRoute: true, and run install again; or: New-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)'",
+        judge: Judge::Node(metadata_route),
+    },
+    Row {
+        id: "RemoteSession",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "the vSwitch cuts sessions, and a way back in that does not work leaves the machine's console as the only one",
+        fix: "Enable-PSRemoting for WinRM; for RDP: Set-ItemProperty 'HKLM:\\System\\CurrentControlSet\\Control\\Terminal Server' fDenyTSConnections 0, and Enable-NetFirewallRule -DisplayGroup 'Remote Desktop'",
+        judge: Judge::Node(remote_session),
+    },
+];
+
+fn not_eks() -> Finding {
+    Skip("this is no EKS cluster".into())
+}
+
+fn wmco(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let survey = input.node.and_then(|node| node.survey.as_ref());
+    if let Some((node, version)) = cluster.node.as_ref().and_then(|node| Some((node, node.wmco.as_ref()?))) {
+        return Fail(format!("the Windows Machine Config Operator {version} manages the Node {}", node.name));
+    }
+    if survey.is_some_and(|survey| survey.service(WICD).is_some()) {
+        return Fail(format!("the operator's service {WICD} is on this machine"));
+    }
+    match (cluster.openshift, &cluster.node, survey) {
+        _ if input.node.is_none() && cluster.node.is_none() => Skip("no node was looked at".into()),
+        (_, None, None) => Unknown("neither the Node nor the machine's services were looked at".into()),
+        (true, ..) => Warn("OpenShift, and this node is not its operator's: Calico is not supported there".into()),
+        (false, ..) => Pass("nobody else manages this node".into()),
+    }
+}
+
+fn vpc_controller(cluster: &ClusterFacts, eks: &EksFacts) -> Finding {
+    match (eks.windows_ipam, eks.controllers.len()) {
+        (Some(true), _) => Pass("enable-windows-ipam is true".into()),
+        (_, 2) => Pass(format!("{} are there", eks.controllers.join(" and "))),
+        (_, 1) => Fail(format!("of the older controllers only {} is there", eks.controllers.join(""))),
+        (None, _) if cluster.untold("amazon-vpc-cni").is_some() => untold(cluster, "amazon-vpc-cni", ""),
+        (None, _) => Fail("there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller".into()),
+        (Some(false), _) => Fail("the ConfigMap amazon-vpc-cni has no enable-windows-ipam: true".into()),
+    }
+}
+
+fn metadata_route(node: &NodeFacts, input: &Input) -> Finding {
+    let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
+    if !matches!(settings.provider, Provider::Ec2 | Provider::Gce) {
+        return Skip("no cloud whose route the vSwitch takes".into());
+    }
+    if settings.network.backend == Backend::None {
+        return Skip("no vSwitch is made".into());
+    }
+    let Some((survey, routes)) = node.survey.as_ref().and_then(|s| Some((s, s.link_local_routes.as_ref()?))) else {
+        return Unknown("the machine's routes were not looked at".into());
+    };
+    match (routes.get(METADATA), settings.platform.metadata_route) {
+        (_, false) => Fail("spec.platform.preserveMetadataRoute is off, so the vSwitch takes the route away".into()),
+        (Some(interface), true) => Pass(format!("{METADATA} goes by {interface}")),
+        (None, true) if has_switch(survey) => Fail(format!("there is a vSwitch, and no route {METADATA}")),
+        (None, true) => Pass("by the default route; CalicoNode makes one when the vSwitch is there".into()),
+    }
+}
+
+/// Whether Calico's networks, and with them the vSwitch, are there.
+fn has_switch(survey: &Survey) -> bool {
+    [networks::PODS, networks::BOOTSTRAP].iter().any(|name| survey.networks.contains_key(*name))
+}
+
+fn remote_session(node: &NodeFacts, input: &Input) -> Finding {
+    if input.remote_access.is_empty() {
+        return Skip("nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]".into());
+    }
+    let Some(survey) = &node.survey else { return Unknown("the machine's services were not looked at".into()) };
+    let wrong: Vec<String> = input.remote_access.iter().filter_map(|access| unreachable_by(*access, survey)).collect();
+    let names: Vec<&str> = input.remote_access.iter().map(|access| access.name()).collect();
+    if wrong.is_empty() { Pass(names.join(", ")) } else { Fail(wrong.join("; ")) }
+}
+
+/// What keeps people from reaching the machine so.
+fn unreachable_by(access: RemoteAccess, survey: &Survey) -> Option<String> {
+    let (name, service) = (access.name(), access.service());
+    match survey.service(service) {
+        None => return Some(format!("{name}: there is no service {service}")),
+        Some(found) if !found.running => return Some(format!("{name}: the service {service} is stopped")),
+        Some(_) => {}
+    }
+    let mut asked = access.ports().iter().filter_map(|port| survey.tcp_ports.get(port)).peekable();
+    let ports: Vec<String> = access.ports().iter().map(ToString::to_string).collect();
+    (asked.peek().is_some() && !asked.any(|open| *open))
+        .then(|| format!("{name}: nothing answers on TCP {}", ports.join(" or ")))
+}

@@ -1,0 +1,43 @@
+//! Checks of the network policies: what Felix on Windows leaves out of them, and what costs much.
+
+use super::Finding::{Fail, Pass};
+use super::cluster::untold;
+use super::{Finding, Judge, Row, Severity};
+use crate::facts::{ClusterFacts, PolicyFacts};
+
+const GROUP: &str = "network";
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "PoliciesSkipped",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny that is skipped falls through",
+        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes; a later release lists them all: policy lint",
+        judge: Judge::Cluster(|cluster, _| {
+            counted(cluster, |all| (all.skipped, &all.examples), "have rules that Windows skips")
+        }),
+    },
+    Row {
+        id: "PoliciesExpensive",
+        group: GROUP,
+        severity: Severity::Warning,
+        why: "Windows has no IP sets: the address of every pod that a rule selects stands in the rules of every endpoint, and all are written anew when one pod comes or goes",
+        fix: "select by namespace or label in place of all(), and join nets to larger ones; a later release lists them all: policy lint",
+        judge: Judge::Cluster(|cluster, _| {
+            counted(cluster, |all| (all.costly, &all.costly_examples), "cost much on Windows nodes")
+        }),
+    },
+];
+
+fn counted(cluster: &ClusterFacts, of: fn(&PolicyFacts) -> (usize, &Vec<String>), what: &str) -> Finding {
+    let Some(policies) = &cluster.policies else {
+        return untold(cluster, "networkpolicies", "the policies were not read");
+    };
+    match of(policies) {
+        (0, _) => Pass(format!("none of {} policies", policies.all)),
+        (count, examples) => {
+            Fail(format!("{count} of {} policies {what}, such as {}", policies.all, examples.join(", ")))
+        }
+    }
+}

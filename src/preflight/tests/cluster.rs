@@ -1,0 +1,74 @@
+//! The cluster, and whether it knows this node.
+
+use super::*;
+
+pub(super) const STORIES: &[Story] = &[
+    story("ClockSkew", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
+    story(
+        "ClusterRights",
+        |scene| {
+            scene.cluster.missing_rights =
+                Some(vec![Right { verb: "list".into(), resource: "ippools".into(), needed: true, ..Right::default() }]);
+        },
+        |scene| {
+            scene.cluster.missing_rights = None;
+            refuse(scene, "selfsubjectaccessreviews");
+        },
+    ),
+    story("NodeRegistered", |scene| scene.cluster.node = None, |scene| scene.settings = None),
+    story(
+        "NodeAddressMatches",
+        |scene| scene.cluster.node.as_mut().unwrap().internal_ips = vec!["10.0.0.99".into()],
+        |scene| scene.cluster.node.as_mut().unwrap().internal_ips.clear(),
+    ),
+    story(
+        "KubeletSkew",
+        |scene| scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.34.0".into(),
+        |scene| scene.cluster.node.as_mut().unwrap().kubelet_version.clear(),
+    ),
+    story(
+        "DatastoreMatches",
+        |scene| scene.cluster.linux_datastore = Some("etcdv3".into()),
+        |scene| {
+            scene.cluster.linux_datastore = None;
+            refuse(scene, "daemonsets");
+        },
+    ),
+    story(
+        "ServiceCidr",
+        |scene| scene.settings.as_mut().unwrap().kubernetes.service_cidrs = vec!["10.80.0.0/16".parse().unwrap()],
+        |scene| {
+            scene.cluster.service_cidrs.clear();
+            scene.cluster.kubernetes_service_ips.clear();
+        },
+    ),
+    story(
+        "DnsServer",
+        |scene| scene.cluster.dns_service_ip = Some("10.96.0.11".parse().unwrap()),
+        |scene| scene.cluster.dns_service_ip = None,
+    ),
+    story(
+        "LinuxWorker",
+        |scene| scene.cluster.nodes.as_mut().unwrap().linux = 0,
+        |scene| {
+            scene.cluster.nodes = None;
+            refuse(scene, "nodes");
+        },
+    ),
+];
+
+#[test]
+fn a_node_that_is_called_otherwise_is_found_by_its_address() {
+    let found = check(
+        &report(|scene| {
+            scene.cluster.node = None;
+            scene.cluster.node_with_our_address = Some("ip-10-0-0-21.ec2.internal".into());
+        }),
+        "NodeRegistered",
+    );
+    assert_eq!(
+        found.detail,
+        "the cluster has no Node win-a1, but the Node ip-10-0-0-21.ec2.internal has this machine's address: \
+         give --node-name ip-10-0-0-21.ec2.internal"
+    );
+}

@@ -1,0 +1,107 @@
+//! What else is on the machine.
+
+use super::*;
+
+pub(super) const STORIES: &[Story] = &[
+    story(
+        "RuntimeRunning",
+        |scene| survey_of(scene).services.get_mut("containerd").unwrap().running = false,
+        |scene| {
+            scene.node.survey = None;
+        },
+    ),
+    story(
+        "OtherCni",
+        |scene| {
+            let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
+            survey_of(scene).cni_configs.push(theirs);
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "Flannel",
+        |scene| {
+            survey_of(scene).networks.insert("vxlan0".into(), "Overlay".into());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    Story {
+        good: |scene| with_bgp(scene, "v3.29.5"),
+        ..story(
+            "RoutingFeature",
+            |scene| {
+                with_bgp(scene, "v3.29.5");
+                scene.node.features.as_mut().unwrap().remote_access = false;
+            },
+            |scene| {
+                with_bgp(scene, "v3.29.5");
+                scene.node.features = None;
+            },
+        )
+    },
+    story("UdpPort4789", |scene| survey_of(scene).vxlan_port_free = Some(false), |scene| scene.node.survey = None),
+    story(
+        "KubeletAfterCalico",
+        |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.clear(),
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "KubeProxyFlags",
+        |scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command.push("--feature-gates=WinOverlay=true,WinDSR=true".into());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story(
+        "Leftovers",
+        |scene| {
+            survey_of(scene).services.insert("calicoupgrade".into(), ServiceFacts::default());
+        },
+        |scene| scene.node.survey = None,
+    ),
+    story("DiskSpace", |scene| survey_of(scene).disk_free = Some(300 << 20), |scene| scene.node.survey = None),
+    story(
+        "PendingReboot",
+        |scene| scene.node.pending_reboot.push("Component Based Servicing".into()),
+        |scene| {
+            scene.node.features = None;
+        },
+    ),
+];
+
+#[test]
+fn kube_proxys_flags_are_read_where_they_stand() {
+    let detail = |edit: Edit| check(&report(edit), "KubeProxyFlags").detail;
+    assert_eq!(
+        detail(|scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command = vec!["kube-proxy.exe".into(), "--feature-gates=WinDSR=true,WinOverlay=true".into()];
+        }),
+        "--enable-dsr=true is missing; --source-vip is missing; \
+         the feature gate WinDSR is of no use since v1.33; the feature gate WinOverlay is of no use since v1.20"
+    );
+    // Older ones need them.
+    let old = check(
+        &report(|scene| {
+            let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
+            proxy.command.push("--feature-gates=WinDSR=true".into());
+            scene.cluster.node.as_mut().unwrap().kubelet_version = "v1.32.1".into();
+        }),
+        "KubeProxyFlags",
+    );
+    assert_eq!(old.status, CheckStatus::Ok, "{old:?}");
+}
+
+#[test]
+fn what_another_installer_left_is_named() {
+    let found = check(
+        &report(|scene| {
+            let survey = survey_of(scene);
+            survey.installed = false;
+            survey.networks.insert("External".into(), "Overlay".into());
+        }),
+        "Leftovers",
+    );
+    assert_eq!(found.detail, r"service CalicoNode, HNS network External, folder C:\CalicoWindows");
+}

@@ -1,0 +1,167 @@
+//! Every check has a story: what passes, what fails, and what cannot be told. A file for each
+//! group, and here what holds for all.
+
+mod cluster;
+mod defects;
+mod machine;
+mod network;
+mod node;
+mod platform;
+mod scene;
+mod support;
+
+use std::collections::BTreeSet;
+
+use self::scene::{Edit, Scene, check, pool, refuse, report, scene, survey_of, undecided, unserved, with_bgp};
+use super::*;
+use crate::facts::{
+    Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,
+    OperatorFacts, Os, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts, Survey, Tls,
+    TyphaFacts,
+};
+use crate::report::explain::explain;
+use crate::settings::Backend;
+use crate::values::WinPath;
+
+/// What a story ends with besides passing.
+#[derive(Clone, Copy)]
+struct Story {
+    pub id: &'static str,
+    /// Fails, or warns where that is the severity.
+    pub bad: Edit,
+    /// Cannot be told: the question was refused or nobody measured it. A check that has all it needs
+    /// in hand is skipped where it does not apply.
+    pub untold: Edit,
+    /// What else the scene needs for the check to apply and pass.
+    pub good: Edit,
+}
+
+const fn story(id: &'static str, bad: Edit, untold: Edit) -> Story {
+    Story { id, bad, untold, good: |_| () }
+}
+
+fn stories() -> impl Iterator<Item = &'static Story> {
+    let machine = node::STORIES.iter().chain(machine::STORIES);
+    machine.chain(cluster::STORIES).chain(network::STORIES).chain(support::STORIES).chain(platform::STORIES)
+}
+
+#[test]
+fn every_check_passes_fails_and_says_when_it_cannot_tell() {
+    for story in stories() {
+        let row = catalogue().find(|row| row.id == story.id).unwrap_or_else(|| panic!("{} is no check", story.id));
+        assert_eq!(ends(row, story), Vec::<String>::new());
+    }
+}
+
+/// What of a story does not end as it must.
+fn ends(row: &Row, story: &Story) -> Vec<String> {
+    let failed = if row.severity == Severity::Warning { CheckStatus::Warn } else { CheckStatus::Fail };
+    let wanted: [(&str, Edit, &[CheckStatus]); 3] = [
+        ("passes", story.good, &[CheckStatus::Ok]),
+        ("fails", story.bad, &[failed]),
+        ("cannot be told", story.untold, &[CheckStatus::Unknown, CheckStatus::Skip]),
+    ];
+    let told = wanted.map(|(word, edit, wanted)| (word, wanted, check(&report(edit), story.id)));
+    let wrong = told.into_iter().filter(|(_, wanted, check)| !wanted.contains(&check.status));
+    wrong.map(|(word, _, check)| format!("{} {word}, and is {:?}: {}", story.id, check.status, check.detail)).collect()
+}
+
+/// What a row of the catalogue lacks.
+fn gaps(row: &Row, told: &BTreeSet<&str>) -> Vec<&'static str> {
+    let page = explain(row.id);
+    let lacks = [
+        ("why", row.why.trim().len() < 20),
+        ("fix", row.fix.trim().len() < 10),
+        ("page", !page.is_some_and(|page| page.contains(row.fix))),
+        ("story", !told.contains(row.id)),
+    ];
+    lacks.into_iter().filter_map(|(what, lacks)| lacks.then_some(what)).collect()
+}
+
+#[test]
+fn every_check_has_a_why_a_fix_a_page_and_a_story() {
+    let told: BTreeSet<&str> = stories().map(|story| story.id).chain([super::cluster::REACHABLE]).collect();
+    let lacking: Vec<String> = catalogue()
+        .filter(|row| !gaps(row, &told).is_empty())
+        .map(|row| format!("{} lacks {}", row.id, gaps(row, &told).join(", ")))
+        .collect();
+    assert_eq!(lacking, Vec::<String>::new());
+    let all: BTreeSet<&str> = catalogue().map(|row| row.id).collect();
+    assert_eq!(all.len(), catalogue().count(), "an id stands twice");
+    assert_eq!(told, all, "a story of no check");
+    assert_eq!(stories().count() + 1, all.len(), "a check has two stories");
+}
+
+#[test]
+fn a_check_that_lacks_something_is_found_out() {
+    let bare = Row {
+        id: "NoSuchCheck",
+        group: "node",
+        severity: Severity::Warning,
+        why: "",
+        fix: " ",
+        judge: Judge::Node(|_, _| Finding::Pass(String::new())),
+    };
+    assert_eq!(gaps(&bare, &BTreeSet::new()), ["why", "fix", "page", "story"]);
+    // And a story that never fails, or calls a refused question good.
+    let row = catalogue().find(|row| row.id == "ClockSkew").unwrap();
+    let lazy = story("ClockSkew", |_| (), |_| ());
+    assert_eq!(
+        ends(row, &lazy),
+        [
+            "ClockSkew fails, and is Ok: 0 s ahead of the API server's",
+            "ClockSkew cannot be told, and is Ok: 0 s ahead of the API server's"
+        ]
+    );
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_fails_and_leaves_the_rest_open() {
+    let scene = scene();
+    let input = Input { node: Some(&scene.node), cluster_failure: Some("refused"), ..Input::default() };
+    let report = run(Scope::Everything, &input, &["ClusterReachable".into()]);
+    let reachable = check(&report, "ClusterReachable");
+    assert_eq!((reachable.status, reachable.detail.as_str()), (CheckStatus::Fail, "refused"));
+    assert!(!reachable.ignored, "nothing can be installed without");
+    for row in catalogue().filter(|row| matches!(row.judge, Judge::Cluster(_)) && row.id != "ClusterReachable") {
+        assert_eq!(check(&report, row.id).status, CheckStatus::Unknown, "{}", row.id);
+    }
+    assert_eq!(check(&report, "WindowsBuild").status, CheckStatus::Ok);
+    let error = verdict(&report).unwrap_err();
+    assert_eq!(crate::report::document::exit_of(&error), Exit::ClusterUnreachable);
+
+    let nobody_asked = Input { node: Some(&scene.node), ..Input::default() };
+    let report = run(Scope::Everything, &nobody_asked, &[]);
+    assert_eq!(check(&report, "ClusterReachable").status, CheckStatus::Skip);
+    let without_node = run(Scope::Cluster, &Input::default(), &[]);
+    assert!(!without_node.checks.iter().any(|check| check.id == "WindowsBuild"));
+}
+
+#[test]
+fn all_failures_are_told_at_once_and_some_can_be_ignored() {
+    let bad: Edit = |scene| {
+        scene.cluster.strict_affinity = Some(false);
+        scene.cluster.pools[0].block_size = 30;
+    };
+    let error = verdict(&report(bad)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "2 checks failed: StrictAffinity: IPAM strict affinity is off; BlockSize: blocks smaller than /29 in default"
+    );
+
+    let mut scene = scene();
+    bad(&mut scene);
+    let input = Input { settings: scene.settings.as_ref(), cluster: Some(&scene.cluster), ..Input::default() };
+    let ignored = ["strictaffinity".to_owned(), "BlockSize".to_owned()];
+    assert!(verdict(&run(Scope::Everything, &input, &ignored)).is_ok());
+    assert_eq!(unknown_ids(&["strictaffinity".into(), "StrictAfinity".into()]), ["StrictAfinity"]);
+}
+
+#[test]
+fn only_some_failures_are_mended_by_the_program() {
+    let mut node = scene().node;
+    assert_eq!(mend("StrictAffinity", None), Some(Mend::ClusterPatches));
+    assert_eq!((mend("WindowsBuild", Some(&node)), mend("RuntimeRunning", Some(&node))), (None, None));
+    node.survey.as_mut().unwrap().services.get_mut("containerd").unwrap().running = false;
+    assert_eq!(mend("RuntimeRunning", Some(&node)).unwrap().to_string(), "start the service containerd");
+}

@@ -1,0 +1,152 @@
+//! Random days in a node's life: verbs, other configs, crashes and what others do to the machine, in any
+//! order. Nothing is ever half without being said, no stranger is touched, `status` tells the truth,
+//! and `uninstall --purge` gives back the first state.
+
+use std::fs;
+
+use super::verbs::lived_in;
+use super::whole::Whole;
+use super::{full, side_by_side};
+use crate::lab::Lab;
+
+/// Numbers that look random and are the same for the same day (Numerical Recipes' `ranqd1`).
+struct Dice(u32);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 8) as usize % sides
+    }
+
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len())]
+    }
+}
+
+const VERBS: [&str; 12] = [
+    "install -y",
+    "install -y --set spec.services.felixLogSeverity=warning",
+    "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000",
+    "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=6000 --no-drain",
+    "reconfigure -y --set spec.services.felixLogSeverity=debug",
+    "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature",
+    "reconfigure -y --set spec.calicoNetwork.backend=vxlan",
+    "rollback -y",
+    "repair -y",
+    "uninstall -y",
+    "resume -y",
+    "resume --undo -y",
+];
+
+/// How a verb may end besides well: killed, rolled back, refused for what stands in its way, and on a
+/// node without Calico. Preflight refuses the install of a node that others broke.
+const MAY_END: [i32; 6] = [0, 137, 3, 9, 13, 16];
+
+type Deed = fn(&Lab, usize);
+
+/// What others do to the machine.
+const DEEDS: [Deed; 6] = [
+    |lab, _| write(lab, "C/CalicoWindows/config.ps1", "# edited by somebody"),
+    |lab, _| {
+        // No matter whether it is there.
+        drop(fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")));
+    },
+    |lab, _| replace(lab, "data: calicoctl-win", "data: somebody"),
+    |lab, _| replace(lab, "vsid: 4096", "vsid: 4097"),
+    |lab, n| {
+        let network = format!("networks:\n  contoso-{n}: {{id: 'c{n}', kind: Internal, subnet: 172.31.{n}.0/24}}\n");
+        replace(lab, "networks:\n", &network);
+    },
+    |lab, n| write(lab, &format!("C/Contoso/contoso-{n}.txt"), "theirs"),
+];
+
+fn write(lab: &Lab, path: &str, text: &str) {
+    let file = lab.on_node(path);
+    if file.parent().unwrap().is_dir() {
+        fs::write(file, text).unwrap();
+    }
+}
+
+fn replace(lab: &Lab, from: &str, to: &str) {
+    let yaml = lab.read("node.yaml");
+    fs::write(lab.on_node("node.yaml"), yaml.replacen(from, to, 1)).unwrap();
+}
+
+/// Lives one day, and gives what was wrong with it.
+fn live(seed: u32) -> Option<String> {
+    let mut dice = Dice(seed.wrapping_mul(2_654_435_761));
+    let lab = lived_in();
+    let first = Whole::of(&lab);
+    let mut diary = vec![format!("day {seed}")];
+    for hour in 0..8 {
+        if dice.roll(4) == 0 {
+            let deed = dice.roll(DEEDS.len());
+            DEEDS[deed](&lab, hour);
+            diary.push(format!("others: {deed}"));
+            continue;
+        }
+        let words = if hour == 0 { VERBS[0] } else { dice.pick(&VERBS) };
+        let fault = match dice.roll(3) {
+            0 => format!("*#{}=exit-after", 1 + dice.roll(60)),
+            1 if dice.roll(2) == 0 => format!("api * /*#{}=exit-before", 1 + dice.roll(60)),
+            1 => format!("put *#{}=fail", 1 + dice.roll(20)),
+            _ => String::new(),
+        };
+        let output = lab.fails_at(&fault, words);
+        diary.push(format!("{words} {fault} -> {}", output.code));
+        let tell = |what: &str| Some(format!("{}\n{what}\n{output}", diary.join("\n")));
+        if !MAY_END.contains(&output.code) {
+            return tell("it ends like nothing that it may end like");
+        }
+        if let Some(lie) = lie(&lab) {
+            return tell(&lie);
+        }
+    }
+    let ended = lab.run("uninstall --purge -y");
+    diary.push(format!("uninstall --purge -> {}", ended.code));
+    let theirs = |line: &String| line.contains("contoso-");
+    let left: Vec<String> =
+        Whole::of(&lab).machine().against(&first.machine()).into_iter().filter(|line| !theirs(line)).collect();
+    let own = lab.on_node("C/ProgramData/calicoctl-win").exists();
+    (ended.code != 0 || !left.is_empty() || own)
+        .then(|| format!("{}\nnot the first state:\n{}\n{ended}", diary.join("\n"), left.join("\n")))
+}
+
+/// What `status` says that is not so.
+fn lie(lab: &Lab) -> Option<String> {
+    let output = lab.run("status -o json");
+    let Ok(status) = serde_json::from_str::<serde_json::Value>(&output.stdout) else {
+        return Some(format!("status: {output}"));
+    };
+    let overall = status["overall"].as_str().unwrap_or_default();
+    let half_way = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
+    if half_way != (status["run"]["interrupted"] == true && !status["run"]["command"].is_null())
+        && !lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists()
+    {
+        return Some(format!("status on an interrupted run ({half_way}): {status}"));
+    }
+    if half_way {
+        return (overall == "Healthy").then(|| format!("half-way, and healthy: {status}"));
+    }
+    let registered = lab.read("node.yaml").contains("CalicoNode:");
+    match overall {
+        "Healthy" => {
+            let plan = lab.run("repair --dry-run -o json");
+            let changes = serde_json::from_str::<serde_json::Value>(&plan.stdout).unwrap_or_default();
+            let none = changes["plan"]["changes"].as_array().is_some_and(Vec::is_empty);
+            (!none || !registered).then(|| format!("healthy, and a repair has something to do: {plan}"))
+        }
+        "NotInstalled" => registered.then(|| format!("not installed, and CalicoNode is registered: {status}")),
+        _ => None,
+    }
+}
+
+#[test]
+fn whatever_happens_the_node_is_whole_and_can_be_given_back() {
+    let days = if full() { 40 } else { 4 };
+    let first = std::env::var("CALICO_WIN_MATRIX_DAY").ok().and_then(|day| day.parse().ok()).unwrap_or(1);
+    let days: Vec<u32> = (first..first + days).collect();
+    let wrong: Vec<String> = side_by_side(&days, |day| live(*day)).into_iter().flatten().collect();
+    println!("{} random days", days.len());
+    assert!(wrong.is_empty(), "{} days went wrong:\n{}", wrong.len(), wrong.join("\n\n"));
+}

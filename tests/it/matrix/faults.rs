@@ -1,0 +1,118 @@
+//! The fault matrix: every call to the node and every question to the API fails once, from then on for
+//! ever, or takes its time. The run ends in the old or the new state with one clear error; where even
+//! going back fails, it says so, and `resume` gets there once the cause is gone.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::crashes::Ground;
+use super::verbs::ROWS;
+use super::whole::Whole;
+use super::{full, side_by_side};
+
+/// A call, and what happens to it: once, or from then on.
+const FAULTS: [(&str, &[&str]); 7] = [
+    ("facts#N", &["=fail", "+=fail"]),
+    ("list *#N", &["=fail", "+=fail"]),
+    ("get *#N", &["=fail", "+=fail"]),
+    ("put *#N", &["=fail", "+=fail", "=fail-after", "+=disk-full", "=in-use", "=slow", "+=slow"]),
+    ("save *#N", &["=fail", "+=disk-full", "=fail-after", "=slow"]),
+    ("append *#N", &["=fail", "+=disk-full", "=fail-after", "=slow"]),
+    ("api * /*#N", &["=503", "+=503", "=reset", "=cut", "=429", "=401", "+=403", "=404", "+=far"]),
+];
+
+const ROLLED_BACK: i32 = 9;
+const INCOMPLETE: i32 = 10;
+/// The node is well, and the cluster was not told.
+const UNTOLD: &str = "NotAnnotated";
+
+/// What is wrong with how a run ended under a fault; nothing, when it ended as it should.
+fn wrong(ground: &Ground, fault: &str) -> Option<String> {
+    let lab = ground.start.copy();
+    let output = lab.fails_at(fault, &format!("{} -o json", ground.row.words));
+    let tell = |what: &str| Some(format!("{}: {fault}: {what}\n{output}", ground.row.name));
+    let document: Value = match serde_json::from_str(&output.stdout) {
+        Ok(document) if output.stderr.is_empty() => document,
+        _ => return tell("not one document"),
+    };
+    if output.code != 0 {
+        let error = &document["error"];
+        let said = |field: &str| error[field].as_str().is_some_and(|text| !text.is_empty());
+        let half_done = [ROLLED_BACK, INCOMPLETE].contains(&output.code);
+        if !said("id") || !said("what") || half_done && !said("hint") {
+            return tell("the error does not say what failed and how to mend it");
+        }
+        if (output.code == ROLLED_BACK) != (document["rolled_back"] == true) {
+            return tell("whether it was rolled back is not said");
+        }
+    }
+    let differs = |whole: &Whole, from: &Whole| {
+        let mut lines = whole.against(from);
+        let untold = output.stdout.contains(UNTOLD);
+        lines.retain(|line| !whole.is_needed(line) && !(untold && line.contains("nodes//")));
+        lines
+    };
+    if output.code != INCOMPLETE {
+        if !Whole::is_at_rest(&lab) {
+            return tell("something is half-way, and that is not said");
+        }
+        let whole = Whole::of(&lab);
+        let wanted = match output.code {
+            0 => &ground.new,
+            ROLLED_BACK => &ground.undone,
+            _ => &ground.old,
+        };
+        let mut lines = differs(&whole, wanted);
+        // A release that was fetched for a run that never began waits for the next one.
+        lines.retain(|line| [0, ROLLED_BACK].contains(&output.code) || !line.contains("/store/trees/"));
+        if !lines.is_empty() {
+            return tell(&format!("another state than the exit code says:\n{}", lines.join("\n")));
+        }
+    }
+    // With the cause gone.
+    let mended = lab.run("resume -y");
+    if mended.code != 0 || !Whole::is_at_rest(&lab) {
+        return tell(&format!("resume does not mend it: {mended}"));
+    }
+    let whole = Whole::of(&lab);
+    if whole.strangers() != ground.old.strangers() {
+        return tell("a stranger was touched");
+    }
+    let states = [&ground.new, &ground.old, &ground.undone].map(|state| differs(&whole, state));
+    if states.iter().all(|lines| !lines.is_empty()) {
+        return tell(&format!("neither old nor new after resume:\n{}\n{mended}", states[0].join("\n")));
+    }
+    None
+}
+
+#[test]
+fn a_call_that_fails_or_is_slow_leads_to_the_old_state_or_the_new_one_and_one_clear_error() {
+    let begun = Instant::now();
+    let only = std::env::var("CALICO_WIN_MATRIX_ROW").unwrap_or_default();
+    let stride = if full() { 7 } else { 61 };
+    let (mut faults, found) = (0, Mutex::new(Vec::new()));
+    for (row_at, row) in ROWS.iter().enumerate().filter(|(_, row)| row.name.contains(&only)) {
+        let ground = Ground::new(row);
+        let mut all = Vec::new();
+        for (call, actions) in FAULTS {
+            let last = ground.last(&format!("{call}=exit-before"));
+            for (at, action) in actions.iter().enumerate() {
+                // Other calls for every action and every verb.
+                let first = 1 + (at * 3 + row_at) % stride.min(last.max(1));
+                all.extend(
+                    (first..=last).step_by(stride).map(|n| format!("{call}{action}").replacen('N', &n.to_string(), 1)),
+                );
+            }
+        }
+        faults += all.len();
+        let what: Vec<String> = side_by_side(&all, |fault| wrong(&ground, fault)).into_iter().flatten().collect();
+        what.iter().for_each(|what| println!("{what}\n"));
+        println!("{:28} {:5} faults, {:4} wrong", row.name, all.len(), what.len());
+        found.lock().unwrap().extend(what);
+    }
+    println!("fault matrix: {faults} faults in {:.0} s", begun.elapsed().as_secs_f64());
+    let found = found.into_inner().unwrap();
+    assert!(found.is_empty(), "{} faults ended wrongly:\n{}", found.len(), found.join("\n\n"));
+}
