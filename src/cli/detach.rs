@@ -76,6 +76,7 @@ fn name(verb: &Verb) -> Option<&'static str> {
     Some(match verb {
         Verb::Install(_) => "install",
         Verb::Reconfigure(_) => "reconfigure",
+        Verb::Upgrade(_) => "upgrade",
         Verb::Rollback(_) => "rollback",
         Verb::Repair(_) => "repair",
         Verb::Resume(_) => "resume",

@@ -30,6 +30,8 @@ use crate::config::types::Wait;
 use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::item::Id;
+use crate::plan::show::Change;
 use crate::report::document::{RunResult, millis};
 use crate::settings::{Backend, Drain, Maintenance};
 
@@ -67,6 +69,23 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     changed
 }
 
+/// Somebody else's service, as a rule under this name.
+const KUBE_PROXY: &str = "kube-proxy";
+
+/// The load balancers of services were in the network that went, and kube-proxy believes that they
+/// are there still. It is not ours to stop and start.
+fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> Result<bool> {
+    let gone = |change: &Change| change.kind == "hns-network" && change.before.is_some();
+    let stale = prepared.plan.changes.iter().any(gone) && node.get(&Id::Running(KUBE_PROXY.into()))?.is_some();
+    if stale {
+        app.warn(
+            "KubeProxyStale",
+            format!("the service {KUBE_PROXY} still counts on the network that is gone: restart it"),
+        );
+    }
+    Ok(stale)
+}
+
 /// How long a trial goes on without `confirm`, if the change is to be one.
 fn on_trial(args: &Args, maintenance: &Maintenance) -> Option<Duration> {
     let mode = match args.mode {
@@ -99,6 +118,7 @@ fn change(
         };
         drain::empty(app, node, &place, "reconfigure", options)
     })?;
+    let stale = warn_of_kube_proxy(app, node, prepared)?;
     annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, prepared, limit.length())?;
@@ -115,6 +135,9 @@ fn change(
     result.next = vec![app.command("status")];
     if trial.is_some() {
         result.next = trial::is_live(app, node)?;
+    }
+    if stale {
+        result.next.insert(0, format!("Restart-Service {KUBE_PROXY}"));
     }
     Ending::result(result)
 }

@@ -81,9 +81,16 @@ impl Default for Needs<'_> {
 }
 
 /// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
-/// off it, to move them away, to wait for the cluster's VNI, and the Lease that keeps others from it.
+/// off it, to move them away, to wait for the cluster's VNI, the Lease that keeps others from it, and
+/// what an uninstall clears away.
 const CHANGES: &[(&str, Group, &str, Place)] = &[
     ("patch", G(""), "nodes", Anywhere),
+    // What an uninstall takes back: CalicoNode's condition, and on request the blocks.
+    ("patch", G(""), "nodes/status", Anywhere),
+    ("list", Group::Calico, "blockaffinities", Anywhere),
+    ("delete", Group::Calico, "blockaffinities", Anywhere),
+    ("get", Group::Calico, "ipamblocks", Anywhere),
+    ("delete", Group::Calico, "ipamblocks", Anywhere),
     ("list", G(""), "pods", Anywhere),
     ("watch", G(""), "pods", Anywhere),
     ("get", G(""), "pods", Anywhere),

@@ -571,7 +571,8 @@ fn the_adapter_is_the_one_that_calicos_own_method_leads_to() {
         adapter("Team", "10.98.0.5/24", true),
     ];
     let mut cluster = cluster();
-    cluster.node.as_mut().unwrap().internal_ips = vec!["10.98.0.5".into()];
+    cluster.node =
+        Some(ClusterNode { name: "win-a1".into(), internal_ips: vec!["10.98.0.5".into()], ..ClusterNode::default() });
     let chosen = |method: &str| {
         let node = NodeFacts { adapters: adapters.clone(), ..node() };
         let fields = format!("calicoNetwork.nodeAddress={method}");

@@ -57,31 +57,33 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
       +   folder       C:\Program Files\calicoctl-win
-      +   release      C:\CalicoWindows                                     release DIGEST
-      +   file         C:\CalicoWindows\calico-kube-config                  with new credentials, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\config.ps1                          sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\nodename                            sha256 DIGEST
-      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
-      +   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
-      +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
-      +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
-      +   firewall     kubectl exec 10250                                   inbound TCP 10250
-      +   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
-      +   service      CalicoNode                                           automatic, LocalSystem
+      +   release      C:\CalicoWindows                                                  release DIGEST
+      +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\nodename                                         sha256 DIGEST
+      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
+      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
+      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
+      +   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
+      +   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
+      +   firewall     kubectl exec 10250                                                inbound TCP 10250
+      +   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
+      +   service      CalicoNode                                                        automatic, LocalSystem
       +   start        CalicoNode
-    ! +   hns-network  Calico                                               Overlay, VSID 4096
-    ! +   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30
+    ! +   hns-network  Calico                                                            Overlay, VSID 4096
+    ! +   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30
       +   start        CalicoFelix
-      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
 
-    Plan: 20 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
     [ 2/9]  files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
-    [ 3/9]  registry        HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
+    [ 3/9]  registry        HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile, HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported, HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
     [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
@@ -120,32 +122,34 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     assert_eq!(status["drift"].as_array().unwrap().len(), 0);
     insta::assert_snapshot!(lab.run("uninstall --purge --yes").exits(0).screen(), @r#"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
-      -   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+      -   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
       -   stop         CalicoFelix
       -   stop         CalicoNode
-      -   service      CalicoNode                                           automatic, LocalSystem
-      -   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
-      -   firewall     kubectl exec 10250                                   inbound TCP 10250
-      -   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
-      -   registry     HKLM\Software\Tigera\Calico\LastBootTime             BOOT-TIME
-      -   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
-      -   registry     HKLM\Software\Tigera\Calico\BootId                   "boot-1"
-      -   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
-      -   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
-      -   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
-      -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
-      -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
-      -   release      C:\CalicoWindows                                     release DIGEST
+      -   service      CalicoNode                                                        automatic, LocalSystem
+      -   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
+      -   firewall     kubectl exec 10250                                                inbound TCP 10250
+      -   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
+      -   registry     HKLM\Software\Tigera\Calico\LastBootTime                          BOOT-TIME
+      -   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
+      -   registry     HKLM\Software\Tigera\Calico\BootId                                "boot-1"
+      -   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
+      -   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
+      -   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
+      -   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
+      -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
+      -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
+      -   release      C:\CalicoWindows                                                  release DIGEST
       -   folder       C:\Program Files\calicoctl-win
-    ! -   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
-    ! -   hns-network  Calico                                               Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
+    ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
+    ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
-    Plan: 0 to create, 0 to update, 19 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 0 to create, 0 to update, 21 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
     [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
     [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId  SECONDS
+    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId and 2 more  SECONDS
     [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node

@@ -10,27 +10,29 @@ fn a_plan_shows_everything_and_changes_nothing() {
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
       +   folder       C:\Program Files\calicoctl-win
-      +   release      C:\CalicoWindows                                     release DIGEST
-      +   file         C:\CalicoWindows\calico-kube-config                  with new credentials, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\config.ps1                          sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\nodename                            sha256 DIGEST
-      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe     sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe  sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico.exe       sha256 DIGEST
-      +   file         C:\ProgramData\calicoctl-win\felix.json              sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\ProgramData\calicoctl-win\services.json           sha256 DIGEST, SYSTEM and Administrators only
-      +   registry     HKLM\Software\Tigera\Calico\InstalledBy              "calicoctl-win"
-      +   firewall     Overlay Traffic 4789 UDP                             inbound UDP 4789
-      +   firewall     kubectl exec 10250                                   inbound TCP 10250
-      +   service      CalicoFelix                                          automatic, LocalSystem, after CalicoNode
-      +   service      CalicoNode                                           automatic, LocalSystem
+      +   release      C:\CalicoWindows                                                  release DIGEST
+      +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\CalicoWindows\nodename                                         sha256 DIGEST
+      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
+      +   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
+      +   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
+      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
+      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
+      +   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
+      +   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
+      +   firewall     kubectl exec 10250                                                inbound TCP 10250
+      +   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
+      +   service      CalicoNode                                                        automatic, LocalSystem
       +   start        CalicoNode
-    ! +   hns-network  Calico                                               Overlay, VSID 4096
-    ! +   hns-network  External                                             Overlay, VSID 9999, 192.168.255.0/30
+    ! +   hns-network  Calico                                                            Overlay, VSID 4096
+    ! +   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30
       +   start        CalicoFelix
-      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf  sha256 DIGEST
+      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
 
-    Plan: 20 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     result: OK (exit 0) changed=false reboot=false
     "#);
     let _pending = lab.run("plan --detailed-exitcode").exits(2);

@@ -163,6 +163,26 @@ fn a_log_level_restarts_the_one_service_that_reads_it() {
     assert!(planned["plan"]["about_seconds_down"].as_u64().unwrap() <= 4, "{planned}");
 }
 
+#[test]
+fn kube_proxy_is_somebody_else_s_and_is_told_to_be_stale() {
+    let lab = Lab::installed();
+    let proxy = r"services:
+  kube-proxy:
+    definition:
+      displayName: kube-proxy
+      description: ''
+      imagePath: C:\k\kube-proxy.exe --enable-dsr=true --source-vip=192.168.0.2
+      account: LocalSystem
+      start: auto
+    pid: 9000
+";
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", proxy, 1));
+    let done = lab.run(&format!("{VNI} -o json")).exits(0).json();
+    assert_eq!(done["next"][0], "Restart-Service kube-proxy", "{done}");
+    let log = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
+}
+
 /// What stands between the first stop and the last start could not have been done before or after.
 #[test]
 fn while_the_services_are_down_there_is_only_what_must_be() {

@@ -16,9 +16,10 @@ use crate::machine::eventually;
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// The VSID of Calico's network, as HNS has it.
+/// The VSID of Calico's network, as HNS has it; null while there is none.
 fn vsid(house: &House) -> Value {
-    house.hns()["Calico"]["Subnets"][0]["Policies"][0]["VSID"].clone()
+    let network = house.hns().remove("Calico").unwrap_or_default();
+    network["Subnets"][0]["Policies"][0]["VSID"].clone()
 }
 
 /// What keeps other networks of the same name and VSID apart.
