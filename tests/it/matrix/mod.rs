@@ -4,6 +4,8 @@
 //!
 //! By default a sample is taken; with `CALICO_WIN_MATRIX=full` it is all.
 
+#![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
+
 mod crashes;
 mod days;
 mod faults;
