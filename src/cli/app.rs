@@ -352,6 +352,7 @@ impl App {
         };
         result.duration_ms = crate::report::document::millis(took);
         result.run = Some(self.run.clone());
+        result.warnings = self.warnings();
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
         if result.error.is_some() {
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));

@@ -57,6 +57,9 @@ pub struct RunResult {
     pub downtime_ms: u64,
     /// The log file, on the machine that ran this.
     pub log: Option<String>,
+    /// What the run warned of, `Id: message` each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Commands that make sense now.
     pub next: Vec<String>,
     /// What a dry run would do.
@@ -99,6 +102,7 @@ impl RunResult {
             duration_ms: 0,
             downtime_ms: 0,
             log: None,
+            warnings: Vec::new(),
             next: Vec::new(),
             plan: None,
         }

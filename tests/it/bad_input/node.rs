@@ -107,7 +107,7 @@ fn a_change_that_fails_is_taken_back() {
         install("service cannot be made", "put service CalicoNode=fail", "RolledBack"),
         install("service dies at start", "put running CalicoFelix=dies", "ServiceDied"),
         install("HNS refuses", "put network External=fail", "ServiceDied"),
-        install("registry refuses", "put registry*=fail", "RolledBack"),
+        install("registry refuses", "put registry*Tigera*=fail", "RolledBack"),
         install("firewall refuses", "put firewall*=fail", "RolledBack"),
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
