@@ -80,10 +80,11 @@ pub struct Kubernetes {
     pub dns_search: Vec<String>,
     /// `calico-system` or `kube-system`.
     pub calico_namespace: String,
-    pub credentials: Credentials,
+    /// None where the node needs no kubeconfig: with etcd, unless the config asks for one.
+    pub credentials: Option<Credentials>,
 }
 
-/// How the node's own kubeconfig gets its token.
+/// Where the node's own kubeconfig gets its login from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Credentials {
@@ -91,6 +92,10 @@ pub enum Credentials {
     TokenRequest,
     /// The token of a secret of type service-account-token, made if absent.
     Secret,
+    /// A kubeconfig that somebody made for it.
+    Kubeconfig,
+    /// The service account that Kubernetes mounts into a HostProcess pod, in which this program runs.
+    HostProcess,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -219,6 +224,8 @@ pub struct RunSettings {
     pub connection: Connection,
     /// With [`Credentials::Secret`]: whether the token secret may be created where there is none.
     pub create_token_secret: bool,
+    /// With [`Credentials::Kubeconfig`]: the file, on the machine this program runs on.
+    pub calico_kubeconfig: Option<String>,
     /// Secret to fetch etcd's certificates from, into the files that [`EtcdTls`] names.
     pub etcd_tls_secret: Option<SecretRef>,
     pub maintenance: Maintenance,

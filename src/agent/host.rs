@@ -1,5 +1,6 @@
 //! An agent from its start to its end: configuration, lock, logs, state, then its role.
 
+use std::cell::RefCell;
 use std::fs::{File, TryLockError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use jiff::Timestamp;
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
+use super::renew::{Read, Renew, Renewal};
 use super::startup::{self, Again, HNS, Seen};
 use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
@@ -38,6 +40,8 @@ pub struct Host<'a> {
     pub limits: Limits,
     /// Lets time pass, and ends early when the stop is asked for.
     pub pause: &'a dyn Fn(&mut dyn Node, Duration),
+    /// Renews the node's token.
+    pub renew: Renew<'a>,
 }
 
 /// Runs a role until it is done or asked to stop. What goes wrong is in the log, in the Event Log
@@ -194,6 +198,16 @@ fn keep_node(
     board: &Board<'_>,
     host: &Host<'_>,
 ) -> Result<()> {
+    // In every wait: a token may end while node startup fails for that very reason.
+    let renewal = RefCell::new(Renewal::new(config, host.renew));
+    let pause = |node: &mut dyn Node, time: Duration| {
+        (host.pause)(node, time);
+        let mut renewal = renewal.borrow_mut();
+        renewal.look(node, &mut |event| tell(&event, Role::Node, streams, board));
+        board.renewal(renewal.trouble());
+    };
+    pause(node, Duration::ZERO);
+    let host = &Host { pause: &pause, ..*host };
     with_around(Role::Node, streams, board, host, |around| {
         // Before, so that a start of kubelet or HNS meanwhile is not missed.
         let mut seen = Seen::look(node)?;
@@ -223,10 +237,14 @@ fn keep_component(
     let command = component(role, config)?;
     with_around(role, streams, board, host, |around| await_bring_up(node, around))?;
     let mut seen = Seen::look(node)?;
+    let mut read = Read::now(node, config);
     let mut outside = |node: &mut dyn Node, wait: bool| -> Result<Option<Reason>> {
         if wait {
             await_network_of(node, seen.hns().cloned(), role, streams, board, host)?;
             return Ok(None);
+        }
+        if read.changed(node) {
+            return Ok(Some("the node's credentials were renewed".to_owned()));
         }
         let changed = seen.hns_changed(node)?;
         Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))

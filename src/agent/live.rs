@@ -157,6 +157,7 @@ impl Live {
                 self.stop.wait(time / 50, || false);
                 node.pause(time);
             },
+            renew: &|_, _| anyhow::bail!("nobody renews here"),
         };
         serve(role, &mut self.node(), &host)
     }

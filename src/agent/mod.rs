@@ -8,6 +8,7 @@ mod network;
 pub mod os;
 mod patience;
 mod process;
+pub mod renew;
 mod saved;
 pub mod startup;
 pub mod state;

@@ -37,6 +37,9 @@ pub struct AgentState {
     pub failure: Option<String>,
     /// The process of the Host Networking Service that the network was last brought up with.
     pub network_of_hns: Option<Process>,
+    /// Why the node's token is not renewed though it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +122,7 @@ impl<'a> Board<'a> {
             crash_loop: false,
             failure: None,
             network_of_hns: None,
+            renewal: None,
         };
         let (path, text) = (path(role), serde_json::to_vec_pretty(&state)?);
         node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))?;
@@ -169,6 +173,13 @@ impl<'a> Board<'a> {
     /// The network stands, with this process of HNS.
     pub fn network_stands(&self, hns: Option<&Process>) {
         self.change(|state| state.network_of_hns = hns.cloned());
+    }
+
+    /// What keeps the node's token from being renewed; none when nothing does.
+    pub fn renewal(&self, trouble: Option<&str>) {
+        if self.locked().renewal.as_deref() != trouble {
+            self.change(|state| state.renewal = trouble.map(str::to_owned));
+        }
     }
 
     /// The component was started.

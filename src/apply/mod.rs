@@ -11,4 +11,5 @@ pub mod journal;
 pub mod lock;
 pub mod marks;
 pub mod receipt;
+pub mod renewal;
 pub mod store;

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::x509;
 use crate::values::Secret;
 
 const CLUSTER: &str = "kubernetes";
@@ -20,9 +21,47 @@ pub struct NodeCredentials {
     pub server: String,
     /// PEM; empty when the system's own roots vouch for the server.
     pub ca_pem: String,
-    pub token: Secret,
-    /// When the token ends; none for one that does not.
+    pub login: Login,
+    /// When the login ends; none for one that does not.
     pub expires: Option<Timestamp>,
+}
+
+/// What is shown to the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Login {
+    /// A service account's token.
+    Token(Secret),
+    /// A client certificate and its key, PEM each.
+    Certificate { cert: String, key: Secret },
+}
+
+impl NodeCredentials {
+    pub const fn token(&self) -> Option<&Secret> {
+        match &self.login {
+            Login::Token(token) => Some(token),
+            Login::Certificate { .. } => None,
+        }
+    }
+}
+
+/// What a token says of itself. Nothing of it is verified: the API server does that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub issued: Option<Timestamp>,
+    pub expires: Option<Timestamp>,
+    /// Namespace and name of the service account.
+    pub account: Option<(String, String)>,
+    pub audiences: Vec<String>,
+    /// The secret that holds it, for a token of the older sort.
+    pub secret: Option<String>,
+}
+
+impl Claims {
+    /// The moment from which a token is renewed: when two thirds of its life are over.
+    pub fn renew_from(&self) -> Option<Timestamp> {
+        let (issued, expires) = (self.issued?, self.expires?);
+        Some(issued + expires.duration_since(issued) * 2 / 3)
+    }
 }
 
 /// The kubeconfig as YAML. `namespace` is the one that Calico runs in.
@@ -43,7 +82,7 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
             context: ContextBody { cluster: CLUSTER.into(), namespace: Some(namespace.into()), user: USER.into() },
         }],
         current_context: CONTEXT.into(),
-        users: vec![NamedUser { name: USER.into(), user: User { token: Some(credentials.token.reveal().into()) } }],
+        users: vec![NamedUser { name: USER.into(), user: User::of(&credentials.login) }],
     };
     // By way of a plain value, as all YAML that is not ours to point into: the YAML engine's code is
     // generated anew for each type, and large.
@@ -74,36 +113,57 @@ pub fn parse(text: &str) -> Result<NodeCredentials> {
         .find(|cluster| cluster.name == context.cluster)
         .with_context(|| format!("the node's kubeconfig has no cluster `{}`", context.cluster))?
         .cluster;
-    let token = file
-        .users
-        .into_iter()
-        .find(|user| user.name == context.user)
-        .and_then(|user| user.user.token)
+    let user = file.users.into_iter().find(|user| user.name == context.user).map(|user| user.user);
+    let login = user
+        .and_then(User::login)
         .with_context(|| format!("the node's kubeconfig has no token for the user `{}`", context.user))?;
     let ca_pem = match cluster.ca {
         Some(ca) => String::from_utf8(STANDARD.decode(ca.trim()).context("decode certificate-authority-data")?)
             .context("read certificate-authority-data")?,
         None => String::new(),
     };
-    let expires = token_expiry(&token);
-    Ok(NodeCredentials { server: cluster.server, ca_pem, token: Secret::new(token), expires })
+    let expires = expiry(&login);
+    Ok(NodeCredentials { server: cluster.server, ca_pem, login, expires })
 }
 
-/// When a token ends, by its own claim `exp`, which is not verified. None for a token without one
-/// (that of a secret) and for what is no JWT.
-pub fn token_expiry(token: &str) -> Option<Timestamp> {
-    claim(token, "exp")
+/// The namespace that a kubeconfig's current context names.
+pub fn namespace(text: &str) -> Option<String> {
+    let file: File = serde_json::from_value(serde_yaml::from_str(text).ok()?).ok()?;
+    file.contexts.into_iter().find(|context| context.name == file.current_context)?.context.namespace
 }
 
-/// When a token was issued, by its own claim `iat`.
-pub fn token_issued(token: &str) -> Option<Timestamp> {
-    claim(token, "iat")
+/// When a login ends, by what it says of itself. None for a token without an end (that of a secret)
+/// and for what cannot be read.
+pub fn expiry(login: &Login) -> Option<Timestamp> {
+    match login {
+        Login::Token(token) => claims(token.reveal()).expires,
+        Login::Certificate { cert, .. } => x509::read(cert).map(|certificate| certificate.not_after),
+    }
 }
 
-fn claim(token: &str, name: &str) -> Option<Timestamp> {
-    let payload = token.split('.').nth(1)?;
-    let claims: serde_json::Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-    Timestamp::from_second(claims.get(name)?.as_i64()?).ok()
+/// What a token says of itself; nothing for what is no JWT.
+pub fn claims(token: &str) -> Claims {
+    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let Some(claims) = payload.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok()) else {
+        return Claims::default();
+    };
+    let time = |name: &str| Timestamp::from_second(claims.get(name)?.as_i64()?).ok();
+    let account = claims["sub"].as_str().and_then(|subject| {
+        let (namespace, name) = subject.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+        Some((namespace.to_owned(), name.to_owned()))
+    });
+    let audiences = match &claims["aud"] {
+        serde_json::Value::String(one) => vec![one.clone()],
+        serde_json::Value::Array(all) => all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    };
+    Claims {
+        issued: time("iat"),
+        expires: time("exp"),
+        account,
+        audiences,
+        secret: claims["kubernetes.io/serviceaccount/secret.name"].as_str().map(str::to_owned),
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -155,6 +215,32 @@ struct NamedUser {
 struct User {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
+    #[serde(rename = "client-certificate-data", default, skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    #[serde(rename = "client-key-data", default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+}
+
+impl User {
+    fn of(login: &Login) -> Self {
+        match login {
+            Login::Token(token) => Self { token: Some(token.reveal().into()), certificate: None, key: None },
+            Login::Certificate { cert, key } => {
+                Self { token: None, certificate: Some(STANDARD.encode(cert)), key: Some(STANDARD.encode(key.reveal())) }
+            }
+        }
+    }
+
+    fn login(self) -> Option<Login> {
+        let pem = |data: &str| String::from_utf8(STANDARD.decode(data.trim()).ok()?).ok();
+        match (self.token, self.certificate, self.key) {
+            (Some(token), _, _) => Some(Login::Token(Secret::new(token))),
+            (None, Some(cert), Some(key)) => {
+                Some(Login::Certificate { cert: pem(&cert)?, key: Secret::new(pem(&key)?) })
+            }
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -169,8 +255,8 @@ mod tests {
         NodeCredentials {
             server: "https://10.0.0.1:6443".into(),
             ca_pem: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".into(),
-            token: Secret::new(token),
-            expires: token_expiry(token),
+            login: Login::Token(Secret::new(token)),
+            expires: claims(token).expires,
         }
     }
 
@@ -231,12 +317,32 @@ mod tests {
     }
 
     #[test]
-    fn a_tokens_life_is_read_from_its_claims() {
-        let token = jwt(r#"{"iat":1700000000,"exp":1700003600}"#);
-        assert_eq!(token_issued(&token).unwrap().to_string(), "2023-11-14T22:13:20Z");
-        assert_eq!(token_expiry(&token).unwrap().as_second() - token_issued(&token).unwrap().as_second(), 3600);
+    fn a_token_says_whose_it_is_and_when_it_is_to_be_renewed() {
+        let token = jwt(
+            r#"{"iat":1700000000,"exp":1700003600,"sub":"system:serviceaccount:calico-system:calico-node","aud":["a"]}"#,
+        );
+        let said = claims(&token);
+        assert_eq!(said.issued.unwrap().to_string(), "2023-11-14T22:13:20Z");
+        assert_eq!(said.renew_from().unwrap().duration_since(said.issued.unwrap()).as_secs(), 2400);
+        assert_eq!(said.account, Some(("calico-system".into(), "calico-node".into())));
+        assert_eq!(said.audiences, ["a"]);
         for endless in [jwt(r#"{"iss":"kubernetes/serviceaccount"}"#), "opaque".into(), "a.!!.c".into()] {
-            assert_eq!(token_expiry(&endless), None, "{endless}");
+            assert_eq!((claims(&endless).expires, claims(&endless).renew_from()), (None, None), "{endless}");
         }
+    }
+
+    #[test]
+    fn a_client_certificate_is_a_login_too() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["calico".into()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2030, 1, 2);
+        let cert = params.self_signed(&key).unwrap().pem();
+        let login = Login::Certificate { cert, key: Secret::new(key.serialize_pem()) };
+        let wanted = NodeCredentials { expires: expiry(&login), login, ..credentials("") };
+        assert_eq!(wanted.expires.unwrap().to_string(), "2030-01-02T00:00:00Z");
+        let text = String::from_utf8(render(&wanted, "kube-system").unwrap()).unwrap();
+        assert!(text.contains("client-key-data: ") && !text.contains("token"), "{text}");
+        assert_eq!(parse(&text).unwrap(), wanted);
+        assert_eq!(namespace(&text).as_deref(), Some("kube-system"));
     }
 }

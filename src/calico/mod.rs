@@ -16,6 +16,7 @@ pub mod services;
 pub mod static_rules;
 pub mod upstream;
 pub mod version;
+pub mod x509;
 
 #[cfg(test)]
 mod rendered;

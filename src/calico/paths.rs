@@ -2,9 +2,12 @@
 
 use crate::values::WinPath;
 
-/// The node's own kubeconfig, under the name the scripts gave it.
+/// Name of the node's own kubeconfig, which the scripts gave it.
+pub const KUBECONFIG: &str = "calico-kube-config";
+
+/// The node's own kubeconfig.
 pub fn kubeconfig(root: &WinPath) -> WinPath {
-    root.join("calico-kube-config")
+    root.join(KUBECONFIG)
 }
 
 /// The file from which the CNI plugin takes the node's name; node startup writes it too.

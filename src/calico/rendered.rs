@@ -88,7 +88,7 @@ fn the_node_kubeconfig() {
     let credentials = kubeconfig::NodeCredentials {
         server: "https://10.0.0.1:6443".into(),
         ca_pem: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n".into(),
-        token: Secret::new("header.claims.signature"),
+        login: kubeconfig::Login::Token(Secret::new("header.claims.signature")),
         expires: None,
     };
     let text = text(kubeconfig::render(&credentials, "calico-system").unwrap());

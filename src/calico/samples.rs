@@ -28,7 +28,7 @@ pub fn settings(version: &str) -> Settings {
             dns_servers: vec!["10.96.0.10".parse().unwrap()],
             dns_search: vec!["svc.cluster.local".into()],
             calico_namespace: "calico-system".into(),
-            credentials: Credentials::TokenRequest,
+            credentials: Some(Credentials::TokenRequest),
         },
         network: Network {
             backend: Backend::Vxlan,

@@ -215,6 +215,10 @@ impl App {
 
     /// Talks to the cluster as the one who installs.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
+        if connection.host_process {
+            let text = super::login::host_process()?.kubeconfig;
+            return self.connect(&text, Path::new(""), None, connection.timeout);
+        }
         // A path of the node's, when the node is a folder.
         let file = match connection.kubeconfig.parse::<WinPath>() {
             Ok(path) => node.disk(&path),

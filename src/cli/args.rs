@@ -65,6 +65,9 @@ pub struct Global {
     /// Name of this machine's Kubernetes Node
     #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_NODE_NAME")]
     pub node_name: Option<String>,
+    /// Namespace of Calico's service account, calico-system or kube-system, where it is not to be looked for
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CALICO_NAMESPACE")]
+    pub calico_namespace: Option<String>,
     /// Proxy for downloads
     #[arg(long, global = true, value_name = "URL", env = "CALICO_WIN_PROXY")]
     pub proxy: Option<String>,
@@ -163,6 +166,9 @@ pub enum Verb {
     /// Cordon, drain and taint this machine's Kubernetes Node
     #[command(subcommand)]
     Node(Node),
+    /// Show, fetch and renew the node's kubeconfig and etcd certificates
+    #[command(subcommand)]
+    Credentials(Credentials),
     /// Make, check and show the config document
     #[command(subcommand)]
     Config(Config),
@@ -476,6 +482,20 @@ pub struct DrainFlags {
     /// Do not wait for pods that should have ended so many seconds ago; 0 waits
     #[arg(long, value_name = "SECONDS")]
     pub skip_wait_for_delete_timeout: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Credentials {
+    /// What the node logs in with: whose it is, where it came from, when it ends; never the secrets
+    Show,
+    /// Get credentials as install would, and write them into a folder; the node stays as it is
+    Fetch {
+        /// Folder for calico-kube-config, or for etcd's server.key, server.crt and ca.crt
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Give the node new credentials; Calico's services take them up by themselves
+    Rotate,
 }
 
 #[derive(Debug, Subcommand)]

@@ -137,19 +137,20 @@ pub(crate) fn text(patches: &[Patch]) -> String {
     text
 }
 
-fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
+pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
     let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     let connection = settings::connection(layered, None)?;
     cluster.facts(&FactsOptions {
         node_name: name.as_ref().map(|name| name.0.as_str()),
         addresses: &[],
         namespace_override: connection.calico_namespace.as_deref(),
+        needs: super::login::needs(layered),
     })
 }
 
 /// The config and the cluster, without a node: with a sandbox its own, else the one that the
 /// kubeconfig names.
-fn open(app: &mut App) -> Result<(Layered, Cluster)> {
+pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
         let layered = app.config(&*node, &Source::default(), &[])?;

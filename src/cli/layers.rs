@@ -74,6 +74,7 @@ pub(super) fn overrides(global: &Global, args: &[OsString], source: &Source) -> 
     add("kubernetes.kubeconfig", global.kubeconfig.clone(), "kubeconfig");
     add("kubernetes.context", global.context.clone(), "context");
     add("kubernetes.nodeName", global.node_name.clone(), "node-name");
+    add("kubernetes.calicoNamespace", global.calico_namespace.clone(), "calico-namespace");
     add("transport.proxy", global.proxy.clone(), "proxy");
     add("transport.caFile", global.ca_file.clone(), "ca-file");
     add("transport.offline", global.offline.then(|| "true".into()), "offline");

@@ -6,6 +6,7 @@ mod cluster;
 mod config;
 mod confirm;
 mod cordon;
+mod credentials;
 mod detach;
 mod drain;
 mod engine;
@@ -15,6 +16,7 @@ mod install;
 mod lab;
 mod layers;
 mod lease;
+mod login;
 mod logs;
 mod node;
 mod offline;
@@ -113,6 +115,7 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
         Verb::Node(verb) => node::run(&verb, app),
+        Verb::Credentials(verb) => credentials::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),

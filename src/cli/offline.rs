@@ -30,6 +30,9 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
     if let (Some(page), true) = (&mut page, args.id.eq_ignore_ascii_case("ClusterRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
     }
+    if let (Some(page), true) = (&mut page, args.id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
+        page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
+    }
     let Some(page) = page else {
         let near =
             explain::did_you_mean(&args.id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));

@@ -5,19 +5,18 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 
 use super::app::App;
 use super::args::Source;
+use super::login::{self, Wanted};
 use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
-use crate::calico::kubeconfig::{self, NodeCredentials};
+use crate::calico::kubeconfig;
 use crate::calico::layout::Layout;
-use crate::calico::paths;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
 use crate::config::types::Auto;
@@ -32,7 +31,7 @@ use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
-use crate::settings::{self, Datastore, Resolved, Settings};
+use crate::settings::{self, Credentials, Resolved, Settings};
 use crate::values::Sha256;
 
 /// Everything that is known before anything is changed.
@@ -100,21 +99,11 @@ pub(crate) fn prepare(
         app.warn(warning.id, warning.message.clone());
     }
 
-    let etcd_files = match &resolved.run.etcd_tls_secret {
-        Some(secret) => Some(cluster.etcd_files(secret, node.now())?),
-        None => None,
-    };
+    let place = (&resolved.settings.datastore, resolved.run.etcd_tls_secret.as_ref(), &resolved.settings.calico.root);
+    let etcd = login::etcd(app, node, &cluster, place, connection.timeout)?;
+    let etcd_files = etcd.files.filter(|_| etcd.ours);
     let release = find_release(app, node, &standing, &resolved, purpose)?;
-    let now = node.now();
-    let kept = match resolved.settings.datastore {
-        Datastore::Kubernetes => kept_kubeconfig(node, &resolved.settings, &cluster, now),
-        Datastore::Etcdv3 { .. } => None,
-    };
-    let kubeconfig = match (&resolved.settings.datastore, kept) {
-        (_, Some(bytes)) => KubeconfigFile::Rendered(bytes),
-        (Datastore::Kubernetes, None) => KubeconfigFile::Pending,
-        (Datastore::Etcdv3 { .. }, None) => KubeconfigFile::Absent,
-    };
+    let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
@@ -244,26 +233,32 @@ fn check(
     preflight::verdict(&report)
 }
 
-/// Our kubeconfig on the node, if it is still good: same server and CA, a third of its token's life
-/// left, and the API server takes it.
-fn kept_kubeconfig(node: &dyn Node, settings: &Settings, cluster: &Cluster, now: Timestamp) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(node.disk(&paths::kubeconfig(&settings.calico.root))).ok()?;
-    let credentials = kubeconfig::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
-    if credentials.server != cluster.server()
-        || cluster.ca_pem().is_some_and(|ca| ca.trim() != credentials.ca_pem.trim())
-    {
-        return None;
+/// What the settings say of the node's login; none where it needs none.
+fn login_of(resolved: &Resolved) -> Option<Wanted<'_>> {
+    let (settings, run) = (&resolved.settings, &resolved.run);
+    Some(Wanted {
+        credentials: settings.kubernetes.credentials?,
+        kubernetes: &settings.kubernetes,
+        create_secret: run.create_token_secret,
+        file: run.calico_kubeconfig.as_deref(),
+        limit: run.connection.timeout,
+    })
+}
+
+/// The node's kubeconfig: the one that stands while it is good, else to be fetched. A file that was
+/// given is at hand already.
+fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<KubeconfigFile> {
+    let Some(wanted) = login_of(resolved) else { return Ok(KubeconfigFile::Absent) };
+    let root = &resolved.settings.calico.root;
+    if wanted.credentials == Credentials::Kubeconfig {
+        let given = login::issue(app, Some(node), cluster, &wanted)?.credentials;
+        let bytes = login::given_or_renewed(node, root, given, &wanted.kubernetes.calico_namespace)?;
+        return Ok(KubeconfigFile::Rendered(bytes));
     }
-    let token = credentials.token.reveal();
-    if let Some(expires) = credentials.expires {
-        let issued = kubeconfig::token_issued(token)?;
-        if now > issued + expires.duration_since(issued) * 2 / 3 {
-            return None;
-        }
-    }
-    cluster.check(&credentials).ok()?;
-    // Rendered anew, so that a form that has changed since is written again.
-    kubeconfig::render(&credentials, &settings.kubernetes.calico_namespace).ok()
+    Ok(match login::kept(node, root, cluster, &wanted, node.now()) {
+        Some(bytes) => KubeconfigFile::Rendered(bytes),
+        None => KubeconfigFile::Pending,
+    })
 }
 
 /// What is wanted, with the bytes that are not in the release.
@@ -356,7 +351,8 @@ pub(crate) fn cluster_facts(
     cluster.facts(&FactsOptions {
         node_name: Some(&name),
         addresses: &addresses,
-        namespace_override: connection.calico_namespace.as_deref(),
+        namespace_override: login::namespace(connection)?.as_deref(),
+        needs: login::needs(layered),
     })
 }
 
@@ -370,7 +366,7 @@ impl Prepared {
     /// Fetches what the plan left open, and puts everything it needs into the store.
     pub fn complete(&mut self, app: &mut App, node: &mut dyn Node) -> Result<()> {
         if self.new_token {
-            let bytes = self.fetch_credentials(app)?;
+            let bytes = self.fetch_credentials(app, node)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
             (self.target, self.blobs) =
                 target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
@@ -401,28 +397,24 @@ impl Prepared {
         Ok(())
     }
 
-    fn fetch_credentials(&mut self, app: &mut App) -> Result<Vec<u8>> {
-        let settings = &self.resolved.settings;
-        let create = self.resolved.run.create_token_secret;
-        let limit = self.resolved.run.connection.timeout;
+    fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {
+        let wanted = login_of(&self.resolved).context("find what the settings say of credentials")?;
         let cluster = &self.cluster;
-        let namespace = &settings.kubernetes.calico_namespace;
+        let namespace = &wanted.kubernetes.calico_namespace;
         let fetched = app.phase("credentials", |app| {
-            let mut events = |event| app.event(&event);
-            let fetched =
-                cluster.node_credentials(namespace, settings.kubernetes.credentials, create, limit, &mut events)?;
+            let fetched = login::issue(app, Some(node), cluster, &wanted)?;
             let until = fetched
                 .credentials
                 .expires
                 .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
             Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
         })?;
+        let bytes = kubeconfig::render(&fetched.credentials, namespace);
         if fetched.created_secret {
             self.about.token_secret = Some(TOKEN_SECRET.into());
             self.made_secret = true;
         }
-        let credentials: NodeCredentials = fetched.credentials;
-        kubeconfig::render(&credentials, namespace)
+        bytes
     }
 }
 
@@ -441,9 +433,9 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
         archive: None,
         files: layout.required().map(unknown).collect(),
     };
-    let kubeconfig = match resolved.settings.datastore {
-        Datastore::Kubernetes => KubeconfigFile::Pending,
-        Datastore::Etcdv3 { .. } => KubeconfigFile::Absent,
+    let kubeconfig = match resolved.settings.kubernetes.credentials {
+        Some(_) => KubeconfigFile::Pending,
+        None => KubeconfigFile::Absent,
     };
     let executable = Sha256::unknown();
     let inputs = Inputs {

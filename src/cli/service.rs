@@ -1,5 +1,6 @@
 //! `service start|stop|restart|status`, and the hidden `service run`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
 use super::engine::installed;
-use super::status;
+use super::{credentials, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::Scm;
@@ -19,12 +20,14 @@ use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
 use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
+use crate::cluster::{self, Cluster};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, machine};
 use crate::plan::item::{Id, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{RunResult, ServiceStatus, exit_of};
 use crate::report::event::Event;
+use crate::values::WinPath;
 
 pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
     match verb {
@@ -50,7 +53,8 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         let asked = stop.clone();
         ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
         let mut node = app.node()?;
-        host(sandbox.is_some(), &stop, &Foreground, |host| agent::host::serve(role, &mut *node, host))?;
+        let connect = |text: &str| app.connect(text, Path::new("."), None, RENEWAL_LIMIT);
+        host(sandbox.is_some(), &stop, &Foreground, &connect, |host| agent::host::serve(role, &mut *node, host))?;
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
@@ -62,9 +66,13 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
                 see_to_guard(&stop, pending, || super::trial::start_guard(None));
             });
         }
+        let connect = |text: &str| {
+            let options = cluster::Options { timeout: RENEWAL_LIMIT, ..cluster::Options::default() };
+            Cluster::connect(text, Path::new("."), None, None, &options)
+        };
         // The node is made here, on the thread that uses it.
-        let served =
-            machine().and_then(|mut node| host(false, stop, scm, |host| agent::host::serve(role, &mut *node, host)));
+        let served = machine()
+            .and_then(|mut node| host(false, stop, scm, &connect, |host| agent::host::serve(role, &mut *node, host)));
         served.map_or_else(|error| exit_of(&error).code(), |()| 0)
     };
     if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
@@ -79,7 +87,17 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
     .into())
 }
 
-fn host<T>(sandbox: bool, stop: &Stop, scm: &dyn Scm, work: impl FnOnce(&Host<'_>) -> T) -> T {
+/// How long the API server may take for one answer when a token is renewed: the agent does nothing
+/// else meanwhile, and there is a third of the token's life to try again.
+const RENEWAL_LIMIT: Duration = Duration::from_secs(10);
+
+fn host<T>(
+    sandbox: bool,
+    stop: &Stop,
+    scm: &dyn Scm,
+    connect: &dyn Fn(&str) -> Result<Cluster>,
+    work: impl FnOnce(&Host<'_>) -> T,
+) -> T {
     let (booted, pace, limits) = (agent::os::boot_time(), Pace::default(), Limits::default());
     let pause = |node: &mut dyn Node, time: Duration| {
         stop.wait(time, || false);
@@ -88,7 +106,8 @@ fn host<T>(sandbox: bool, stop: &Stop, scm: &dyn Scm, work: impl FnOnce(&Host<'_
             node.pause(time);
         }
     };
-    work(&Host { stop, scm, booted, pace, limits, pause: &pause })
+    let renew = |node: &mut dyn Node, path: &WinPath| credentials::renew(node, path, connect);
+    work(&Host { stop, scm, booted, pace, limits, pause: &pause, renew: &renew })
 }
 
 /// Nobody asks how it goes.

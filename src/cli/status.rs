@@ -182,6 +182,8 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
         if expires.is_some_and(|expires| expires <= Timestamp::now()) {
             status.reasons.push(format!("the token in {path} has expired"));
         }
+        // What it says itself, with why: an agent that runs tries to renew it.
+        status.reasons.extend(agent::state::read(node, Role::Node).and_then(|state| state.renewal));
     }
     status.node = Some(kubernetes);
 }

@@ -11,6 +11,7 @@ use super::errors::Failure;
 use super::lease;
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
+use crate::settings::Credentials;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -62,6 +63,23 @@ const RIGHTS: &[(&str, Group, &str, Place, bool)] = &[
     ("list", Group::Calico, "globalnetworkpolicies", Anywhere, false),
 ];
 
+/// What a run asks of the cluster beyond looking at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    /// Where the node's login is to come from; none where it gets none.
+    pub login: Option<Credentials>,
+    /// Whether a token secret may be made where there is none.
+    pub create_secret: bool,
+    /// Namespace of the secret with etcd's certificates.
+    pub etcd_secret_in: Option<&'a str>,
+}
+
+impl Default for Needs<'_> {
+    fn default() -> Self {
+        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret_in: None }
+    }
+}
+
 /// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
 /// off it, to move them away, to wait for the cluster's VNI, the Lease that keeps others from it, and
 /// what an uninstall clears away.
@@ -94,11 +112,36 @@ const LEASES: &str = "coordination.k8s.io";
 /// Those of them that are asked about: who has these was given the others along with them.
 const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
 
-/// Every right that is asked about, for one cluster: what an install with the default credentials
-/// uses, and by which it is known whether a change may be made.
-pub fn rights(group: ApiGroup, namespace: &str) -> Vec<Right> {
+/// Every right that is asked about, for one cluster: what an install uses, and by which it is known
+/// whether a change may be made.
+pub fn rights(group: ApiGroup, namespace: &str, needs: &Needs<'_>) -> Vec<Right> {
     let asked = |right: &Right| CHANGES_ASKED.contains(&(right.verb.as_str(), right.resource.as_str()));
-    all(group, namespace).into_iter().filter(|right| !right.for_changes || asked(right)).collect()
+    let used = |right: &Right| match right.resource.as_str() {
+        "serviceaccounts/token" => needs.login == Some(Credentials::TokenRequest),
+        // A HostProcess pod knows its namespace.
+        "serviceaccounts" => needs.login != Some(Credentials::HostProcess),
+        _ => !right.for_changes || asked(right),
+    };
+    let mut rights: Vec<Right> = all(group, namespace).into_iter().filter(used).collect();
+    let secrets = |verb: &str, namespace: &str| Right {
+        verb: verb.into(),
+        group: String::new(),
+        resource: "secrets".into(),
+        namespace: Some(namespace.into()),
+        needed: true,
+        for_changes: false,
+    };
+    if needs.login == Some(Credentials::Secret) {
+        rights.extend(["get", "list"].map(|verb| secrets(verb, namespace)));
+        rights.extend(needs.create_secret.then(|| secrets("create", namespace)));
+    }
+    if let Some(place) = needs.etcd_secret_in {
+        let read = secrets("get", place);
+        if !rights.contains(&read) {
+            rights.push(read);
+        }
+    }
+    rights
 }
 
 fn all(group: ApiGroup, namespace: &str) -> Vec<Right> {
@@ -205,5 +248,60 @@ pub fn manifest() -> String {
              subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
         ));
     }
-    text
+    text + &renewal_manifest("calico-system")
+}
+
+/// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's.
+/// Calico's own manifests allow that for calico-cni-plugin alone.
+pub fn renewal_manifest(namespace: &str) -> String {
+    format!(
+        "---\n\
+         # Lets CalicoNode renew the node's token by itself.\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: Role\n\
+         metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
+         rules:\n\
+         - {{apiGroups: [\"\"], resources: [\"serviceaccounts/token\"], resourceNames: [calico-node], verbs: [create]}}\n\
+         ---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: RoleBinding\n\
+         metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-renewal}}\n\
+         subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked for beyond the default, and what of it is not.
+    fn differs(needs: &Needs<'_>) -> String {
+        let of = |needs: &Needs<'_>| rights(ApiGroup::V1, "kube-system", needs);
+        let (usual, now) = (of(&Needs::default()), of(needs));
+        let line = |sign: &str, right: &Right| format!("{sign} {right}\n");
+        let more = now.iter().filter(|right| !usual.contains(right)).map(|right| line("+", right));
+        let less = usual.iter().filter(|right| !now.contains(right)).map(|right| line("-", right));
+        more.chain(less).collect()
+    }
+
+    #[test]
+    fn a_run_needs_the_rights_that_it_uses_and_no_others() {
+        let of = |login| Needs { login, ..Needs::default() };
+        insta::assert_snapshot!(differs(&Needs { create_secret: true, ..of(Some(Credentials::Secret)) }), @r"
+        + get secrets in kube-system
+        + list secrets in kube-system
+        + create secrets in kube-system
+        - create serviceaccounts/token in kube-system
+        ");
+        insta::assert_snapshot!(differs(&of(Some(Credentials::Kubeconfig))), @"- create serviceaccounts/token in kube-system");
+        insta::assert_snapshot!(differs(&of(Some(Credentials::HostProcess))), @r"
+        - get serviceaccounts in kube-system
+        - create serviceaccounts/token in kube-system
+        ");
+        insta::assert_snapshot!(differs(&Needs { etcd_secret_in: Some("etcd"), ..of(None) }), @r"
+        + get secrets in etcd
+        - create serviceaccounts/token in kube-system
+        ");
+    }
 }

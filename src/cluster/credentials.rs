@@ -3,10 +3,11 @@
 //! Since Kubernetes 1.24 no service account has a token by itself. There are two ways to one:
 //! TokenRequest, for some time, and a secret that kube-controller-manager fills, for good.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
@@ -14,12 +15,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret};
 use serde_json::{Value, json};
 
 use super::api::{Api, path, query};
-use super::kubeconfig::{Access, Trust};
+use super::errors::Failure;
+use super::kubeconfig::{self, Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
-use crate::calico::kubeconfig::NodeCredentials;
+use crate::calico::kubeconfig::{Claims, Login, NodeCredentials, claims};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
-use crate::settings::Credentials;
 use crate::values::Secret;
 
 /// Name of the secret that we make, the one the old scripts made too.
@@ -39,6 +40,9 @@ pub struct Issued {
     /// The secret `calico-node-token` is of our making: [`Cluster::delete_token_secret`] when
     /// nothing needs it any more.
     pub created_secret: bool,
+    /// Whether the account may request tokens for itself, which the agent does before they end; none
+    /// for what does not end or is not a service account's.
+    pub renewable: Option<bool>,
 }
 
 impl Cluster {
@@ -50,12 +54,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Faults `ServiceAccountMissing`, `TokenSecretMissing`, `TokenSecretForeign`,
-    /// `TokenSecretUnfilled`, `TokenEmpty`, `CredentialsRejected`, `ServiceAccountForbidden`, and
-    /// those of any question to the cluster.
+    /// `TokenSecretUnfilled`, `TokenEmpty`, `TokenOfAnother`, `CredentialsRejected`,
+    /// `ServiceAccountForbidden`, and those of any question to the cluster.
     pub fn node_credentials(
         &self,
         namespace: &str,
-        mode: Credentials,
+        mode: TokenFrom,
         create: bool,
         wait: Duration,
         events: Sink<'_>,
@@ -69,23 +73,26 @@ impl Cluster {
     fn issue(
         &self,
         namespace: &str,
-        mode: Credentials,
+        mode: TokenFrom,
         create: bool,
         wait: Duration,
         events: Sink<'_>,
     ) -> Result<Issued> {
         match mode {
-            Credentials::TokenRequest => {
-                let (token, expires) = self.request_token(namespace)?;
+            TokenFrom::Request => {
+                let (token, expires) = self.request_token(namespace, SERVICE_ACCOUNT)?;
                 let credentials = self.assemble(namespace, None, token, expires)?;
+                belongs(&credentials, namespace)?;
                 self.check(&credentials)?;
-                Ok(Issued { credentials, created_secret: false })
+                let renewable = self.may_renew(&credentials)?;
+                Ok(Issued { credentials, created_secret: false, renewable })
             }
-            Credentials::Secret => {
+            TokenFrom::Secret => {
                 let (filled, created_secret) = self.token_secret(namespace, create, wait, events)?;
                 let tried = self.assemble(namespace, filled.ca_pem, filled.token, None).and_then(|credentials| {
+                    belongs(&credentials, namespace)?;
                     self.check(&credentials)?;
-                    Ok(Issued { credentials, created_secret })
+                    Ok(Issued { credentials, created_secret, renewable: None })
                 });
                 if tried.is_err() && created_secret {
                     self.take_back(namespace, events);
@@ -95,36 +102,98 @@ impl Cluster {
         }
     }
 
-    /// Uses credentials once: the server must accept the token, and the service account must have
-    /// the least that calico-node needs.
-    pub fn check(&self, credentials: &NodeCredentials) -> Result<()> {
-        let access = Access::with_token(&credentials.server, &credentials.ca_pem, credentials.token.reveal())?;
-        let api = Arc::new(Api::new(access, self.dial, &self.options, self.runtime.get().handle())?);
-        let question = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": { "verb": "get", "resource": "nodes" } },
+    /// Takes the credentials of a given kubeconfig for the node's components, and uses them once.
+    /// `origin` is what errors call it, `base_dir` the folder that its relative file names mean.
+    ///
+    /// # Errors
+    /// Those of [`Cluster::connect`], fault `KubeconfigNotForNode` for a login that only works where
+    /// the file is, `CredentialsRejected` and `ServiceAccountForbidden`.
+    pub fn given_credentials(&self, origin: &str, text: &str, base_dir: &Path) -> Result<Issued> {
+        let credentials = kubeconfig::standing_alone(origin, &kubeconfig::choose(origin, text, base_dir, None)?)?;
+        self.check(&credentials).with_context(|| format!("try out {origin}"))?;
+        let renewable = self.may_renew(&credentials)?;
+        Ok(Issued { credentials, created_secret: false, renewable })
+    }
+
+    /// A new token for the account whose token these credentials hold. Asked with that token itself:
+    /// nobody else is there when an agent does this.
+    ///
+    /// # Errors
+    /// Fault `TokenRenewalForbidden` when the account may not, `TokenNotRenewable` when this is no
+    /// service account's token; and as [`Cluster::node_credentials`].
+    pub fn renewed(&self, current: &NodeCredentials) -> Result<NodeCredentials> {
+        let account = current.token().and_then(|token| claims(token.reveal()).account);
+        let Some((namespace, account)) = account else {
+            let what = "these credentials are not a service account's token, so none can be requested with them";
+            return Err(Fault::new(Exit::Conflict, "TokenNotRenewable", what)
+                .hint("give new ones: calicoctl-win credentials rotate")
+                .into());
+        };
+        let (token, expires) = self.request_token(&namespace, &account).map_err(|error| {
+            let forbidden = error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ClusterForbidden");
+            if forbidden { error.context(renewal_forbidden(&namespace, &account)) } else { error }
+        })?;
+        let renewed = NodeCredentials { login: Login::Token(token), expires, ..current.clone() };
+        self.check(&renewed)?;
+        Ok(renewed)
+    }
+
+    /// Whether the account of these credentials may request tokens for itself; none where that is
+    /// not a question, since they do not end or are no account's.
+    pub fn may_renew(&self, credentials: &NodeCredentials) -> Result<Option<bool>> {
+        let Some(token) = credentials.token() else { return Ok(None) };
+        let (Some((namespace, account)), Some(_)) = (claims(token.reveal()).account, credentials.expires) else {
+            return Ok(None);
+        };
+        let asked = json!({
+            "verb": "create", "resource": "serviceaccounts", "subresource": "token",
+            "namespace": namespace, "name": account,
         });
-        let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let review: SelfSubjectAccessReview = match self.runtime.block_on(api.post(reviews, &question)) {
-            Ok(review) => review,
+        let allowed = self.may(&self.as_node(credentials)?, &asked)?;
+        Ok(Some(allowed))
+    }
+
+    /// Uses credentials once: the server must accept them (so its audience and its time are right),
+    /// and they must allow the least that calico-node needs.
+    pub fn check(&self, credentials: &NodeCredentials) -> Result<()> {
+        let asked = json!({ "verb": "get", "resource": "nodes" });
+        let allowed = match self.may(&self.as_node(credentials)?, &asked) {
+            Ok(allowed) => allowed,
             Err(failure) if failure.status == Some(401) => {
-                let what = "the API server does not accept the token that it gave for the service account calico-node";
-                let fault = Fault::new(Exit::ClusterUnreachable, "CredentialsRejected", what).hint(
-                    "the secret's token may be of a deleted service account: delete the secret and run again; \
-                     with several API servers, look whether all have the same service-account key",
-                );
-                return Err(anyhow::Error::from(failure).context(fault));
+                return Err(anyhow::Error::from(failure).context(rejected(credentials)));
             }
             Err(failure) => return Err(anyhow::Error::from(failure).context("try out the node's credentials")),
         };
-        if review.status.is_some_and(|s| s.allowed) {
+        if allowed {
             return Ok(());
         }
-        let what = "the service account calico-node may not get nodes, so Calico would not run with its token";
+        let what = match credentials.token().and_then(|token| claims(token.reveal()).account) {
+            Some((_, account)) if account != SERVICE_ACCOUNT => format!("the service account {account}"),
+            _ if credentials.token().is_none() => "the client certificate's user".into(),
+            _ => "the service account calico-node".into(),
+        };
+        let what = format!("{what} may not get nodes, so Calico would not run with its credentials");
         Err(Fault::new(Exit::ClusterUnreachable, "ServiceAccountForbidden", what)
             .hint("its ClusterRole calico-node or the binding to it is missing: install Calico on the Linux side first")
             .into())
+    }
+
+    /// A client that shows these credentials.
+    fn as_node(&self, credentials: &NodeCredentials) -> Result<Arc<Api>> {
+        let access = Access::of_node(credentials)?;
+        Ok(Arc::new(Api::new(access, self.dial, &self.options, self.runtime.get().handle())?))
+    }
+
+    /// Whether a client's user may do this, by a SelfSubjectAccessReview.
+    fn may(&self, api: &Arc<Api>, attributes: &Value) -> Result<bool, Failure> {
+        let question = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": attributes },
+        });
+        let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let review: SelfSubjectAccessReview = self.runtime.block_on(api.post(reviews, &question))?;
+        Ok(review.status.is_some_and(|status| status.allowed))
     }
 
     /// Deletes the secret that [`Cluster::node_credentials`] made; false when it is gone already
@@ -136,13 +205,13 @@ impl Cluster {
         Ok(found.is_some_and(ours) && self.delete(&secret)?)
     }
 
-    fn request_token(&self, namespace: &str) -> Result<(Secret, Option<Timestamp>)> {
+    fn request_token(&self, namespace: &str, account: &str) -> Result<(Secret, Option<Timestamp>)> {
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": { "expirationSeconds": LIFE.as_secs() },
         });
-        let account = path(["api", "v1", "namespaces", namespace, "serviceaccounts", SERVICE_ACCOUNT, "token"]);
+        let account = path(["api", "v1", "namespaces", namespace, "serviceaccounts", account, "token"]);
         let answer: TokenRequest = match self.runtime.block_on(self.api.post(&account, &body)) {
             Ok(answer) => answer,
             Err(failure) if failure.is_absent() => return Err(missing_account(namespace).into()),
@@ -169,7 +238,7 @@ impl Cluster {
             (Trust::Ca(pem), None) => pem.clone(),
             (Trust::Nobody, None) => self.root_ca(namespace)?,
         };
-        Ok(NodeCredentials { server: self.server().to_owned(), ca_pem, token, expires })
+        Ok(NodeCredentials { server: self.server().to_owned(), ca_pem, login: Login::Token(token), expires })
     }
 
     /// The CA that kube-controller-manager publishes into every namespace.
@@ -291,6 +360,63 @@ impl Cluster {
             events(Event::Warning { id: "TokenSecretLeft", message });
         }
     }
+}
+
+/// Where a token of calico-node's service account comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenFrom {
+    /// A TokenRequest: of limited life, and renewed.
+    Request,
+    /// A secret of type service-account-token: without end.
+    Secret,
+}
+
+/// A token says whose it is. One that says nothing is left to the server to judge.
+fn belongs(credentials: &NodeCredentials, namespace: &str) -> Result<()> {
+    let said = credentials.token().map(|token| claims(token.reveal())).unwrap_or_default();
+    match said.account {
+        Some((space, account)) if space != namespace || account != SERVICE_ACCOUNT => {
+            let what = format!("the token that came for {namespace}/{SERVICE_ACCOUNT} is of {space}/{account}");
+            Err(Fault::new(Exit::ClusterUnreachable, "TokenOfAnother", what)
+                .hint("look what the secret holds, and at what stands between here and the API server")
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a server may not take a login that it gave, or somebody gave us.
+fn rejected(credentials: &NodeCredentials) -> Fault {
+    let id = "CredentialsRejected";
+    let fault = |what: String| Fault::new(Exit::ClusterUnreachable, id, what);
+    let Some(token) = credentials.token() else {
+        let what = "the API server does not accept the client certificate for the node".to_owned();
+        return fault(what).hint("it is of another cluster, or has expired: fetch a fresh kubeconfig of this one");
+    };
+    let Claims { expires, audiences, .. } = claims(token.reveal());
+    if let Some(expires) = expires.filter(|expires| *expires <= Timestamp::now()) {
+        return fault(format!("the token for the node ended at {expires:.0}"))
+            .hint("get a new one, and look whether this machine's clock is right");
+    }
+    let of = match audiences.as_slice() {
+        [] => String::new(),
+        some => format!(" (its audience: {})", some.join(", ")),
+    };
+    fault(format!("the API server does not accept the token that it gave for the service account calico-node{of}"))
+        .hint(
+            "the secret's token may be of a deleted service account: delete the secret and run again; \
+         with several API servers, look whether all have the same service-account key and audiences",
+        )
+}
+
+/// calico-node may request tokens for calico-cni-plugin alone, by Calico's own manifests (v3.26 and
+/// later), so renewing needs a Role more.
+pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
+    let what = format!("the service account {namespace}/{account} may not request tokens for itself");
+    Fault::new(Exit::ClusterUnreachable, "TokenRenewalForbidden", what).hint(
+        "give it that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role; \
+         or renew by hand before the end: calicoctl-win credentials rotate",
+    )
 }
 
 fn secret_path(namespace: &str) -> String {

@@ -1,5 +1,5 @@
-//! The certificates of an etcd client, as a secret in the cluster has them, looked at before they
-//! are used.
+//! The certificates of an etcd client, as a secret in the cluster or files have them, looked at before
+//! they are used.
 
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
@@ -11,6 +11,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, InconsistentKeys, RootCertStore};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use super::etcd_member::try_endpoints;
 
 use super::Cluster;
 use super::api::path;

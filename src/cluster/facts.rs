@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use self::around::Around;
 use self::calico::{Object, Resources};
 use self::platforms::Platforms;
+use super::access::Needs;
 use super::api::{Api, path};
 use super::errors::Failure;
 use super::{Cluster, SERVICE_ACCOUNT, access, missing_account, node};
@@ -35,6 +36,8 @@ pub struct FactsOptions<'a> {
     pub addresses: &'a [Ipv4Addr],
     /// The namespace of calico-node, where the config names it: then it is not looked for.
     pub namespace_override: Option<&'a str>,
+    /// What the run will ask of the cluster: the rights that it needs are asked for.
+    pub needs: Needs<'a>,
 }
 
 impl Cluster {
@@ -61,7 +64,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
         return error;
     }
     // Which group serves Calico may not be known yet; those who may read the one may mostly read the other.
-    let rights = access::rights(ApiGroup::V1, options.namespace_override.unwrap_or(NAMESPACES[0]));
+    let rights = access::rights(ApiGroup::V1, options.namespace_override.unwrap_or(NAMESPACES[0]), &options.needs);
     match access::missing(api, rights).await {
         Ok(missing) => match access::fault(&missing) {
             Some(fault) => error.context(fault),
@@ -141,7 +144,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         let nodes = untold.may_be("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| around::with_address(nodes, options.addresses));
     }
-    let reviewed = access::missing(api, access::rights(api_group, &calico_namespace)).await;
+    let reviewed = access::missing(api, access::rights(api_group, &calico_namespace, &options.needs)).await;
     facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;
     facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;

@@ -12,11 +12,14 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{AuthError, ClientBuilder};
 use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 
 use super::Options;
 use super::errors::{self, without_values};
+use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
+use crate::values::Secret;
 
 /// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
@@ -111,13 +114,22 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
 }
 
 impl Access {
-    /// The same server, asked with this token and trusted by this CA, or by the system's roots
-    /// when it is empty.
-    pub fn with_token(server: &str, ca_pem: &str, token: &str) -> Result<Self> {
+    /// The server of a node's credentials, trusted by their CA, or by the system's roots when that is
+    /// empty, and asked with their login.
+    pub fn of_node(credentials: &NodeCredentials) -> Result<Self> {
+        let NodeCredentials { server, ca_pem, login, .. } = credentials;
         let mut config = Config::new(server.parse().with_context(|| format!("read the server URL `{server}`"))?);
         config.proxy_url = proxy(&config.cluster_url, None)?;
         config.root_cert = (!ca_pem.is_empty()).then(|| certificates(ca_pem)).transpose()?;
-        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        let base64 = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+        config.auth_info = match login {
+            Login::Token(token) => AuthInfo { token: Some(token.reveal().to_owned().into()), ..AuthInfo::default() },
+            Login::Certificate { cert, key } => AuthInfo {
+                client_certificate_data: Some(base64(cert)),
+                client_key_data: Some(base64(key.reveal()).into()),
+                ..AuthInfo::default()
+            },
+        };
         Ok(Self { server: server.to_owned(), ca_pem: config.root_cert.as_ref().map(|_| ca_pem.to_owned()), config })
     }
 
@@ -171,6 +183,57 @@ impl Access {
             }
         }
     }
+}
+
+/// What a kubeconfig's context says, with nothing in it that only works where the file is: for the
+/// node's components, which run as a service and from another folder.
+///
+/// # Errors
+/// Fault `KubeconfigNotForNode` for a login by a plugin or a password, for none, and where the file
+/// leaves the server unchecked; `KubeconfigInvalid` for what cannot be read.
+pub(super) fn standing_alone(origin: &str, access: &Access) -> Result<NodeCredentials> {
+    let unfit = |why: &str| {
+        Fault::new(Exit::InvalidConfig, "KubeconfigNotForNode", format!("{origin} is not for a node: {why}")).hint(
+            "give one with a service account's token or a client certificate in it, \
+             or leave it out: kubernetes.credentials: token-request",
+        )
+    };
+    if access.trust() == Trust::Nobody {
+        return Err(unfit("it says insecure-skip-tls-verify, and anybody could be the API server").into());
+    }
+    if access.config.tls_server_name.is_some() {
+        return Err(unfit("it says tls-server-name, which Calico's CNI plugin may not know").into());
+    }
+    let user = &access.config.auth_info;
+    let text = |field: &str, data: Option<&str>, file: Option<&String>| -> Result<Option<String>> {
+        let bytes = match (data, file) {
+            (Some(data), _) => base64::engine::general_purpose::STANDARD.decode(data.trim()).map_err(Error::new),
+            (None, Some(file)) => std::fs::read(file).map_err(Error::new),
+            (None, None) => return Ok(None),
+        };
+        let what = || broken(format!("{field} of {origin} cannot be read"));
+        let bytes = bytes.map_err(|cause| cause.context(what()))?;
+        String::from_utf8(bytes).map(Some).map_err(|_| what().into())
+    };
+    let cert = text("client-certificate", user.client_certificate_data.as_deref(), user.client_certificate.as_ref())?;
+    let key = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
+    let key = text("client-key", key, user.client_key.as_ref())?;
+    let token = match (&user.token, &user.token_file) {
+        (Some(token), _) => Some(token.expose_secret().to_owned()),
+        (None, Some(file)) => text("tokenFile", None, Some(file))?.map(|token| token.trim().to_owned()),
+        (None, None) => None,
+    };
+    let login = match (token.filter(|token| !token.is_empty()), cert, key) {
+        (Some(token), _, _) => Login::Token(Secret::new(token)),
+        (None, Some(cert), Some(key)) => Login::Certificate { cert, key: Secret::new(key) },
+        _ if user.exec.is_some() => return Err(unfit("its user logs in with a plugin (exec)").into()),
+        _ if user.auth_provider.is_some() => return Err(unfit("its user logs in with an auth-provider").into()),
+        _ if user.password.is_some() => return Err(unfit("its user logs in with a password").into()),
+        _ => return Err(unfit("its user has neither a token nor a client certificate").into()),
+    };
+    let expires = crate::calico::kubeconfig::expiry(&login);
+    let ca_pem = access.ca_pem.clone().unwrap_or_default();
+    Ok(NodeCredentials { server: access.server.clone(), ca_pem, login, expires })
 }
 
 /// The certificates in a PEM text, as DER.

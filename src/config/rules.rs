@@ -5,7 +5,7 @@ use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
 use super::types::Auto;
 use super::{Layered, Origin};
-use crate::settings::{Backend, Ipam};
+use crate::settings::{Backend, Credentials, Ipam};
 
 /// Why vxlan and host-local do not go together.
 pub(crate) const VXLAN_NEEDS_CALICO_IPAM: &str =
@@ -49,6 +49,15 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     {
         let problem = format!("`{name}` is not a namespace: lower-case letters, digits and `-`, 63 at most");
         wrong("spec.kubernetes.calicoNamespace", problem);
+    }
+    let kubernetes = &spec.kubernetes;
+    let own = "spec.kubernetes.calicoKubeconfig";
+    match (kubernetes.credentials, kubernetes.calico_kubeconfig.as_deref().unwrap_or_default()) {
+        (Some(Credentials::Kubeconfig), "") => {
+            wrong(own, "the credentials `kubeconfig` need the file that the node is to have".into());
+        }
+        (Some(Credentials::Kubeconfig), _) | (_, "") => {}
+        _ => wrong(own, "this file needs spec.kubernetes.credentials: kubeconfig".into()),
     }
     source(layered, &mut wrong);
     datastore(layered, &mut wrong);

@@ -145,9 +145,14 @@ pub struct Kubernetes {
     /// Whether the service account's token secret may be created where there is none, when credentials
     /// is `secret`. Default: `true`.
     pub create_service_account_token: Option<bool>,
-    /// How the node's kubeconfig gets its token: `token-request` (of limited life) or `secret`
-    /// (a service-account-token secret, without end). Default: `token-request`.
+    /// Where the node's own kubeconfig gets its login from: `token-request` (of limited life, renewed
+    /// by the agent), `secret` (a service-account-token secret, without end), `kubeconfig` (the one at
+    /// calicoKubeconfig) or `host-process` (what Kubernetes mounts into the pod in which this program
+    /// runs). Default: `token-request`; with etcdv3 none, and the node has no kubeconfig.
     pub credentials: Option<Credentials>,
+    /// Kubeconfig for Calico's components on the node, with credentials `kubeconfig`. A path on the
+    /// machine this program runs on; files that it names are read into the node's. Default: none.
+    pub calico_kubeconfig: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]

@@ -51,6 +51,10 @@ pub struct ClusterFacts {
     /// by manifest have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_backend: Option<String>,
+    /// Where Calico on the Linux nodes keeps its data: `kubernetes` or `etcdv3`. None where neither its
+    /// DaemonSet nor `calico-config` tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux_datastore: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
     /// The Installation of the Tigera operator, where it runs Calico.

@@ -99,6 +99,15 @@ pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::R
     placed
 }
 
+/// Makes a file that only its owner may read. On Windows it has the access list of its folder.
+pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(bytes)
+}
+
 /// What the name of a program ends in that ran when it was to go, with a number behind it.
 const RENAMED: &str = ".old-";
 

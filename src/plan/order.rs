@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Step;
 use super::item::Id;
-use crate::calico::networks;
+use crate::calico::{networks, registry};
 
 /// Our services in the order in which they start; they stop backwards.
 pub const SERVICES: [&str; 3] = ["CalicoNode", "CalicoFelix", "CalicoConfd"];
@@ -26,7 +26,7 @@ pub const NODE_SERVICE: &str = "CalicoNode";
 ///
 /// All three run our executable with the release's binaries and read `services.json`, the
 /// kubeconfig and the etcd files at start; `felix.json` is Felix's alone. `config.ps1` and the CNI
-/// files are read by others.
+/// files are read by others. What CalicoNode writes while it runs is not touched beside it.
 ///
 /// A service that is another product's reads nothing of ours; only its own definition concerns it.
 pub fn reads(service: &str, id: &Id) -> bool {
@@ -48,6 +48,7 @@ pub fn reads(service: &str, id: &Id) -> bool {
                     | "ca.crt"
             ) || (["felix.json", "static-rules.json"].contains(&name.as_str()) && service == "CalicoFelix")
         }
+        Id::RegValue { .. } => service == NODE_SERVICE && registry::agents_own().contains(id),
         _ => false,
     }
 }

@@ -71,6 +71,14 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Cluster(kubelet_skew),
     },
     Row {
+        id: "DatastoreMatches",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "all nodes of a cluster share one datastore: with two, each side knows nothing of the other's pods and policies",
+        fix: "set spec.datastore.type to what Calico on Linux has: kubectl get daemonset calico-node -A -o yaml shows DATASTORE_TYPE or ETCD_ENDPOINTS",
+        judge: Judge::Cluster(datastore),
+    },
+    Row {
         id: "ServiceCidr",
         group: GROUP,
         severity: Severity::Error,
@@ -105,6 +113,18 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Why a question has no answer: in the cluster's words, else in these.
+fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
+    let ours = if input.etcd() { "etcdv3" } else { "kubernetes" };
+    match cluster.linux_datastore.as_deref() {
+        Some(theirs) if theirs != ours => Fail(format!("the config says {ours}, Calico on Linux has {theirs}")),
+        Some(theirs) => Pass(theirs.to_owned()),
+        None => match cluster.untold("daemonsets") {
+            Some(why) => Unknown(why.to_owned()),
+            None => Skip("neither the DaemonSet calico-node nor calico-config tells the Linux side's".into()),
+        },
+    }
+}
+
 pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) -> Finding {
     Unknown(cluster.untold(question).unwrap_or(otherwise).to_owned())
 }

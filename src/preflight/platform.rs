@@ -106,14 +106,19 @@ fn wmco(cluster: &ClusterFacts, input: &Input) -> Finding {
     }
 }
 
+/// What gives Windows pods their addresses, and the questions that tell of it.
+const VPC_QUESTIONS: [&str; 3] = ["amazon-vpc-cni", "vpc-resource-controller", "vpc-admission-webhook"];
+
 fn vpc_controller(cluster: &ClusterFacts, eks: &EksFacts) -> Finding {
-    match (eks.windows_ipam, eks.controllers.len()) {
-        (Some(true), _) => Pass("enable-windows-ipam is true".into()),
-        (_, 2) => Pass(format!("{} are there", eks.controllers.join(" and "))),
-        (_, 1) => Fail(format!("of the older controllers only {} is there", eks.controllers.join(""))),
-        (None, _) if cluster.untold("amazon-vpc-cni").is_some() => untold(cluster, "amazon-vpc-cni", ""),
-        (None, _) => Fail("there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller".into()),
-        (Some(false), _) => Fail("the ConfigMap amazon-vpc-cni has no enable-windows-ipam: true".into()),
+    let refused = VPC_QUESTIONS.iter().find_map(|question| cluster.untold(question));
+    match (eks.windows_ipam, eks.controllers.as_slice(), refused) {
+        (Some(true), ..) => Pass("enable-windows-ipam is true".into()),
+        (_, [one, other], _) => Pass(format!("{one} and {other} are there")),
+        // What we may not see may be there.
+        (.., Some(why)) => Unknown(why.to_owned()),
+        (_, [one], _) => Fail(format!("of the older controllers only {one} is there")),
+        (None, ..) => Fail("there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller".into()),
+        (Some(false), ..) => Fail("the ConfigMap amazon-vpc-cni has no enable-windows-ipam: true".into()),
     }
 }
 

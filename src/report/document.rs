@@ -307,6 +307,45 @@ pub struct RunInProgress {
     pub at: Option<String>,
 }
 
+/// The document of `credentials show`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct CredentialsReport {
+    /// What the node logs in with. Never a secret.
+    pub credentials: Vec<Credential>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Credential {
+    /// `kubeconfig`, `etcd-certificate` or `etcd-ca`.
+    pub kind: String,
+    pub path: String,
+    /// As `serviceaccount calico-system/calico-node`, or a certificate's common name.
+    pub subject: Option<String>,
+    /// None for what does not expire.
+    pub expires: Option<Timestamp>,
+    /// From when on the agent renews it; none for what it cannot renew.
+    pub renewed_from: Option<Timestamp>,
+    /// `TokenRequest`, `secret NAME`, `kubeconfig` or `file`.
+    pub origin: String,
+    /// What needs attention, a sentence each.
+    pub problems: Vec<String>,
+}
+
+impl Credential {
+    /// One of which nothing more is known yet.
+    pub fn new(kind: &str, path: &str, origin: &str) -> Self {
+        Self {
+            kind: kind.into(),
+            path: path.into(),
+            subject: None,
+            expires: None,
+            renewed_from: None,
+            origin: origin.into(),
+            problems: Vec::new(),
+        }
+    }
+}
+
 /// The document of `cluster prepare`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClusterPatches {

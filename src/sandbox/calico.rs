@@ -112,6 +112,7 @@ fn crashes(node: &mut SandboxNode, role: Role, program: &WinPath) -> Result<()> 
         crash_loop: true,
         failure: None,
         network_of_hns: None,
+        renewal: None,
     };
     node.save(&path, &serde_json::to_vec_pretty(&said)?, Access::Administrators)
 }

@@ -15,6 +15,9 @@ pub struct Connection {
     pub kubeconfig: String,
     /// Who named the kubeconfig; [`Origin::Default`] where nobody did.
     pub kubeconfig_from: Origin,
+    /// No kubeconfig is named, and this program runs in a HostProcess pod: the pod's own service account
+    /// is whom the cluster is asked as.
+    pub host_process: bool,
     /// None takes the current context.
     pub context: Option<String>,
     /// None asks the cluster.
@@ -59,11 +62,14 @@ pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver
         (usual.to_owned(), Origin::Default)
     });
     let kubeconfig_from = to.origins.last().map_or(Origin::Default, |field| field.from.clone());
+    let host_process = kubeconfig_from == Origin::Default
+        && spec.kubernetes.credentials == Some(crate::settings::Credentials::HostProcess);
     let transport = &spec.transport;
     let proxy = transport.proxy.as_ref().map(WebUrl::as_str).filter(|url| !url.is_empty()).map(str::to_owned);
     Connection {
         kubeconfig,
         kubeconfig_from,
+        host_process,
         context: to.optional("spec.kubernetes.context", filled(&spec.kubernetes.context)),
         calico_namespace: spec.kubernetes.calico_namespace.clone().and_then(Auto::given),
         proxy: to.optional("spec.transport.proxy", proxy),

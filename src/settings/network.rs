@@ -6,7 +6,7 @@ use super::backend::{self, Undecided};
 use super::detection;
 use super::resolver::{Resolver, filled};
 use super::{Backend, Credentials, Ipam, Kubernetes, Network, NodeAddress, Provider};
-use crate::config::spec::Spec;
+use crate::config::spec::{DatastoreType, Spec};
 use crate::config::types::{Address, AddressChoice, Auto, Pattern};
 use crate::config::{Origin, VXLAN_NEEDS_CALICO_IPAM};
 use crate::facts::{Adapter, ClusterFacts};
@@ -52,7 +52,10 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
                 None => ("calico-system".to_owned(), Origin::Default),
             },
         ),
-        credentials: to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest),
+        credentials: match spec.datastore.kind {
+            Some(DatastoreType::Etcdv3) => to.optional("spec.kubernetes.credentials", given.credentials),
+            _ => Some(to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest)),
+        },
     }
 }
 

@@ -44,6 +44,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let kubernetes = kubernetes(&mut to, spec, cluster);
     let create_token_secret =
         to.or_default("spec.kubernetes.createServiceAccountToken", spec.kubernetes.create_service_account_token, true);
+    let calico_kubeconfig = to.optional("spec.kubernetes.calicoKubeconfig", filled(&spec.kubernetes.calico_kubeconfig));
     let (network, ipip) = network(&mut to, spec, provider, &node.adapters, cluster);
     let (datastore, etcd_tls_secret) = datastore(&mut to, spec, &calico.root, &kubernetes.calico_namespace);
     let cni = cni(&mut to, spec, node);
@@ -87,6 +88,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
             name,
             connection,
             create_token_secret,
+            calico_kubeconfig,
             etcd_tls_secret,
             maintenance,
             reboot,

@@ -7,7 +7,7 @@ use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
 use calicoctl_win::report::document::{
-    ClusterPatches, Generations, NodeStatus, PlanDocument, PreflightReport, RunResult,
+    ClusterPatches, CredentialsReport, Generations, NodeStatus, PlanDocument, PreflightReport, RunResult,
 };
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
@@ -127,6 +127,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("Generations", schemars::schema_for!(Generations)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
+        ("Credentials", schemars::schema_for!(CredentialsReport)),
     ] {
         let (_, section) = text.split_once(&format!("\n### {kind}\n")).expect("every document has a section");
         let section = section.split("\n#").next().unwrap_or(section);

@@ -5,6 +5,7 @@
 mod bad_input;
 mod clusters;
 mod docs;
+mod etcd;
 mod lab;
 mod layering;
 mod matrix;

@@ -18,6 +18,28 @@ use crate::facts::{ClusterFacts, HostProcess, NodeCounts, OperatorFacts, Operato
 /// The DaemonSet of Calico's HostProcess pods, in the operator's clusters and in Calico's manifests.
 const HOST_PROCESS: &str = "calico-node-windows";
 
+/// The DaemonSet of Calico on Linux.
+const LINUX: &str = "calico-node";
+
+/// Where its nodes keep their data, as their variables say: the datastore is `kubernetes` only when they
+/// say so, and etcd's manifests give endpoints and nothing else.
+fn of_daemon_set(set: &DaemonSet) -> Option<String> {
+    let pod = set.spec.template.spec.as_ref()?;
+    let env = pod.containers.iter().find(|container| container.name == LINUX)?.env.as_ref()?;
+    let named = |name: &str| env.iter().find(|variable| variable.name == name);
+    let said = ["DATASTORE_TYPE", "CALICO_DATASTORE_TYPE"].into_iter().find_map(named);
+    match said.and_then(|variable| variable.value.clone()) {
+        Some(datastore) if !datastore.is_empty() => Some(datastore),
+        _ => named("ETCD_ENDPOINTS").map(|_| "etcdv3".to_owned()),
+    }
+}
+
+/// The same by the ConfigMap of installs by manifest.
+fn of_config(map: &ConfigMap) -> Option<String> {
+    let data = map.data.as_ref()?;
+    data.get("etcd_endpoints").filter(|endpoints| !endpoints.trim().is_empty()).map(|_| "etcdv3".to_owned())
+}
+
 /// The questions that need the Calico namespace or nothing at all.
 pub(super) struct Around {
     installation: Question<Option<Object<Installation>>>,
@@ -25,6 +47,7 @@ pub(super) struct Around {
     pods_here: Question<Vec<PodMeta>>,
     typha: Question<Option<Deployment>>,
     calico_config: Question<Option<ConfigMap>>,
+    linux: Question<Option<DaemonSet>>,
     nodes: Question<Vec<Labelled>>,
     service: Question<Option<Service>>,
 }
@@ -40,6 +63,7 @@ impl Around {
             typha: ask(api, apps("deployments", "calico-typha")),
             // Manifests put it there, whatever namespace the service account is in.
             calico_config: ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "calico-config"])),
+            linux: ask(api, apps("daemonsets", LINUX)),
             nodes: ask_metadata(api, "/api/v1/nodes".to_owned()),
             service: ask(api, path(["api", "v1", "namespaces", "default", "services", "kubernetes"])),
         }
@@ -64,6 +88,8 @@ impl Around {
             }
         });
         let config = untold.may_be("calico-config", self.calico_config.answer().await)?.flatten();
+        let linux = untold.may_be("daemonsets", self.linux.answer().await)?.flatten();
+        facts.linux_datastore = linux.as_ref().and_then(of_daemon_set).or_else(|| of_config(config.as_ref()?));
         facts.linux_backend = config.and_then(|map| map.data?.remove("calico_backend"));
         let nodes = untold.may_be("nodes", self.nodes.answer().await)?;
         facts.nodes = nodes.filter(|nodes| !nodes.is_empty()).map(|nodes| count(&nodes));

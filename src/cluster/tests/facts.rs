@@ -1,9 +1,11 @@
 use super::super::FactsOptions;
 use super::*;
 use crate::facts::{ApiGroup, ClusterFacts};
+use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> =
-    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None };
+    FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS };
+const NEEDS: Needs<'_> = Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret_in: None };
 const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
 const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
 const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";

@@ -140,13 +140,16 @@ fn remove(key: &str, name: &str) -> Result<()> {
     remove_empty(key)
 }
 
+/// Windows' own, and kept though nothing be in it: our source of events is below.
+const LOG_OF_APPLICATIONS: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\Application";
+
 /// Removes a key that holds nothing, and those above it. The mark of this boot below a key of ours
 /// is nothing to others, so it does not hold the key. What lies directly below the hive's own keys
 /// (`SOFTWARE`, `SYSTEM`) may go; those themselves never. Above a key of `SYSTEM` all are Windows's
 /// own, also the empty ones: `Services\EventLog\Application`.
 fn remove_empty(key: &str) -> Result<()> {
     let mut key = key;
-    while key.contains('\\') {
+    while key.contains('\\') && !key.eq_ignore_ascii_case(LOG_OF_APPLICATIONS) {
         let Some(opened) = open(key)? else { return Ok(()) };
         let what = || format!("look into HKLM\\{key}");
         let has_values = opened.values().map_err(|error| failed(error.code().0, what()))?.next().is_some();

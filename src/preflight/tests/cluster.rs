@@ -27,6 +27,14 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.node.as_mut().unwrap().kubelet_version.clear(),
     ),
     story(
+        "DatastoreMatches",
+        |scene| scene.cluster.linux_datastore = Some("etcdv3".into()),
+        |scene| {
+            scene.cluster.linux_datastore = None;
+            refuse(scene, "daemonsets");
+        },
+    ),
+    story(
         "ServiceCidr",
         |scene| scene.settings.as_mut().unwrap().kubernetes.service_cidrs = vec!["10.80.0.0/16".parse().unwrap()],
         |scene| {

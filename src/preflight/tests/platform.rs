@@ -149,6 +149,10 @@ fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
             *eks(scene) = EksFacts { controllers: vec!["vpc-resource-controller".into()], ..EksFacts::default() };
         }),
         networking(|scene| *eks(scene) = EksFacts::default()),
+        networking(|scene| {
+            *eks(scene) = EksFacts::default();
+            refuse(scene, "vpc-resource-controller");
+        }),
         networking(|_| ()),
         told(|scene| eks(scene).windows_role = None, "EksInstanceRole"),
     ];
@@ -156,6 +160,7 @@ fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
     Ok vpc-resource-controller and vpc-admission-webhook are there
     Warn of the older controllers only vpc-resource-controller is there
     Warn there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller
+    Unknown user joe may not list vpc-resource-controller
     Skip this is no EKS cluster
     Unknown there is no ConfigMap aws-auth; access entries are not seen from here
     ");

@@ -85,6 +85,7 @@ pub(super) fn scene() -> Scene {
         policies: Some(PolicyFacts { all: 12, ..PolicyFacts::default() }),
         clock_skew: Some(0),
         missing_rights: Some(Vec::new()),
+        linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
     Scene { node, cluster, settings: Some(settings), side: None, elsewhere: false, remote_access: &[] }

@@ -6,10 +6,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::calico::agent_config::AgentConfig;
+use crate::cluster::TokenFrom;
 use crate::cluster::{Cluster, Options};
 use crate::plan::item::{Access, RegValue, Service, StartType};
 use crate::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
-use crate::settings::{Backend, Credentials};
+use crate::settings::Backend;
 
 const ROOT: &str = r"C:\CalicoWindows";
 
@@ -43,7 +44,7 @@ impl Story {
         let admin = cluster.admin_kubeconfig();
         let admin = Cluster::connect(&admin, dir.path(), None, Some(cluster.addr()), &Options::default()).unwrap();
         let issued = admin
-            .node_credentials("calico-system", Credentials::TokenRequest, false, Duration::ZERO, &mut |_| ())
+            .node_credentials("calico-system", TokenFrom::Request, false, Duration::ZERO, &mut |_| ())
             .unwrap()
             .credentials;
         let kubeconfig = json!({
@@ -52,7 +53,7 @@ impl Story {
             "clusters": [{"name": "c", "cluster": {
                 "server": issued.server, "certificate-authority-data": base64(issued.ca_pem.as_bytes()),
             }}],
-            "users": [{"name": "u", "user": {"token": issued.token.reveal()}}],
+            "users": [{"name": "u", "user": {"token": issued.token().unwrap().reveal()}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         });

@@ -1,6 +1,8 @@
 //! The subject of an X.509 certificate: Kubernetes takes a client's user name from CN and its
 //! groups from O. The certificate's signature has been checked before this reads it.
 
+use crate::calico::x509::element;
+
 /// User (CN) and groups (each O) of a DER certificate; nothing when it has no CN or is malformed.
 pub fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate, _) = element(certificate)?;
@@ -31,20 +33,4 @@ pub fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
         }
     }
     Some((user?, groups))
-}
-
-/// Tag, contents, and what follows, of the first element.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = if first < 0x80 {
-        (usize::from(first), rest)
-    } else {
-        let count = usize::from(first & 0x7f);
-        if count > 4 || rest.len() < count {
-            return None;
-        }
-        (rest[..count].iter().fold(0, |n, b| n << 8 | usize::from(*b)), &rest[count..])
-    };
-    (rest.len() >= length).then(|| (tag, &rest[..length], &rest[length..]))
 }

@@ -6,6 +6,9 @@ use super::resources::core;
 use super::seed::add;
 use super::store::Store;
 
+/// Name of the Role with which calico-node requests tokens for itself.
+const RENEWAL: &str = "calicoctl-win-renewal";
+
 /// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
 /// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
 pub fn plant(store: &mut Store) {
@@ -82,4 +85,13 @@ pub fn plant(store: &mut Store) {
         let binding = json!({"metadata": {}, "roleRef": role, "subjects": subjects});
         add(store, core("clusterrolebindings"), "", name, binding);
     }
+    // What docs/rbac.yaml adds to Calico's own, so that CalicoNode can renew the node's token.
+    let own = json!([{
+        "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-node"], "verbs": ["create"],
+    }]);
+    add(store, core("roles"), "calico-system", RENEWAL, json!({"metadata": {}, "rules": own}));
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": RENEWAL});
+    let account = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
+    let binding = json!({"metadata": {}, "roleRef": role, "subjects": [account]});
+    add(store, core("rolebindings"), "calico-system", RENEWAL, binding);
 }

@@ -96,7 +96,10 @@ impl Seed {
             "metadata": {"labels": labels},
             "spec": {
                 "hostNetwork": true, "nodeSelector": {"kubernetes.io/os": "linux"}, "serviceAccountName": "calico-node",
-                "containers": [{"name": "calico-node", "image": format!("docker.io/calico/node:{CALICO}")}],
+                "containers": [{
+                    "name": "calico-node", "image": format!("docker.io/calico/node:{CALICO}"),
+                    "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}],
+                }],
             },
         });
         let set = add(

@@ -317,8 +317,8 @@ fn the_products_own_client_reads_all_there_is() {
         assert_eq!(count::<DaemonSet>(&client).await, 1);
         assert_eq!(count::<Deployment>(&client).await, 1);
         assert_eq!(count::<PodDisruptionBudget>(&client).await, 1);
-        assert_eq!(count::<ServiceAccount>(&client).await, 4 + 5);
-        assert_eq!(count::<ConfigMap>(&client).await, 4 + 2);
+        assert_eq!(count::<ServiceAccount>(&client).await, 5 + 5);
+        assert_eq!(count::<ConfigMap>(&client).await, 5 + 2);
         assert_eq!(count::<ClusterRole>(&client).await, count::<ClusterRoleBinding>(&client).await);
     });
 }

@@ -135,6 +135,7 @@ fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
     spec.datastore.etcd.tlsSecretRef.name = null  (default)
     spec.datastore.etcd.tlsSecretRef.namespace = null  (default)
     spec.datastore.type = "kubernetes"  (default)
+    spec.kubernetes.calicoKubeconfig = null  (default)
     spec.kubernetes.calicoNamespace = "kube-system"  (detected: the cluster)
     spec.kubernetes.context = null  (default)
     spec.kubernetes.createServiceAccountToken = true  (default)

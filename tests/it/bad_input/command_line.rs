@@ -34,7 +34,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: some similar subcommands exist: 'uninstall', 'install'; calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
     no verb
-      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, reconfigure, upgrade, rollback, receipt, repair, resume, uninstall, status, logs, service, node, config, release, cluster, explain, completion, version]
+      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, reconfigure, upgrade, confirm, rollback, receipt, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, version]
         state: nothing was changed
         hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
     no verb of a group
@@ -74,7 +74,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: write CALL ID-GLOB[#N]=ACTION, as in `put running CalicoNode=fail` or `put *#7=exit-after`
     no fault of the API
-      error: the sandbox fault `api hopla` is not right: read API fault 'hopla': expected METHOD /path[#N]=ACTION or one of expired-ca, plain-http, old-tls, down, no-controllers, no-kubelet, unfilled
+      error: the sandbox fault `api hopla` is not right: read API fault 'hopla': expected METHOD /path[#N]=ACTION or one of expired-ca, expired-certificate, other-name, self-signed, plain-http, old-tls, down, no-controllers, no-kubelet, unfilled
         state: nothing was changed
         hint: docs/sandbox.md shows them all by example
     no fault of the release server

@@ -170,7 +170,7 @@ impl<'a> Ground<'a> {
 
     /// Crashes of the recovery: from a few first points, at a sample of its own, in both directions.
     fn again(&self, points: &[String]) -> usize {
-        let firsts = if full() { 6 } else { 2 };
+        let firsts = if full() { 6 } else { 1 };
         let mut seconds = Vec::new();
         for first in points.iter().step_by(points.len().div_ceil(firsts).max(1)) {
             for (at, words) in ["resume -y", "resume --undo -y"].into_iter().enumerate() {

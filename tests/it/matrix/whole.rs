@@ -22,10 +22,18 @@ const STATE: &str = "C/ProgramData/calicoctl-win/";
 
 /// What a run writes besides the node it makes: its log, its result, who holds the lock; and what the
 /// agent noted of the adapters before a vSwitch took one.
-const OF_RUNS: [&str; 5] = ["logs/", "state/last-run.json", "lock", "lock.json", "node.save"];
+const OF_RUNS: [&str; 6] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save"];
 
-/// What the cluster's own controllers and kubelets do with pods is theirs.
-const OF_OTHERS: [&str; 5] = ["pods", "events", "replicasets.apps", "deployments.apps", "poddisruptionbudgets.policy"];
+/// What the cluster's own controllers and kubelets do with pods is theirs. The Lease of a run that was
+/// killed ends by its own expiry.
+const OF_OTHERS: [&str; 6] = [
+    "pods",
+    "events",
+    "replicasets.apps",
+    "deployments.apps",
+    "poddisruptionbudgets.policy",
+    "leases.coordination.k8s.io",
+];
 
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
@@ -237,6 +245,10 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         let metadata = object["metadata"].as_object_mut().unwrap();
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
+        }
+        // Calico's own word on its network, which comes with its start.
+        if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
+            conditions.retain(|condition| condition["type"] != "NetworkUnavailable");
         }
         // The node controller takes this one away a moment after the node is schedulable again.
         if let Some(spec) = object["spec"].as_object_mut().filter(|spec| !spec.contains_key("unschedulable")) {

@@ -4,10 +4,13 @@ use std::fs;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
+use crate::etcd::Etcd;
 use crate::lab::Lab;
+use crate::read;
 
 const KUBECONFIG: &str = "C/CalicoWindows/calico-kube-config";
 const SECRET: &str = "--set kubernetes.credentials=secret";
@@ -26,6 +29,44 @@ fn claims(token: &str) -> Value {
 fn has_secret(lab: &Lab) -> bool {
     let store = fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap();
     store.contains(r#""name":"calico-node-token""#) || store.contains(r#""name": "calico-node-token""#)
+}
+
+/// The sandbox's cluster, as its administrator sees it.
+fn cluster(lab: &Lab) -> EmbeddedCluster {
+    EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap()
+}
+
+/// Calico on Linux has its data in etcd from now on.
+pub fn runs_with_etcd(lab: &Lab) {
+    let _started = lab.run("cluster check").exits(0);
+    give_etcd(&cluster(lab));
+}
+
+fn give_etcd(cluster: &EmbeddedCluster) {
+    let env = json!([{ "name": "ETCD_ENDPOINTS", "valueFrom": { "configMapKeyRef": { "key": "etcd_endpoints" } } }]);
+    let containers = json!([{ "name": "calico-node", "env": env }]);
+    let patch = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+    let path = "/apis/apps/v1/namespaces/calico-system/daemonsets/calico-node";
+    cluster.as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
+}
+
+/// A token as the cluster signed it, some time ago: so much of its life is over.
+fn aged(lab: &Lab, token: &str, over: impl Fn(i64) -> i64) -> String {
+    let mut old = claims(token);
+    let life = old["exp"].as_i64().unwrap() - old["iat"].as_i64().unwrap();
+    for time in ["iat", "nbf", "exp"] {
+        old[time] = json!(old[time].as_i64().unwrap() - over(life));
+    }
+    let key = KeyPair::from_pem(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap()).unwrap();
+    let signed = format!("{}.{}", token.split('.').next().unwrap(), URL_SAFE_NO_PAD.encode(old.to_string()));
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).unwrap()))
+}
+
+/// Puts a token into the node's kubeconfig, behind our back.
+fn put(lab: &Lab, token: &str) {
+    let mut kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
+    kubeconfig["users"][0]["user"]["token"] = json!(token);
+    fs::write(lab.on_node(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
 }
 
 #[test]
@@ -92,22 +133,12 @@ fn a_good_token_is_used_again_and_an_old_or_refused_one_renewed() {
     let _same = lab.run("install -y").exits(0);
     assert_eq!(token(&lab), first, "a good token was thrown away");
 
-    // Signed by the cluster, and three quarters of its life are over.
-    let mut old = claims(&first);
-    let life = old["exp"].as_i64().unwrap() - old["iat"].as_i64().unwrap();
-    for time in ["iat", "nbf", "exp"] {
-        old[time] = json!(old[time].as_i64().unwrap() - life * 3 / 4);
-    }
-    let key = KeyPair::from_pem(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap()).unwrap();
-    let signed = format!("{}.{}", first.split('.').next().unwrap(), URL_SAFE_NO_PAD.encode(old.to_string()));
-    let aged = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).unwrap()));
+    let aged = aged(&lab, &first, |life| life * 3 / 4);
     // Not signed by anybody the cluster knows.
     let refused = format!("{}x", &first[..first.len() - 4]);
     for bad in [aged, refused] {
         let now = token(&lab);
-        let mut kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
-        kubeconfig["users"][0]["user"]["token"] = json!(bad);
-        fs::write(lab.on_node(KUBECONFIG), serde_yaml::to_string(&kubeconfig).unwrap()).unwrap();
+        put(&lab, &bad);
         let renewed = lab.run("install -y -o json").exits(0).json();
         assert_eq!(renewed["changed"], true, "{renewed}");
         let new = token(&lab);
@@ -126,4 +157,296 @@ fn a_secret_that_is_never_filled_is_taken_back_and_nothing_is_installed() {
     assert_eq!(failed["error"]["id"], "TokenSecretUnfilled", "{failed}");
     assert!(!has_secret(&lab));
     lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn what_the_node_logs_in_with_is_shown_without_a_secret() {
+    let lab = Lab::node();
+    assert_eq!(lab.run("credentials show -o json").exits(16).json()["error"]["id"], "NotInstalled");
+    let _there = lab.run("install -y").exits(0);
+    let screen = lab.run("credentials show").exits(0);
+    insta::assert_snapshot!(screen.screen(), @r"
+    KIND        SUBJECT                                   EXPIRES               ORIGIN        PATH
+    kubeconfig  serviceaccount calico-system/calico-node  TIME  TokenRequest  C:\CalicoWindows\calico-kube-config
+    C:\CalicoWindows\calico-kube-config is renewed by CalicoNode from TIME on
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let shown = lab.run("credentials show -o json").exits(0);
+    assert!(!format!("{screen}{shown}").contains(&token(&lab)));
+    let shown = shown.json();
+    assert_eq!(shown["kind"], "Credentials");
+    let one = &shown["credentials"][0];
+    assert_eq!((&one["kind"], &one["problems"]), (&json!("kubeconfig"), &json!([])));
+    let until = claims(&token(&lab))["exp"].as_i64().unwrap();
+    assert_eq!(one["expires"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second(), until);
+
+    let old = aged(&lab, &token(&lab), |life| life + 1);
+    put(&lab, &old);
+    let over = lab.run("credentials show -o json").exits(12).json();
+    assert!(over["credentials"][0]["problems"][0].as_str().unwrap().contains("has expired"), "{over}");
+}
+
+#[test]
+fn rotate_gives_a_new_token_that_is_no_drift_and_that_rollback_keeps() {
+    let lab = Lab::installed();
+    let first = token(&lab);
+    let _changed = lab.run("reconfigure -y --no-drain --set services.felixLogSeverity=debug").exits(0);
+    assert_eq!(token(&lab), first);
+
+    assert_eq!(lab.run("credentials rotate -n -o json").exits(0).json()["changed"], false);
+    assert_eq!(token(&lab), first);
+    let rotated = lab.run("credentials rotate -y -o json").exits(0).json();
+    assert_eq!((&rotated["changed"], &rotated["generation"]), (&json!(true), &json!(2)), "{rotated}");
+    let second = token(&lab);
+    assert_ne!(second, first);
+    assert!(!rotated.to_string().contains(&second));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(lab.on_node(KUBECONFIG)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others may read it");
+    }
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["drift"]), (&json!("Healthy"), &json!([])), "{status}");
+    assert!(!holds(&lab.on_node("C/ProgramData/calicoctl-win/store"), &first), "the old token lies about");
+
+    let _back = lab.run("rollback -y --no-drain").exits(0);
+    assert_eq!(token(&lab), second, "an old token came back");
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(!lab.on_node(KUBECONFIG).exists());
+}
+
+/// Whether a file below a folder has a text in it.
+fn holds(folder: &std::path::Path, text: &str) -> bool {
+    fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| match entry.path() {
+        folder if folder.is_dir() => holds(&folder, text),
+        file => fs::read(file).unwrap().windows(text.len()).any(|part| part == text.as_bytes()),
+    })
+}
+
+#[test]
+fn credentials_are_fetched_for_a_node_that_is_not_there_yet() {
+    let lab = Lab::node();
+    let before = lab.picture();
+    let fetched = lab.run("credentials fetch --out got -o json").exits(0).json();
+    assert_eq!(fetched["changed"], true, "{fetched}");
+    let text = fs::read_to_string(lab.path("got/calico-kube-config")).unwrap();
+    let kubeconfig: Value = serde_yaml::from_str(&text).unwrap();
+    let claims = claims(kubeconfig["users"][0]["user"]["token"].as_str().unwrap());
+    assert_eq!(claims["sub"], "system:serviceaccount:calico-system:calico-node");
+    lab.picture().same_as(&before);
+    let again = lab.run("credentials fetch --out got -o json").exits(13).json();
+    assert_eq!(again["error"]["id"], "FileExists");
+
+    // What was fetched is a kubeconfig that a node can be given.
+    let given = "--set kubernetes.credentials=kubeconfig --set kubernetes.calicoKubeconfig=got/calico-kube-config";
+    let _there = lab.run(&format!("install -y {given}")).exits(0);
+    assert_eq!(token(&lab), kubeconfig["users"][0]["user"]["token"]);
+    let again = lab.run(&format!("install -y {given} -o json")).exits(0).json();
+    assert_eq!(again["changed"], false, "{again}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+#[test]
+fn a_kubeconfig_that_would_not_work_on_a_node_is_refused_with_the_reason() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let install =
+        "install -y -o json --set kubernetes.credentials=kubeconfig --set kubernetes.calicoKubeconfig=own.yaml";
+    let absent = lab.run(install).exits(4).json();
+    assert_eq!(absent["error"]["id"], "KubeconfigMissing", "{absent}");
+    let file = |user: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: k, cluster: {{server: 'https://10.20.0.10:6443'}}}}]\n\
+             users: [{{name: u, user: {user}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+        )
+    };
+    for (user, why) in [
+        ("{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}", "a plugin (exec)"),
+        ("{username: me, password: s3cret}", "a password"),
+        ("{}", "neither a token nor a client certificate"),
+    ] {
+        lab.write("own.yaml", file(user));
+        let refused = lab.run(install).exits(4).json();
+        assert_eq!(refused["error"]["id"], "KubeconfigNotForNode", "{refused}");
+        assert!(refused["error"]["what"].as_str().unwrap().contains(why), "{refused}");
+        assert!(!refused.to_string().contains("s3cret"));
+    }
+    lab.picture_without_state().same_as(&before);
+    let unnamed = lab.run("install -y -o json --set kubernetes.credentials=kubeconfig").exits(4).json();
+    assert_eq!(unnamed["error"]["id"], "ConfigInvalid", "{unnamed}");
+}
+
+#[test]
+fn an_account_that_may_not_renew_its_token_is_told_at_install() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system/roles/calicoctl-win-renewal";
+    cluster(&lab).as_admin(&http::Method::DELETE, role, None).unwrap();
+    let installed = lab.run("install -y -o ndjson").exits(0).ndjson();
+    let told = installed.iter().find(|line| line["id"] == "TokenRenewalForbidden").expect("it is told");
+    assert!(told["message"].as_str().unwrap().contains("calicoctl-win explain TokenRenewalForbidden"), "{told}");
+    let page = lab.bare("explain TokenRenewalForbidden").exits(0).stdout;
+    assert!(page.contains("resourceNames: [calico-node], verbs: [create]"), "{page}");
+}
+
+#[test]
+fn linux_nodes_on_another_datastore_are_refused() {
+    let lab = Lab::node();
+    let before = lab.picture_without_state();
+    let etcd = "install -y -o json --set datastore.type=etcdv3 --set datastore.etcd.endpoints=http://127.0.0.1:1";
+    let mixed = lab.run(etcd).exits(3).json();
+    assert_eq!(mixed["error"]["id"], "DatastoreMatches", "{mixed:#}");
+    runs_with_etcd(&lab);
+    let mixed = lab.run("preflight -o json").exits(3).json();
+    let check = mixed["checks"].as_array().unwrap().iter().find(|check| check["id"] == "DatastoreMatches").unwrap();
+    assert_eq!(check["detail"], "the config says kubernetes, Calico on Linux has etcdv3");
+    lab.picture_without_state().same_as(&before);
+}
+
+/// Runs CalicoNode's agent. On a machine that is not Windows it ends when it comes to Calico's program.
+fn agent(lab: &Lab) -> String {
+    let _ended = lab.run("service run node --foreground");
+    lab.read("C/CalicoWindows/logs/calico-node.log")
+}
+
+#[test]
+fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
+    let lab = Lab::installed();
+    let young = aged(&lab, &token(&lab), |life| life * 6 / 10);
+    put(&lab, &young);
+    let log = agent(&lab);
+    assert!(!log.contains("renewed") && token(&lab) == young, "{log}");
+
+    let due = aged(&lab, &young, |life| life / 10);
+    put(&lab, &due);
+    let log = agent(&lab);
+    assert!(log.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it holds until"), "{log}");
+    let new = token(&lab);
+    assert!(new != due && !log.contains(&new));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["drift"]), (&json!("Healthy"), &json!([])), "{status}");
+
+    // Calico's own manifests do not give that right.
+    let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system/roles/calicoctl-win-renewal";
+    cluster(&lab).as_admin(&http::Method::DELETE, role, None).unwrap();
+    let due = aged(&lab, &new, |life| life * 7 / 10);
+    put(&lab, &due);
+    let log = agent(&lab);
+    let said = log.lines().find(|line| line.contains("TokenRenewalForbidden")).unwrap_or_else(|| panic!("{log}"));
+    for part in ["ends at ", "may not request tokens for itself", "explain TokenRenewalForbidden"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(token(&lab), due);
+    let status = lab.run("status -o json").exits(12).json();
+    assert!(status["reasons"].to_string().contains("may not request tokens for itself"), "{status}");
+}
+
+/// Defect B29: with HostProcess the backend none is refused and the VNI is not looked at.
+#[test]
+fn a_host_process_pod_installs_with_its_own_account() {
+    let lab = Lab::node();
+    let _fetched = lab.run("credentials fetch --out got").exits(0);
+    let fetched: Value =
+        serde_yaml::from_str(&fs::read_to_string(lab.path("got/calico-kube-config")).unwrap()).unwrap();
+    let of_pod = fetched["users"][0]["user"]["token"].as_str().unwrap();
+    let ca = base64::prelude::BASE64_STANDARD
+        .decode(fetched["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap())
+        .unwrap();
+    let account = "mount/var/run/secrets/kubernetes.io/serviceaccount";
+    lab.write(&format!("{account}/token"), of_pod);
+    lab.write(&format!("{account}/ca.crt"), ca);
+    lab.write(&format!("{account}/namespace"), "calico-system");
+    let install = |host: &str, mount: bool, more: &str| {
+        let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
+        let mut command = lab.command(&format!("{words} {more}"));
+        command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", "6443");
+        if mount {
+            command.env("CONTAINER_SANDBOX_MOUNT_POINT", lab.path("mount"));
+        }
+        let output = command.output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let elsewhere = install("10.20.0.10", false, "");
+    assert_eq!(elsewhere["error"]["id"], "NotHostProcess", "{elsewhere:#}");
+    let wrong = install("10.20.0.10", true, "--set calicoNetwork.vxlan.vxlanVNI=100");
+    assert_eq!(wrong["error"]["id"], "ConfigInvalid", "{wrong:#}");
+    let cluster_ip = install("10.20.0.10", true, "--set kubernetes.serviceCIDRs=10.20.0.0/16");
+    assert_ne!(cluster_ip["exit_code"], 0, "{cluster_ip:#}");
+    let none = install("10.20.0.10", true, "--set calicoNetwork.backend=none --dry-run");
+    assert_eq!(none["exit_code"], 0, "{none:#}");
+    let installed = install("10.20.0.10", true, "");
+    assert_eq!((&installed["exit_code"], &installed["changed"]), (&json!(0), &json!(true)), "{installed:#}");
+    assert_eq!(token(&lab), of_pod);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+/// The seeds' scenario: kubeadm on Azure machines, its etcd with TLS, VXLAN, and everything that the
+/// node has copied from the primary. The config is the one in docs/config.md.
+#[test]
+fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
+    let lab = Lab::node();
+    let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &[]).unwrap();
+    give_etcd(&cluster);
+    let etcd = Etcd::start();
+    for (file, text) in [("client.key", &etcd.key), ("client.crt", &etcd.cert), ("ca.crt", &etcd.ca)] {
+        lab.write(&format!("node/C/k/etcd/{file}"), text);
+    }
+    lab.write("node/C/k/config", cluster.admin_kubeconfig_direct());
+    let page = read("docs/config.md");
+    let (_, section) = page.split_once("### A kubeadm cluster with etcd").unwrap();
+    let (_, block) = section.split_once("```yaml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    assert!(block.contains("https://10.240.0.4:2379"));
+    lab.write("azure.yaml", block.replace("https://10.240.0.4:2379", &etcd.url));
+
+    let before = lab.picture();
+    let installed = lab.run("install -y -o json -c azure.yaml").exits(0).json();
+    assert!(!installed.to_string().contains("PRIVATE"));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["backend"]), (&json!("Healthy"), &json!("vxlan")), "{status}");
+    let conf: Value = serde_json::from_str(&lab.read("C/Program Files/containerd/cni/conf/10-calico.conf")).unwrap();
+    assert_eq!((&conf["datastore_type"], &conf["etcd_endpoints"]), (&json!("etcdv3"), &json!(etcd.url)), "{conf}");
+    assert_eq!(conf["etcd_key_file"], r"C:\k\etcd\client.key");
+    let shown = lab.run("credentials show -o json").exits(0).json();
+    let kinds: Vec<&str> =
+        shown["credentials"].as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["kubeconfig", "etcd-certificate", "etcd-ca"], "{shown}");
+    assert_eq!(
+        (&shown["credentials"][1]["subject"], &shown["credentials"][2]["subject"]),
+        (&json!("calico"), &json!("etcd-ca"))
+    );
+    assert_eq!(lab.run("install -y -o json -c azure.yaml").exits(0).json()["changed"], false);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    lab.picture().same_as(&before);
+
+    // What is wrong with the copies is said by name, and nothing is touched.
+    let other = Etcd::start();
+    let before = lab.picture_without_state();
+    for (file, text, id, exit) in
+        [("ca.crt", &other.ca, "EtcdCertificateInvalid", 4), ("client.key", &other.key, "EtcdCertificateInvalid", 4)]
+    {
+        let path = format!("node/C/k/etcd/{file}");
+        let good = fs::read(lab.path(&path)).unwrap();
+        lab.write(&path, text);
+        let refused = lab.run("install -y -o json -c azure.yaml").exits(exit).json();
+        assert_eq!(refused["error"]["id"], id, "{file}: {refused:#}");
+        lab.write(&path, good);
+    }
+    fs::remove_file(lab.path("node/C/k/etcd/client.key")).unwrap();
+    let missing = lab.run("install -y -o json -c azure.yaml").exits(4).json();
+    assert_eq!(missing["error"]["id"], "EtcdFileMissing", "{missing:#}");
+    lab.write("node/C/k/etcd/client.key", &etcd.key);
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn the_namespace_that_is_named_is_not_looked_for() {
+    let lab = Lab::node();
+    let there = lab.run("plan -o json --calico-namespace kube-system").exits(0);
+    assert_eq!(there.json()["kind"], "Plan");
+    let absent = lab.run("install -y -o json --calico-namespace kube-system").exits(7).json();
+    assert_eq!(absent["error"]["id"], "ServiceAccountMissing", "{absent:#}");
+    assert!(absent["error"]["what"].as_str().unwrap().contains("namespace kube-system"), "{absent:#}");
 }

@@ -198,9 +198,8 @@ fn b20_an_upgrade_keeps_what_was_set() {
     let set = "--set services.felixLogSeverity=debug --set calicoNetwork.vxlan.vxlanVNI=5000";
     let _there = lab.run(&format!("install -y {set}")).exits(0);
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
-    let (services, felix) =
-        (lab.read("C/ProgramData/calicoctl-win/services.json"), lab.read("C/ProgramData/calicoctl-win/felix.json"));
-    assert!(felix.contains("debug") && services.contains("5000"), "{felix}{services}");
+    assert!(lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));
+    assert!(lab.read("C/ProgramData/calicoctl-win/services.json").contains("5000"));
     // And a later change keeps the release that was gone to.
     let _info = lab.run("reconfigure -y --set services.felixLogSeverity=info").exits(0);
     assert_eq!(runs(&lab), healthy("v3.33.0"));

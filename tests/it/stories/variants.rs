@@ -3,6 +3,8 @@
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::values::Sha256;
 
+use super::credentials::runs_with_etcd;
+use crate::etcd::Etcd;
 use crate::lab::Lab;
 
 /// Installs, finds it healthy, and takes all of it away again.
@@ -42,16 +44,20 @@ fn every_backend_comes_up_and_goes() {
     });
 }
 
+/// Defect B25: without a kubeconfig node startup must not be told to mark the node available, or it
+/// never succeeds.
 #[test]
 fn with_etcd_the_node_gets_no_kubeconfig() {
-    let etcd = "--set datastore.type=etcdv3 --set datastore.etcd.endpoints=http://127.0.0.1:2379";
+    let url = Etcd::plain();
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={url}");
     let lab = Lab::node();
+    runs_with_etcd(&lab);
     for version in ["v3.26.5", "v3.32.1"] {
         comes_and_goes(&lab, &format!("install --release {version} {etcd}"), |status| {
             assert_eq!(status["credentials"], serde_json::json!([]));
             assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
             let conf = lab.read("C/Program Files/containerd/cni/conf/10-calico.conf");
-            assert!(conf.contains("http://127.0.0.1:2379"), "{conf}");
+            assert!(conf.contains(&url), "{conf}");
         });
     }
 }

@@ -1,0 +1,439 @@
+//! Trying the members of an etcd cluster: each is connected to as Calico will be, over TLS 1.2 or 1.3,
+//! and asked for its version.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use http::Uri;
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::calico::etcd::EtcdFiles;
+use crate::fault::{Exit, Fault};
+
+/// Longest answer to `/version` that is read.
+const LONGEST: u64 = 64 * 1024;
+
+/// Tries every endpoint at the same time. A cluster lives on while members are down, so one that
+/// cannot be reached is only named as long as another one answers. Gives those, a sentence each.
+///
+/// `files` are the client's; without them an endpoint with `https` cannot be judged, and is left out.
+///
+/// # Errors
+/// Faults `EtcdUnreachable` when no member can be reached; `EtcdCertificateName`,
+/// `EtcdCertificateExpired`, `EtcdCaUnknown`, `EtcdTlsVersion`, `EtcdRefusesClient`, `EtcdTls` and
+/// `EtcdNotEtcd` for the first member that Calico could not use.
+pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Duration) -> Result<Vec<String>> {
+    let tls = files.map(client).transpose()?;
+    let tried: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| {
+                let tls = tls.clone();
+                scope.spawn(move || try_one(endpoint, tls, limit))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::other("the try failed"))))
+            .collect()
+    });
+    let mut away = Vec::new();
+    for (endpoint, result) in endpoints.iter().zip(tried) {
+        match result {
+            Ok(()) => {}
+            Err(Failure { id: "EtcdUnreachable", what, .. }) => away.push(format!("etcd at {endpoint} {what}")),
+            Err(Failure { id, what, hint }) => {
+                let what = format!("etcd at {endpoint} {what}");
+                return Err(Fault::new(Exit::ClusterUnreachable, id, what).hint(hint).into());
+            }
+        }
+    }
+    if away.len() < endpoints.len() || endpoints.is_empty() {
+        return Ok(away);
+    }
+    Err(Fault::new(Exit::ClusterUnreachable, "EtcdUnreachable", away.join("; "))
+        .hint(
+            "are address and port right (spec.datastore.etcd.endpoints), does etcd listen there and not on 127.0.0.1 \
+             alone, and does a firewall let 2379 through? A Windows host reaches no ClusterIP: give members' own addresses",
+        )
+        .into())
+}
+
+/// Why a member is of no use.
+struct Failure {
+    id: &'static str,
+    /// Goes on after "etcd at URL".
+    what: String,
+    hint: &'static str,
+}
+
+impl Failure {
+    fn new(id: &'static str, what: impl Into<String>, hint: &'static str) -> Self {
+        Self { id, what: what.into(), hint }
+    }
+
+    fn other(what: &str) -> Self {
+        Self::new("EtcdTls", what.to_owned(), "look at etcd's log at this time: it says why it ended the connection")
+    }
+
+    fn unreachable(error: &io::Error) -> Self {
+        let what = match error.kind() {
+            ErrorKind::ConnectionRefused => "refuses the connection".to_owned(),
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => "does not answer".to_owned(),
+            _ => format!("cannot be reached: {error}"),
+        };
+        Self::new("EtcdUnreachable", what, "")
+    }
+}
+
+/// What Calico's own client does: the CA alone is trusted, and the client's certificate is shown.
+fn client(files: &EtcdFiles) -> Result<Arc<ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(files.ca_cert.as_bytes()).filter_map(Result::ok) {
+        roots.add(authority).context("take etcd's CA")?;
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        .build()
+        .context("take etcd's CA")?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(files.cert.as_bytes()).filter_map(Result::ok).collect();
+    let key = PrivateKeyDer::from_pem_slice(files.key.reveal().as_bytes())
+        .map_err(|_| anyhow!("the etcd client's key is not a private key in PEM form"))?;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .context("speak TLS 1.2 and 1.3")?
+        .with_webpki_verifier(verifier)
+        .with_client_auth_cert(chain, key)
+        .context("show the etcd client's certificate")?;
+    Ok(Arc::new(config))
+}
+
+fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> Result<(), Failure> {
+    let url: Uri = endpoint.parse().map_err(|_| Failure::other("is no URL"))?;
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let secure = url.scheme_str() == Some("https");
+    if secure && tls.is_none() {
+        return Ok(());
+    }
+    let port = url.port_u16().unwrap_or(2379);
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| Failure::new("EtcdUnreachable", format!("has a name that cannot be resolved: {error}"), ""))?;
+    let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
+    let mut connected = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(socket) => {
+                connected = Some(socket);
+                break;
+            }
+            Err(error) => last = error,
+        }
+    }
+    let socket = connected.ok_or_else(|| Failure::unreachable(&last))?;
+    socket
+        .set_read_timeout(Some(limit))
+        .and_then(|()| socket.set_write_timeout(Some(limit)))
+        .map_err(|error| Failure::unreachable(&error))?;
+    let answer = match tls.filter(|_| secure) {
+        Some(config) => {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| Failure::other("has no name to check"))?;
+            let session = ClientConnection::new(config, name).map_err(|error| Failure::other(&error.to_string()))?;
+            ask(StreamOwned::new(session, socket), host)
+        }
+        None => ask(socket, host),
+    };
+    let answer = answer.map_err(|error| read(&error, host, secure))?;
+    if answer.contains("etcdserver") {
+        return Ok(());
+    }
+    let first = answer.lines().next().unwrap_or_default();
+    let http = if secure { "" } else { " (over http: does it want https?)" };
+    Err(Failure::new(
+        "EtcdNotEtcd",
+        format!("is not etcd: it does not tell its version but `{first}`{http}"),
+        "give the members' client URLs: `etcdctl member list` shows them, mostly https://…:2379",
+    ))
+}
+
+/// Asks for the version: etcd tells it to any client that it lets in.
+fn ask(mut stream: impl Read + io::Write, host: &str) -> io::Result<String> {
+    // In one piece: one who answers before the last piece has come would reset the connection.
+    let request = format!("GET /version HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let mut answer = Vec::new();
+    let mut limited = (&mut stream).take(LONGEST);
+    match limited.read_to_end(&mut answer) {
+        // Some close without a farewell; what counts is whether there was an answer.
+        Err(_) if !answer.is_empty() => {}
+        Err(error) => return Err(error),
+        Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+        Ok(_) => {}
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn refused() -> Failure {
+    Failure::new(
+        "EtcdRefusesClient",
+        "does not accept the client's certificate",
+        "it must be signed by the CA that etcd has as --trusted-ca-file, and be for clients (clientAuth); \
+         etcd's log says what it did not like",
+    )
+}
+
+/// What TLS or the network said.
+fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
+    use rustls::Error as Tls;
+    const RENEW: &str = "renew etcd's server certificate (kubeadm certs renew etcd-server) and restart etcd";
+    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>()) else {
+        return match error.kind() {
+            // With TLS 1.3 the client is done before the server has looked at its certificate, and of
+            // the server's refusal may only be left that the connection is gone.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if secure => refused(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Failure::other("ends the connection without an answer")
+            }
+            _ => Failure::unreachable(error),
+        };
+    };
+    match tls {
+        Tls::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Failure::new(
+            "EtcdCertificateName",
+            format!("has a certificate for other names than {host}"),
+            "name the endpoint as its certificate does (openssl x509 -ext subjectAltName shows it), \
+                 or have it made anew with this name or address",
+        ),
+        Tls::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            Failure::new("EtcdCertificateExpired", "has a certificate that has expired", RENEW)
+        }
+        Tls::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
+            Failure::new(
+                "EtcdCertificateExpired",
+                "has a certificate that is not valid yet",
+                "set the clock of this machine right",
+            )
+        }
+        Tls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => Failure::new(
+            "EtcdCaUnknown",
+            "has a certificate that the given CA did not sign",
+            "give etcd's own CA (kubeadm: /etc/kubernetes/pki/etcd/ca.crt, which is not the cluster's)",
+        ),
+        Tls::PeerIncompatible(_) | Tls::AlertReceived(AlertDescription::ProtocolVersion) => Failure::new(
+            "EtcdTlsVersion",
+            "offers no TLS that we accept: 1.2 or 1.3",
+            "let etcd speak TLS 1.2 (--tls-min-version, and its cipher suites), or update it",
+        ),
+        Tls::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::DecryptError
+            | AlertDescription::AccessDenied,
+        ) => refused(),
+        Tls::InvalidMessage(_) => Failure::new(
+            "EtcdNotEtcd",
+            "does not speak TLS",
+            "is the endpoint http://, or the port another one's? etcd's client port is mostly 2379",
+        ),
+        other => Failure::other(&format!("brought no TLS session about: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{SocketAddr, TcpListener};
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+    };
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+    use crate::values::Secret;
+
+    struct Authority {
+        pem: String,
+        der: CertificateDer<'static>,
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    impl Authority {
+        fn new(name: &str) -> Self {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let certificate = params.self_signed(&key).unwrap();
+            Self { pem: certificate.pem(), der: certificate.der().clone(), issuer: Issuer::new(params, key) }
+        }
+
+        fn sign(&self, name: SanType, usage: ExtendedKeyUsagePurpose, until: i32) -> (String, KeyPair) {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.subject_alt_names = vec![name];
+            params.extended_key_usages = vec![usage];
+            params.not_after = date_time_ymd(until, 1, 1);
+            (params.signed_by(&key, &self.issuer).unwrap().pem(), key)
+        }
+
+        fn client(&self) -> EtcdFiles {
+            let name = SanType::DnsName("calico".try_into().unwrap());
+            let (cert, key) = self.sign(name, ExtendedKeyUsagePurpose::ClientAuth, 2090);
+            EtcdFiles { key: Secret::new(key.serialize_pem()), cert, ca_cert: self.pem.clone() }
+        }
+    }
+
+    fn loopback() -> SanType {
+        SanType::IpAddress("127.0.0.1".parse().unwrap())
+    }
+
+    /// Listens, and serves every connection so.
+    fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(|socket| serve(socket.unwrap())));
+        address
+    }
+
+    const VERSION: &str = r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#;
+
+    fn answer(mut stream: impl Read + io::Write, body: &str) {
+        let mut request = [0; 1024];
+        // A client that went away gets no answer.
+        let Ok(1..) = stream.read(&mut request) else { return };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        drop(stream.write_all(format!("{head}{body}").as_bytes()).and_then(|()| stream.flush()));
+    }
+
+    /// A member with this certificate that lets in whom `trusted` signed.
+    fn member(
+        by: &Authority,
+        name: SanType,
+        until: i32,
+        trusted: &Authority,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> SocketAddr {
+        let (cert, key) = by.sign(name, ExtendedKeyUsagePurpose::ServerAuth, until);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.der.clone()).unwrap();
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let config = Arc::new(config);
+        listen(move |socket| {
+            answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket), VERSION);
+        })
+    }
+
+    fn plain(body: &'static str) -> SocketAddr {
+        listen(move |socket| answer(socket, body))
+    }
+
+    /// What an OpenSSL that stops at TLS 1.1 does: a fatal alert, or a ServerHello of 1.1.
+    fn old(reply: &'static [u8]) -> SocketAddr {
+        listen(move |mut socket| {
+            let mut hello = [0; 4096];
+            if socket.read(&mut hello).is_ok() {
+                drop(socket.write_all(reply));
+            }
+        })
+    }
+
+    fn nobody() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    }
+
+    fn said(endpoints: &[String], files: &EtcdFiles) -> String {
+        let text = match try_endpoints(endpoints, Some(files), Duration::from_secs(20)) {
+            Ok(away) if away.is_empty() => "fine".into(),
+            Ok(away) => format!("fine, but {}", away.join(", ")),
+            Err(error) => {
+                let fault = error.downcast_ref::<Fault>().unwrap();
+                assert!(fault.hint.is_some() && !format!("{error:?}").contains("PRIVATE"), "{error:?}");
+                format!("{}: {error}", fault.id)
+            }
+        };
+        regex::Regex::new(r":\d+").unwrap().replace_all(&text, ":PORT").into_owned()
+    }
+
+    #[test]
+    fn every_way_in_which_a_member_is_of_no_use_has_its_own_name() {
+        let (ours, theirs) = (Authority::new("etcd-ca"), Authority::new("other-ca"));
+        let files = ours.client();
+        let (tls12, tls13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+        let other_name = || SanType::DnsName("etcd-0.example".try_into().unwrap());
+        let url = |address: SocketAddr| format!("https://{address}");
+        // TLS 1.1 in record and ServerHello, a random of zeros, no session, AES128-SHA, no compression.
+        let mut hello = vec![22, 3, 2, 0, 42, 2, 0, 0, 38, 3, 2];
+        hello.extend([0; 32]);
+        hello.extend([0, 0, 0x2f, 0]);
+        let cases = [
+            ("TLS 1.3", url(member(&ours, loopback(), 2090, &ours, tls13))),
+            ("TLS 1.2", url(member(&ours, loopback(), 2090, &ours, tls12))),
+            ("http", format!("http://{}", plain(VERSION))),
+            ("wrong SAN", url(member(&ours, other_name(), 2090, &ours, tls13))),
+            ("expired", url(member(&ours, loopback(), 2020, &ours, tls13))),
+            ("unknown CA", url(member(&theirs, loopback(), 2090, &ours, tls13))),
+            ("client of another CA, 1.3", url(member(&ours, loopback(), 2090, &theirs, tls13))),
+            ("client of another CA, 1.2", url(member(&ours, loopback(), 2090, &theirs, tls12))),
+            ("TLS 1.1 by alert", url(old(&[21, 3, 2, 0, 2, 2, 70]))),
+            ("TLS 1.1 by hello", url(old(hello.leak()))),
+            ("https to http", url(plain(VERSION))),
+            ("a web server", format!("http://{}", plain("<html>hello</html>"))),
+            ("nobody", url(nobody())),
+        ];
+        let lines: Vec<String> =
+            cases.into_iter().map(|(name, url)| format!("{name}: {}\n", said(&[url], &files))).collect();
+        insta::assert_snapshot!(lines.concat(), @r"
+        TLS 1.3: fine
+        TLS 1.2: fine
+        http: fine
+        wrong SAN: EtcdCertificateName: etcd at https://127.0.0.1:PORT has a certificate for other names than 127.0.0.1
+        expired: EtcdCertificateExpired: etcd at https://127.0.0.1:PORT has a certificate that has expired
+        unknown CA: EtcdCaUnknown: etcd at https://127.0.0.1:PORT has a certificate that the given CA did not sign
+        client of another CA, 1.3: EtcdRefusesClient: etcd at https://127.0.0.1:PORT does not accept the client's certificate
+        client of another CA, 1.2: EtcdRefusesClient: etcd at https://127.0.0.1:PORT does not accept the client's certificate
+        TLS 1.1 by alert: EtcdTlsVersion: etcd at https://127.0.0.1:PORT offers no TLS that we accept: 1.2 or 1.3
+        TLS 1.1 by hello: EtcdTlsVersion: etcd at https://127.0.0.1:PORT offers no TLS that we accept: 1.2 or 1.3
+        https to http: EtcdNotEtcd: etcd at https://127.0.0.1:PORT does not speak TLS
+        a web server: EtcdNotEtcd: etcd at http://127.0.0.1:PORT is not etcd: it does not tell its version but `HTTP/1.1 200 OK` (over http: does it want https?)
+        nobody: EtcdUnreachable: etcd at https://127.0.0.1:PORT refuses the connection
+        ");
+    }
+
+    #[test]
+    fn a_member_that_is_down_is_named_while_another_one_answers() {
+        let ours = Authority::new("etcd-ca");
+        let up = format!("https://{}", member(&ours, loopback(), 2090, &ours, &rustls::version::TLS13));
+        let down = format!("https://{}", nobody());
+        assert_eq!(
+            said(&[down.clone(), up], &ours.client()),
+            "fine, but etcd at https://127.0.0.1:PORT refuses the connection"
+        );
+        assert!(said(&[down.clone(), down], &ours.client()).starts_with("EtcdUnreachable: "));
+    }
+}

@@ -1,0 +1,78 @@
+//! A member of etcd, as far as an install looks: it lets clients of its CA in, and tells its version.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+
+/// A running member with what its clients need, PEM each. It ends with the test process.
+pub struct Etcd {
+    pub url: String,
+    pub ca: String,
+    pub cert: String,
+    pub key: String,
+}
+
+impl Etcd {
+    /// With TLS, at 127.0.0.1.
+    pub fn start() -> Self {
+        let ca_key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "etcd-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = params.self_signed(&ca_key).unwrap();
+        let issuer = Issuer::new(params, ca_key);
+        let sign = |name: &str, usage| {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
+            params.extended_key_usages = vec![usage];
+            params.not_after = rcgen::date_time_ymd(2090, 1, 1);
+            (params.signed_by(&key, &issuer).unwrap(), key.serialize_pem())
+        };
+        let (server, server_key) = sign("etcd-0", ExtendedKeyUsagePurpose::ServerAuth);
+        let (client, key) = sign("calico", ExtendedKeyUsagePurpose::ClientAuth);
+
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider)).build().unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![server.der().clone()], PrivateKeyDer::from_pem_slice(server_key.as_bytes()).unwrap())
+            .unwrap();
+        let config = Arc::new(config);
+        let address =
+            listen(move |socket| answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)));
+        Self { url: format!("https://{address}"), ca: authority.pem(), cert: client.pem(), key }
+    }
+
+    /// The URL of one without TLS.
+    pub fn plain() -> String {
+        format!("http://{}", listen(answer))
+    }
+}
+
+fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(|socket| serve(socket.unwrap())));
+    address
+}
+
+fn answer(mut stream: impl Read + Write) {
+    let mut request = [0; 1024];
+    // A client that goes away gets no answer.
+    let Ok(1..) = stream.read(&mut request) else { return };
+    let body = r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#;
+    let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    drop(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
+}
