@@ -23,7 +23,8 @@ pub fn get(key: &str, name: &str) -> Result<Option<RegValue>> {
 }
 
 /// Writes a value, with the keys it needs, or removes it. A key that is left without values and
-/// subkeys goes with its last value, and so do the keys above it that held nothing else.
+/// subkeys goes with its last value, and so do the keys above it that held nothing else; in `SYSTEM`
+/// only the key itself, since those above it are Windows's own.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -144,7 +145,8 @@ const LOG_OF_APPLICATIONS: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\A
 
 /// Removes a key that holds nothing, and those above it. The mark of this boot below a key of ours
 /// is nothing to others, so it does not hold the key. What lies directly below the hive's own keys
-/// (`SOFTWARE`, `SYSTEM`) may go; those themselves never.
+/// (`SOFTWARE`, `SYSTEM`) may go; those themselves never. Above a key of `SYSTEM` all are Windows's
+/// own, also the empty ones: `Services\EventLog\Application`.
 fn remove_empty(key: &str) -> Result<()> {
     let mut key = key;
     while key.contains('\\') && !key.eq_ignore_ascii_case(LOG_OF_APPLICATIONS) {
@@ -162,6 +164,9 @@ fn remove_empty(key: &str) -> Result<()> {
             delete_key(&format!("{key}\\{name}"))?;
         }
         delete_key(key)?;
+        if key.to_ascii_uppercase().starts_with(r"SYSTEM\") {
+            return Ok(());
+        }
         key = key.rsplit_once('\\').map_or("", |(parent, _)| parent);
     }
     Ok(())
