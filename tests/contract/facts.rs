@@ -42,7 +42,8 @@ fn what_is_there_can_be_listed_and_looked_at() {
     on_each(|node| {
         for kind in [Listing::Services, Listing::Routes, Listing::Adapters] {
             let listed = node.list(kind).unwrap();
-            assert!(!listed.is_empty(), "{kind:?}");
+            // A node may well have no route of its own.
+            assert!(matches!(kind, Listing::Routes) || !listed.is_empty(), "{kind:?}");
             for (id, state) in listed.into_iter().take(20) {
                 // A prefix may have several routes; of anything else there is one of a name.
                 let there = node.get(&id).unwrap();
