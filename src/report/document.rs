@@ -59,6 +59,7 @@ pub struct RunResult {
     pub log: Option<String>,
     /// What the run warned of, `Id: message` each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     pub warnings: Vec<String>,
     /// Commands that make sense now.
     pub next: Vec<String>,
