@@ -190,10 +190,10 @@ mod tests {
             tell.push(format!("{}: {error:#}", error.downcast_ref::<Fault>().map_or("-", |fault| fault.id)));
         }
         insta::assert_snapshot!(tell.join("\n"), @r#"
-        NotElevated: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 5: access is denied)
+        AccessDenied: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 5: access is denied)
         WindowsError: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 87: the parameter is incorrect)
         NotFound: add route 169.254.169.254/32 on Wi-Fi (Windows error 1168: element not found)
-        NotElevated: list the routes (Windows error 5: access is denied)
+        AccessDenied: list the routes (Windows error 5: access is denied)
         "#);
     }
 }

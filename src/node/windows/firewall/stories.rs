@@ -65,7 +65,7 @@ fn a_firewall_that_refuses_says_why() {
     }
     insta::assert_snapshot!(tell.join("\n"), @r#"
     FirewallStopped: read the firewall's rules: the service mpssvc does not answer (Windows error 0x800706D9)
-    NotElevated: add firewall rule Overlay Traffic 4789 UDP: add it to the firewall's rules (Windows error 5: access is denied)
+    AccessDenied: add firewall rule Overlay Traffic 4789 UDP: add it to the firewall's rules (Windows error 5: access is denied)
     WindowsError: list the firewall's rules (Windows error 87: the parameter is incorrect)
     "#);
 }
