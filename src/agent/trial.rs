@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::stop::Stop;
-use crate::node::{Node, STATE_DIR};
-use crate::plan::item::{Access, Id, State};
+use crate::node::{Node, STATE_DIR, record};
+use crate::plan::item::{Id, State};
 use crate::values::WinPath;
 
 /// How often a service looks whether a trial has its guard.
@@ -59,11 +59,7 @@ impl Trial {
     /// # Errors
     /// When the record is there and cannot be read.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
-        match fs::read(node.disk(&path())) {
-            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", path())).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("read {}", path())),
-        }
+        record::load(node, &path())
     }
 
     /// Writes it down.
@@ -71,8 +67,7 @@ impl Trial {
     /// # Errors
     /// When the disk refuses.
     pub fn save(&self, node: &mut dyn Node) -> Result<()> {
-        let text = serde_json::to_vec(self).context("write down the trial")?;
-        node.save(&path(), &text, Access::Administrators).context("write down that the change is on trial")
+        record::save(node, &path(), self).context("write down that the change is on trial")
     }
 
     /// It is over.

@@ -2,14 +2,12 @@
 //! once it is not, so that whoever finishes or undoes the run knows to uncordon it.
 
 use std::fs;
-use std::io::ErrorKind;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Node, STATE_DIR};
-use crate::plan::item::Access;
+use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
 
 /// A Node that was schedulable before a run of ours cordoned it.
@@ -39,11 +37,7 @@ impl Cordon {
     /// # Errors
     /// When the file is there and cannot be read.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
-        match fs::read(node.disk(&path())) {
-            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {}", path())).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("read {}", path())),
-        }
+        record::load(node, &path())
     }
 
     /// Writes it down.
@@ -51,8 +45,7 @@ impl Cordon {
     /// # Errors
     /// When the disk refuses.
     pub fn save(&self, node: &mut dyn Node) -> Result<()> {
-        let text = serde_json::to_vec(self).context("write down the cordon")?;
-        node.save(&path(), &text, Access::Administrators).context("write down that the node is cordoned")
+        record::save(node, &path(), self).context("write down that the node is cordoned")
     }
 
     /// The Node takes pods again.

@@ -48,8 +48,26 @@ fn of_der(der: &[u8]) -> Option<Certificate> {
 }
 
 /// A distinguished name: its common name, else its organisation, else nothing.
-fn name(mut names: &[u8]) -> Option<String> {
+fn name(names: &[u8]) -> Option<String> {
     let (mut common, mut organisation) = (None, None);
+    for (oid, text) in attributes(names)? {
+        let text = String::from_utf8_lossy(text).into_owned();
+        match oid {
+            COMMON_NAME => common = Some(text),
+            ORGANISATION => organisation = Some(text),
+            _ => {}
+        }
+    }
+    Some(common.or(organisation).unwrap_or_default())
+}
+
+/// The attribute CN of a distinguished name, and O (RFC 4519).
+pub const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+pub const ORGANISATION: &[u8] = &[0x55, 0x04, 0x0a];
+
+/// Type and value of each attribute of a distinguished name; none when it is malformed.
+pub fn attributes(mut names: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let mut attributes = Vec::new();
     while !names.is_empty() {
         let (_, mut set, after) = element(names)?;
         names = after;
@@ -57,16 +75,10 @@ fn name(mut names: &[u8]) -> Option<String> {
             let (_, attribute, next) = element(set)?;
             set = next;
             let (_, oid, value) = element(attribute)?;
-            let (_, text, _) = element(value)?;
-            let text = String::from_utf8_lossy(text).into_owned();
-            match oid {
-                [0x55, 0x04, 0x03] => common = Some(text),
-                [0x55, 0x04, 0x0a] => organisation = Some(text),
-                _ => {}
-            }
+            attributes.push((oid, element(value)?.1));
         }
     }
-    Some(common.or(organisation).unwrap_or_default())
+    Some(attributes)
 }
 
 /// UTCTime (tag 0x17), whose years are 1950 to 2049, and GeneralizedTime; both end in `Z` (RFC 5280).

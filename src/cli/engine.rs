@@ -10,7 +10,7 @@ use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::receipt::Receipt;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::report::document::exit_of;
+use crate::report::document::{RunResult, exit_of, millis};
 use crate::report::event::{Event, Sink};
 
 /// Runs the engine with the screen attached; when it fails, takes the change back.
@@ -83,9 +83,25 @@ pub(super) fn installed(standing: &Standing) -> Result<&Receipt> {
     })
 }
 
-/// How a run ends that went well: Windows may have to restart before the last of what was to go is
-/// gone. Says so, and puts the restart first of what to do next.
-pub(crate) fn succeeded(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
+/// The result of a run that went well, with what makes sense `next`. Windows may have to restart before
+/// the last of what was to go is gone: says so, and puts the restart first.
+pub(crate) fn succeeded(
+    app: &mut App,
+    node: &dyn Node,
+    applied: &Applied,
+    msg: String,
+    mut next: Vec<String>,
+) -> RunResult {
+    let mut result = RunResult::new(exit_after(app, node, &mut next), applied.changed > 0, msg);
+    result.generation = applied.generation;
+    result.downtime_ms = millis(applied.downtime);
+    result.next = next;
+    result
+}
+
+/// The exit class of a run that went well; what Windows does not know, and what waits for its restart, is
+/// told.
+pub(super) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
     let unknown = node.unknown_settings();
     if !unknown.is_empty() {
         let message =

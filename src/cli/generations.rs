@@ -24,7 +24,7 @@ use crate::node::Node;
 use crate::plan::Step;
 use crate::plan::item::{State, Tree};
 use crate::plan::show::Plan;
-use crate::report::document::{RunResult, millis};
+use crate::report::document::RunResult;
 use crate::settings::Connection;
 
 /// Which world, and what may happen on the way.
@@ -138,13 +138,8 @@ fn done(app: &mut App, node: &dyn Node, way: &Way<'_>, applied: Applied) -> Resu
     let (name, number) = (&way.about.node_name, way.receipt.generation);
     let msg = format!("{name} is as generation {number} made it (now generation {generation}).");
     app.reporter.tell(&msg);
-    let mut next = vec![app.command("status")];
-    let exit = succeeded(app, node, &mut next);
-    let mut result = RunResult::new(exit, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = next;
-    Ending::result(result)
+    let next = vec![app.command("status")];
+    Ending::result(succeeded(app, node, &applied, msg, next))
 }
 
 /// The steps, shown.

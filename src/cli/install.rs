@@ -18,7 +18,7 @@ use crate::apply::converge::{self, Applied, Change};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
-use crate::report::document::{RunResult, millis};
+use crate::report::document::RunResult;
 
 pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     let start = args.no_start.then_some(false);
@@ -147,10 +147,5 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
         next.insert(0, app.command("service start"));
     }
     app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {}", next[0], app.command("uninstall")));
-    let exit = succeeded(app, node, &mut next);
-    let mut result = RunResult::new(exit, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = next;
-    Ending::result(result)
+    Ending::result(succeeded(app, node, &applied, msg, next))
 }

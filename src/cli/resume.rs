@@ -14,7 +14,7 @@ use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
 use crate::fault::Exit;
 use crate::node::Node;
-use crate::report::document::{RunResult, millis};
+use crate::report::document::RunResult;
 
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
@@ -62,13 +62,8 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         (true, None) => format!("{} is undone; the node is as it was before.", journal.header.command),
     };
     app.reporter.tell(&msg);
-    let mut next = vec![app.command("status")];
-    let exit = succeeded(app, &*node, &mut next);
-    let mut result = RunResult::new(exit, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = next;
-    Ending::result(result)
+    let next = vec![app.command("status")];
+    Ending::result(succeeded(app, &*node, &applied, msg, next))
 }
 
 /// What is left of a run that ended between the cordon and its first touch, or after its last.

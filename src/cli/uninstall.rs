@@ -6,7 +6,7 @@ use super::Ending;
 use super::app::App;
 use super::args::{DrainFlags, Source, Uninstall};
 use super::drain::{self, Place};
-use super::engine::{engine, succeeded};
+use super::engine::{engine, exit_after};
 use super::prepare::{announce, node_name};
 use super::{cordon, plan, traces};
 use crate::apply::converge::{self, Change, Standing};
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         "Nothing of Calico was left to remove."
     };
     app.reporter.tell(msg);
-    let exit = succeeded(app, &*node, &mut left);
+    let exit = exit_after(app, &*node, &mut left);
     let mut result = RunResult::new(exit, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;

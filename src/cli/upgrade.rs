@@ -15,7 +15,6 @@ use super::stage::Purpose;
 use super::{cordon, install, lease, plan, reconfigure};
 use crate::cluster::DrainOptions;
 use crate::node::{Node, STATE_DIR};
-use crate::report::document::{RunResult, millis};
 use crate::values::WinPath;
 
 pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
@@ -75,13 +74,8 @@ fn change(
     };
     let back = app.command("rollback");
     app.reporter.tell(&format!("{msg}\nBack: {back}"));
-    let mut next = vec![app.command("status"), back];
-    let exit = succeeded(app, node, &mut next);
-    let mut result = RunResult::new(exit, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = next;
-    Ending::result(result)
+    let next = vec![app.command("status"), back];
+    Ending::result(succeeded(app, node, &applied, msg, next))
 }
 
 fn former(prepared: &Prepared) -> Option<String> {

@@ -6,6 +6,7 @@ pub mod files;
 pub mod firewall;
 pub mod hns;
 pub mod program;
+pub mod record;
 pub mod recovery;
 pub mod sandbox;
 #[cfg_attr(not(windows), allow(dead_code, reason = "a sandbox starts no processes"))]

@@ -1,7 +1,7 @@
 //! The subject of an X.509 certificate: Kubernetes takes a client's user name from CN and its
 //! groups from O. The certificate's signature has been checked before this reads it.
 
-use crate::calico::x509::element;
+use crate::calico::x509::{COMMON_NAME, ORGANISATION, attributes, element};
 
 /// User (CN) and groups (each O) of a DER certificate; nothing when it has no CN or is malformed.
 pub fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
@@ -14,22 +14,14 @@ pub fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
         rest = after;
         skip -= 1;
     }
-    let (_, mut names, _) = element(rest)?;
+    let (_, names, _) = element(rest)?;
     let (mut user, mut groups) = (None, Vec::new());
-    while !names.is_empty() {
-        let (_, mut set, after) = element(names)?;
-        names = after;
-        while !set.is_empty() {
-            let (_, attribute, next) = element(set)?;
-            set = next;
-            let (_, oid, value) = element(attribute)?;
-            let (_, text, _) = element(value)?;
-            let text = String::from_utf8(text.to_vec()).ok()?;
-            match oid {
-                [0x55, 0x04, 0x03] => user = Some(text),
-                [0x55, 0x04, 0x0a] => groups.push(text),
-                _ => {}
-            }
+    for (oid, text) in attributes(names)? {
+        let text = String::from_utf8(text.to_vec()).ok()?;
+        match oid {
+            COMMON_NAME => user = Some(text),
+            ORGANISATION => groups.push(text),
+            _ => {}
         }
     }
     Some((user?, groups))
