@@ -262,11 +262,6 @@ pub(super) fn try_members(
     let local = |endpoint: &&String| ["//127.", "//localhost", "//[::1]"].iter().any(|host| endpoint.contains(host));
     let tried: Vec<String> =
         endpoints.iter().filter(|endpoint| app.global.sandbox.is_none() || local(endpoint)).cloned().collect();
-    if files.is_none() && tried.iter().any(|endpoint| endpoint.starts_with("https://")) {
-        let message =
-            "etcd's endpoints with https are not tried: without its CA nobody can tell whether they are etcd's";
-        app.warn("EtcdNotTried", message);
-    }
     for down in etcd::try_endpoints(&tried, files, limit)? {
         app.warn("EtcdMemberDown", down);
     }

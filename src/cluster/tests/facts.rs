@@ -236,3 +236,58 @@ fn openshift_is_told_by_its_api_group_and_its_operators_node_by_an_annotation() 
     assert!(facts.openshift);
     assert_eq!(facts.node.unwrap().wmco.as_deref(), Some("10.20.0"));
 }
+
+/// Installs by manifest have a ConfigMap; of a DaemonSet that was changed by hand it is what is left.
+#[test]
+fn the_linux_sides_datastore_is_read_from_its_daemon_set_or_from_calico_config() {
+    let template = |datastore: &str| {
+        let entry = if datastore.is_empty() { String::new() } else { format!("\"datastore_type\" : \"{datastore}\",") };
+        format!("{{\"plugins\": [{{\"type\": \"calico\", {entry} \"mtu\": __CNI_MTU__}}]}}")
+    };
+    let config = |data: Value| Reply::json(200, &json!({"metadata": {"name": "calico-config"}, "data": data}));
+    let daemon_set = |env: Value| {
+        let containers = json!([{"name": "calico-node", "env": env}]);
+        let spec = json!({"selector": {}, "template": {"spec": {"containers": containers}}});
+        Reply::json(200, &json!({"metadata": {"name": "calico-node"}, "spec": spec}))
+    };
+    let from_map =
+        |key| json!([{"name": key, "valueFrom": {"configMapKeyRef": {"name": "calico-config", "key": "k"}}}]);
+    let nothing = || absent("daemonsets", "calico-node");
+    let etcd = json!({"etcd_endpoints": "https://10.0.0.4:2379", "etcd_ca": "/calico-secrets/etcd-ca"});
+    let cases = [
+        ("etcd's manifest, ConfigMap only", nothing(), config(etcd), Some("etcdv3")),
+        (
+            "calico.yaml, ConfigMap only",
+            nothing(),
+            config(json!({"cni_network_config": template("kubernetes")})),
+            Some("kubernetes"),
+        ),
+        ("an empty list of endpoints", nothing(), config(json!({"etcd_endpoints": " "})), None),
+        ("a ConfigMap that does not say", nothing(), config(json!({"cni_network_config": template("")})), None),
+        (
+            "the DaemonSet's word counts",
+            daemon_set(json!([{"name": "DATASTORE_TYPE", "value": "kubernetes"}])),
+            config(json!({"etcd_endpoints": "http://old:2379"})),
+            Some("kubernetes"),
+        ),
+        (
+            "its etcd endpoints",
+            daemon_set(from_map("ETCD_ENDPOINTS")),
+            absent("configmaps", "calico-config"),
+            Some("etcdv3"),
+        ),
+        (
+            "a DaemonSet that does not say",
+            daemon_set(json!([])),
+            config(json!({"etcd_endpoints": "http://e:2379"})),
+            Some("etcdv3"),
+        ),
+        ("neither", nothing(), absent("configmaps", "calico-config"), None),
+    ];
+    for (name, set, map, datastore) in cases {
+        let server = cluster_v1();
+        server.on("GET /apis/apps/v1/namespaces/calico-system/daemonsets/calico-node", [set]);
+        server.on(&format!("GET {KUBE_SYSTEM}/calico-config"), [map]);
+        assert_eq!(facts(&server).unwrap().linux_datastore.as_deref(), datastore, "{name}");
+    }
+}
