@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +23,14 @@ use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
-use crate::facts::{Adapter, NodeFacts};
+use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
+use crate::preflight;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
@@ -183,7 +185,17 @@ impl App {
     }
 
     /// Measures the machine, and finds the platform that it is on.
+    ///
+    /// # Errors
+    /// Fault `MachineRead` when something that decides could not be read.
     pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let facts = self.measure_for_checks(node, layered)?;
+        preflight::machine_read(&facts)?;
+        Ok(facts)
+    }
+
+    /// The same for those who run the checks, which say what could not be read.
+    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
         let mut facts = node.facts().context("measure the node")?;
         let metadata = match &self.lab {
             Some(lab) => lab.metadata()?,
@@ -195,14 +207,20 @@ impl App {
         let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
         let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-        let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
-        if self.lab.is_none() {
-            survey::of_this_machine(&mut survey);
-            let asked = spec.preflight.remote_access.iter().flatten().flat_map(|access| access.ports().iter().copied());
-            let adapter = Adapter::choose(&facts.adapters, None, None);
-            survey::ask_ports(&mut survey, adapter.and_then(Adapter::reachable_address), asked);
+        match survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine") {
+            Ok(mut survey) => {
+                if self.lab.is_none() {
+                    survey::of_this_machine(&mut survey);
+                    let asked = spec.preflight.remote_access.iter().flatten();
+                    let ports: Vec<u16> = asked.flat_map(|access| access.ports().iter().copied()).collect();
+                    let addresses: Vec<Ipv4Addr> =
+                        facts.adapters.iter().filter_map(Adapter::reachable_address).collect();
+                    survey::ask_ports(&mut survey, &addresses, &ports);
+                }
+                facts.survey = Some(survey);
+            }
+            Err(error) => facts.leave_out(Part::Survey, format!("{error:#}")),
         }
-        facts.survey = Some(survey);
         Ok(facts)
     }
 

@@ -92,7 +92,7 @@ fn every_wrong_value_is_named_with_its_place_and_what_is_allowed() {
     half of the etcd TLS files
       site.yaml:4:76: spec.datastore.etcd.keyFile: etcd needs all of its TLS files or none; caCertFile missing
     etcd with https and nothing else
-      site.yaml:4:48: spec.datastore.etcd.endpoints: https://e:2379 needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them
+      site.yaml:4:47: spec.datastore.etcd.endpoints: https://e:2379 needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them
     etcd without endpoints
       site.yaml:4:21: spec.datastore.etcd.endpoints: the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]
     misspelt field
