@@ -139,7 +139,7 @@ pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) ->
 
 /// Whether the API server is called as pods call it.
 fn api_server(cluster: &ClusterFacts, input: &Input) -> Finding {
-    let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
+    let Some(settings) = input.settings else { return without_settings(input) };
     let rest = cluster.server.split_once("://").map_or(cluster.server.as_str(), |(_, rest)| rest);
     let rest = rest.split('/').next().unwrap_or_default();
     let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
@@ -153,6 +153,14 @@ fn api_server(cluster: &ClusterFacts, input: &Input) -> Finding {
     match service || within(&cluster.service_cidrs) || within(&settings.kubernetes.service_cidrs) {
         true => Fail(format!("the API server is called {host}, a ClusterIP, which a Windows host cannot reach")),
         false => Pass(cluster.server.clone()),
+    }
+}
+
+/// What a check says that is about a node's settings: elsewhere there are none to be made.
+fn without_settings(input: &Input) -> Finding {
+    match input.node {
+        Some(_) => Unknown("no settings could be made".into()),
+        None => Skip("no node was looked at".into()),
     }
 }
 
@@ -178,12 +186,7 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
 }
 
 fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
-    let Some(settings) = input.settings else {
-        return match input.node {
-            Some(_) => Unknown("no settings could be made".into()),
-            None => Skip("no node was looked at".into()),
-        };
-    };
+    let Some(settings) = input.settings else { return without_settings(input) };
     match &cluster.node {
         Some(node) if !node.os.is_empty() && node.os != "windows" => {
             Fail(format!("the Node {} is a {} machine", node.name, node.os))

@@ -3,14 +3,13 @@
 use std::fs;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
-use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::read;
+use crate::tokens::{self, claims};
 
 const KUBECONFIG: &str = "C/CalicoWindows/calico-kube-config";
 const SECRET: &str = "--set kubernetes.credentials=secret";
@@ -19,10 +18,6 @@ const SECRET: &str = "--set kubernetes.credentials=secret";
 pub fn token(lab: &Lab) -> String {
     let kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
     kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
-}
-
-fn claims(token: &str) -> Value {
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap()
 }
 
 /// Whether the sandbox's cluster has the secret that install makes.
@@ -50,16 +45,9 @@ fn give_etcd(cluster: &EmbeddedCluster) {
     cluster.as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
 }
 
-/// A token as the cluster signed it, some time ago: so much of its life is over.
+/// A token as the sandbox's cluster signed it, some time ago.
 fn aged(lab: &Lab, token: &str, over: impl Fn(i64) -> i64) -> String {
-    let mut old = claims(token);
-    let life = old["exp"].as_i64().unwrap() - old["iat"].as_i64().unwrap();
-    for time in ["iat", "nbf", "exp"] {
-        old[time] = json!(old[time].as_i64().unwrap() - over(life));
-    }
-    let key = KeyPair::from_pem(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap()).unwrap();
-    let signed = format!("{}.{}", token.split('.').next().unwrap(), URL_SAFE_NO_PAD.encode(old.to_string()));
-    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).unwrap()))
+    tokens::aged(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap(), token, over)
 }
 
 /// Puts a token into the node's kubeconfig, behind our back.
