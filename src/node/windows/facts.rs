@@ -26,7 +26,7 @@ pub fn measure() -> Result<NodeFacts> {
         survey: None,
         unread: std::collections::BTreeMap::new(),
     };
-    let parts: [(Part, &str, fn(&mut NodeFacts) -> Result<()>); 7] = [
+    let parts: [(Part, &str, Read); 7] = [
         (Part::Elevated, "ask whether this session is elevated", |facts| set(&mut facts.elevated, os::is_elevated())),
         (Part::Runtime, "find the container runtime", |facts| set(&mut facts.runtime, runtime::facts())),
         (Part::Adapters, "measure the network adapters", |facts| set(&mut facts.adapters, adapters::facts())),
@@ -44,6 +44,9 @@ pub fn measure() -> Result<NodeFacts> {
     }
     Ok(facts)
 }
+
+/// Measures one part.
+type Read = fn(&mut NodeFacts) -> Result<()>;
 
 fn set<T>(place: &mut T, answer: Result<T>) -> Result<()> {
     *place = answer?;
