@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::app::App;
 use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
+use crate::apply::keep;
 use crate::apply::receipt::Receipt;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -38,7 +39,7 @@ pub(crate) fn engine(
         Ok(Standing { journal: Some(_), .. }) => {}
         // No journal: nothing was touched, so there is nothing to take back.
         Ok(_) => {
-            converge::tidy(node, &mut |event| app.event(&event));
+            keep::tidy(node, &mut |event| app.event(&event));
             return Err(cordon::release_after(app, node, error));
         }
         // It cannot be known.

@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 
 use super::app::App;
 use super::args::Source;
+use super::cordon;
+use super::drain::Place;
 use super::login::{self, Wanted};
 use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
@@ -113,7 +115,7 @@ pub(crate) fn prepare(
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
     let config = layered.document().to_string();
-    let about = about(&config, &resolved.settings, &release.manifest, &standing);
+    let about = about(&config, &resolved, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
         cluster,
@@ -302,7 +304,8 @@ fn borrow_kube_proxy(
     Ok(())
 }
 
-fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+fn about(config: &str, resolved: &Resolved, manifest: &Manifest, standing: &Standing) -> About {
+    let (settings, connection) = (&resolved.settings, &resolved.run.connection);
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -321,6 +324,8 @@ fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Stan
             .receipt()
             .and_then(|receipt| receipt.about.as_ref())
             .and_then(|about| about.token_secret.clone()),
+        kubeconfig: cordon::named(connection),
+        context: connection.context.clone(),
     }
 }
 
@@ -451,6 +456,11 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
 }
 
 impl Prepared {
+    /// The Node in its cluster.
+    pub fn place(&self) -> Place<'_> {
+        Place { cluster: &self.cluster, connection: &self.resolved.run.connection, name: self.about.node_name.as_str() }
+    }
+
     /// What was measured, for a plan elsewhere.
     pub fn facts(&self) -> Facts {
         Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }

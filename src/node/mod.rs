@@ -16,6 +16,7 @@ pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,6 +62,10 @@ pub trait Node {
 
     /// Whether a process still runs. Cheaper than [`Self::processes`].
     fn runs(&self, process: &Process) -> Result<bool>;
+
+    /// Whether a neighbour on one of the machine's links, as a gateway, answers now: it is asked for its
+    /// hardware address, which no filter for packets forbids.
+    fn answers(&self, neighbour: Ipv4Addr) -> Result<bool>;
 
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;

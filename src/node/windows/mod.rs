@@ -28,6 +28,7 @@ mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
+use std::net::Ipv4Addr;
 use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -143,6 +144,10 @@ impl Node for WindowsNode {
     fn runs(&self, process: &Process) -> Result<bool> {
         Ok(processes::by_pid(process.pid)?
             .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
+    }
+
+    fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
+        adapters::answers(neighbour)
     }
 
     fn executable(&self) -> Result<PathBuf> {
