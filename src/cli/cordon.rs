@@ -48,7 +48,8 @@ pub(super) fn named(connection: &Connection) -> Option<String> {
     (connection.kubeconfig_from != Origin::Default).then(|| whole(&connection.kubeconfig))
 }
 
-fn whole(file: &str) -> String {
+/// A path that means the same from another folder.
+pub(super) fn whole(file: &str) -> String {
     if file.parse::<WinPath>().is_ok() {
         return file.to_owned();
     }

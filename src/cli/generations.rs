@@ -10,11 +10,11 @@ use super::drain::{self, Place};
 use super::engine::{engine, installed, succeeded};
 use super::lease;
 use super::plan;
-use super::prepare::{announce, prepare};
+use super::prepare::{add_files_of, announce, prepare};
 use super::receipt::no_such;
 use super::reconfigure;
 use super::settle::settle;
-use super::stage::Purpose;
+use super::stage::{self, Purpose};
 use super::steady;
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::keep;
@@ -166,8 +166,8 @@ fn steps(app: &mut App, node: &dyn Node, standing: &Standing, way: &Way<'_>) -> 
     Ok((steps, plan))
 }
 
-/// Sees to it that everything that will be written is in the store: what is damaged on the node comes
-/// from the release, fetched again where it must be.
+/// Sees to it that everything that will be written is in the store: what is damaged on the node, or not
+/// kept, comes from the archive if that is still there, else a repair fetches it again.
 fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> Result<()> {
     let written = |step: &Step| match step {
         Step::Put { after: Some(state), .. } => Some(state.clone()),
@@ -176,7 +176,15 @@ fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> 
     let missing = |node: &dyn Node| -> Vec<State> {
         steps.iter().filter_map(written).filter(|state| !store::holds(node, state)).collect()
     };
-    if missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)))) && way.command == "repair" {
+    let lacks_release = |node: &dyn Node| {
+        missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)) | State::File { .. }))
+    };
+    if lacks_release(node)
+        && let Some((manifest, tree)) = stage::again(app, node, way.about)?
+    {
+        add_files_of(node, &manifest, &tree, &way.receipt.target)?;
+    }
+    if lacks_release(node) && way.command == "repair" {
         reconfigure::start_from(app, node, &[])?;
         let mut prepared = prepare(app, node, &Source::default(), None, Purpose::Install)?;
         prepared.complete(app, node)?;

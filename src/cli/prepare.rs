@@ -1,7 +1,9 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -331,7 +333,8 @@ fn about(config: &str, resolved: &Resolved, manifest: &Manifest, standing: &Stan
 
 fn source_text(source: &settings::Source) -> String {
     match source {
-        settings::Source::File(text) | settings::Source::Directory(text) | settings::Source::Url(text) => text.clone(),
+        settings::Source::File(text) | settings::Source::Directory(text) => cordon::whole(text),
+        settings::Source::Url(text) => text.clone(),
     }
 }
 
@@ -383,22 +386,10 @@ impl Prepared {
         store::add(node, self.config.as_bytes())?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
-        {
-            // A CNI plugin that was tampered with comes from the release that stands, too.
-            let installed = node.disk(&self.resolved.settings.calico.root);
-            let tree = self.release.tree.as_ref().unwrap_or(&installed);
-            let wanted: Vec<&Sha256> = self
-                .target
-                .world
-                .values()
-                .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
-                .collect();
-            for (path, file) in &self.release.manifest.files {
-                if wanted.contains(&&file.sha256) {
-                    store::add_file(node, &tree.join(path), &file.sha256)?;
-                }
-            }
-        }
+        // A CNI plugin that was tampered with comes from the release that stands, too.
+        let installed = node.disk(&self.resolved.settings.calico.root);
+        let tree = self.release.tree.as_ref().unwrap_or(&installed);
+        add_files_of(node, &self.release.manifest, tree, &self.target)?;
         Ok(())
     }
 
@@ -453,6 +444,17 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
     let target = desired::desired(&inputs)?.target;
     let steps = diff(&target, &World::new(), &Owned::new());
     Ok(Plan::new(&steps, &target, false))
+}
+
+/// Puts those files of a release into the store that a target wants outside of its tree.
+pub(super) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, target: &Target) -> Result<()> {
+    let wanted: BTreeSet<&Sha256> = target
+        .world
+        .values()
+        .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
+        .collect();
+    let mut files = manifest.files.iter().filter(|(_, file)| wanted.contains(&file.sha256));
+    files.try_for_each(|(path, file)| store::add_file(node, &tree.join(path), &file.sha256))
 }
 
 impl Prepared {

@@ -64,7 +64,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
 fn the_vni_of_the_cluster_is_followed() {
     let lab = Lab::installed();
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
-        felix["spec"]["vxlanVNI"] = 5000.into()
+        felix["spec"]["vxlanVNI"] = 5000.into();
     });
     let refused = lab.run("install -y -o json").exits(13).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain");
@@ -81,7 +81,7 @@ fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
     assert_eq!(late["error"]["id"], "ClusterVniNotSeen", "{late}");
     assert!(cordoned(&lab) && standing(&lab).1 == 5000);
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
-        felix["spec"]["vxlanVNI"] = 5000.into()
+        felix["spec"]["vxlanVNI"] = 5000.into();
     });
     let _done = lab.run("resume -y").exits(0);
     assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
@@ -285,7 +285,7 @@ fn status_shows_that_the_cluster_has_another_vni() {
     assert_eq!(mixed(), json!({"node": 5000, "cluster": 4096}));
     assert!(lab.run("status").stdout.contains("! VNI 5000 here, 4096 in FelixConfiguration"));
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
-        felix["spec"]["vxlanVNI"] = 5000.into()
+        felix["spec"]["vxlanVNI"] = 5000.into();
     });
     assert_eq!(mixed(), Value::Null);
 }
