@@ -85,6 +85,7 @@ fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() 
             network["Subnets"][0]["Policies"][0]["VSID"].clone()
         };
         let words = format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 --at-boot {asked}");
+        let words: Vec<&str> = words.split_whitespace().collect();
         let mut change: Child = house.machine.start(&words, "test/said");
         let begun = std::time::Instant::now();
         // The old network is gone, or the new one there: the journal is, in both cases.
