@@ -23,6 +23,7 @@ use crate::apply::receipt::About;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
+use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
 use crate::facts::{Adapter, NodeFacts};
@@ -284,6 +285,12 @@ impl App {
         };
         let options = cluster::Options { timeout, ..cluster::Options::default() };
         Cluster::connect(text, base, context, dial, &options)
+    }
+
+    /// What the config says of a restart that Windows needs.
+    pub fn reboots(&self, node: &dyn Node) -> RebootPolicy {
+        let given = || self.config(node, &Source::default(), &[]).ok()?.config.spec.reboot.policy;
+        given().unwrap_or(RebootPolicy::Request)
     }
 
     /// What is to become of this run when Windows starts before it is over: what the command line says,

@@ -115,7 +115,8 @@ pub(super) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Opt
     let Some(archive) = cached.or_else(|| Some(PathBuf::from(&about.source)).filter(whole)) else { return Ok(None) };
     app.phase("release", |app| {
         let staged = into_store(app, node, &archive, &about.calico_version, Some(sha256))?;
-        let message = format!("Calico {}, {} once more", about.calico_version, archive.display());
+        let message =
+            format!("Calico {}, from the archive that is still here (sha256 {})", about.calico_version, sha256.short());
         Ok((Some(staged), message))
     })
 }

@@ -144,9 +144,10 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
         if trial.live.is_some() {
             watched = seen_live.get_or_insert_with(Instant::now).elapsed();
             if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
-                lost =
-                    out_of_reach(app, &*node, &trial).map(|what| (lost.map_or_else(Instant::now, |(at, _)| at), what));
-                looked = Some(Instant::now());
+                // The question takes its time where nobody answers, and that counts.
+                let asked = Instant::now();
+                lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));
+                looked = Some(asked);
             }
         }
         let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == trial.run);

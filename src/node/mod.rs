@@ -102,6 +102,9 @@ pub trait Node {
     /// Windows starts next.
     fn left_until_reboot(&self) -> &[WinPath];
 
+    /// Has Windows restart, in half a minute at the latest, and tells who is logged on why.
+    fn restart(&self, why: &str) -> Result<()>;
+
     /// The settings of services that were to be put and that this Windows does not know. It was done
     /// without them: none decides whether a service works.
     fn unknown_settings(&self) -> &[&'static str];

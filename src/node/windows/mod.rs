@@ -182,6 +182,10 @@ impl Node for WindowsNode {
         disk::secure(folder)
     }
 
+    fn restart(&self, why: &str) -> Result<()> {
+        reboot::restart(why)
+    }
+
     fn left_until_reboot(&self) -> &[WinPath] {
         &self.left_until_reboot
     }

@@ -156,6 +156,19 @@ fn a_damaged_program_comes_from_what_is_on_the_machine_as_long_as_it_is_there() 
         if !away.contains("api") {
             overwritten(&lab, "C/CalicoWindows/calico-node.exe");
         }
+        // Only what was changed is told, and not what a repair does besides.
+        let status = lab.run("status").exits(12);
+        let changed = if away.contains("api") { "" } else { r"release C:\CalicoWindows, " };
+        let plugin = r"file C:\Program Files\containerd\cni\bin\calico.exe";
+        let told = |line: &str| {
+            let list = line.strip_prefix("! changed since the last run: ")?;
+            let mut list: Vec<&str> = list.split(", ").collect();
+            list.sort_unstable_by(|a, b| b.cmp(a));
+            Some(list.join(", "))
+        };
+        let told = status.stdout.lines().find_map(told).unwrap_or_default();
+        assert_eq!(told, format!("{changed}{plugin}"), "{status}");
+        assert!(status.stdout.contains("Put it right: calicoctl-win repair"), "{status}");
         let lines = lab.fails_at(away, "repair -y -o ndjson").exits(0).ndjson();
         let fetches = |line: &Value| {
             let phase = line["phase"]["id"].as_str().unwrap_or_default();
