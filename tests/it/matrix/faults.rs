@@ -97,7 +97,7 @@ fn a_call_that_fails_or_is_slow_leads_to_the_old_state_or_the_new_one_and_one_cl
         let ground = Ground::new(row);
         let mut all = Vec::new();
         for (call, actions) in FAULTS {
-            let last = ground.last(&format!("{call}=exit-before"));
+            let last = ground.calls.count(call.split([' ', '#']).next().unwrap());
             for (at, action) in actions.iter().enumerate() {
                 // Other calls for every action and every verb.
                 let first = 1 + (at * 3 + row_at) % stride.min(last.max(1));

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
 
+mod calls;
 mod crashes;
 mod days;
 mod faults;
@@ -20,13 +21,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Whether every point is taken.
 fn full() -> bool {
     std::env::var("CALICO_WIN_MATRIX").is_ok_and(|value| value == "full")
-}
-
-/// Of how many points one is taken, when not all are.
-const SAMPLE: usize = 41;
-
-fn stride() -> usize {
-    if full() { 1 } else { SAMPLE }
 }
 
 fn copy_folder(from: &Path, to: &Path) {
