@@ -56,8 +56,7 @@ fn has_middle(call: &str) -> bool {
 impl Calls {
     /// Runs a command to its good end, noting what it does.
     pub fn of(lab: &Lab, words: &str) -> Self {
-        let _done =
-            lab.fails_at("facts=noted;get *=noted;list *=noted;* *=noted;api * /*=noted", words).exits(0);
+        let _done = lab.fails_at("facts=noted;get *=noted;list *=noted;* *=noted;api * /*=noted", words).exits(0);
         let read = |file: &str| {
             let path = lab.path("node").join(file);
             let text = fs::read_to_string(&path).unwrap_or_default();

@@ -138,32 +138,26 @@ impl<'a> Ground<'a> {
         tally
     }
 
-    /// Crashes of the recovery, in both directions: from a few first points, at points of its own.
+    /// Crashes of the recovery, in both directions: from a few points that leave something half-way, at
+    /// points of its own.
     fn again(&self, points: &[Point], sample: usize) -> usize {
         let firsts = if sample == usize::MAX { 6 } else { 2 };
-        // Not the very first: nothing is to recover there.
-        let step = (points.len() / (firsts + 1)).max(1);
-        let firsts: Vec<&Point> = points.iter().skip(step).step_by(step).take(firsts).collect();
-        let mut seconds = Vec::new();
-        for (first, words) in side_by_side(&firsts, |first| {
-            let lab = self.killed(&first.fault)?;
-            Some(["resume -y", "resume --undo -y"].map(|words| {
-                let recovered = lab.copy();
-                let points = Calls::of(&recovered, words).points();
-                let sample = if sample == usize::MAX { 60 } else { sample / 10 };
-                (words, spread(points, sample))
-            }))
-        })
-        .into_iter()
-        .zip(&firsts)
-        .filter_map(|(words, first)| Some((first, words?)))
-        {
-            for (words, points) in words {
-                seconds.extend(points.into_iter().map(|second| (*first, words, second)));
-            }
-        }
-        let met = side_by_side(&seconds, |(first, words, second)| {
-            let Some(lab) = self.killed(&first.fault) else { return 0 };
+        let candidates = spread(points.iter().collect(), firsts * 4);
+        let half_way = side_by_side(&candidates, |first| {
+            let lab = self.killed(&first.fault).filter(|lab| !Whole::is_at_rest(lab))?;
+            Some((*first, lab))
+        });
+        let half_way = spread(half_way.into_iter().flatten().collect(), firsts);
+        let ways: Vec<_> =
+            half_way.iter().flat_map(|at| ["resume -y", "resume --undo -y"].map(|words| (at, words))).collect();
+        let seconds = side_by_side(&ways, |((first, lab), words)| {
+            let points =
+                spread(Calls::of(&lab.copy(), words).points(), if sample == usize::MAX { 60 } else { sample / 10 });
+            points.into_iter().map(|second| (*first, lab, *words, second)).collect::<Vec<_>>()
+        });
+        let seconds: Vec<_> = seconds.into_iter().flatten().collect();
+        let met = side_by_side(&seconds, |(first, lab, words, second)| {
+            let lab = lab.copy();
             let output = lab.fails_at(&second.fault, words);
             if !self.was_killed(&second.fault, &output) {
                 return 0;

@@ -37,18 +37,23 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Does `work` with each of the items, several at a time: a run spends much of its time waiting.
+/// Gives the results in the order of the items.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from) + 1;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { return };
                     let result = work(item);
-                    done.lock().unwrap().push(result);
+                    done.lock().unwrap().push((at, result));
                 }
             });
         }
     });
-    done.into_inner().unwrap()
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }

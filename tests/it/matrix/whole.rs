@@ -55,11 +55,16 @@ impl Whole {
         Self::all(lab, false)
     }
 
+    /// A node at any moment, half-way or not.
+    pub fn now(lab: &Lab) -> Self {
+        Self::all(lab, true)
+    }
+
     /// The same, with a journal that is in the way, and everything else that decides what a recovery
     /// does: two moments in which this is the same are one to whoever comes after.
     pub fn moment(lab: &Lab) -> u64 {
         let mut hasher = DefaultHasher::new();
-        Self::all(lab, true).hash(&mut hasher);
+        Self::now(lab).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -92,10 +97,21 @@ impl Whole {
         digest.len() == 64 && receipts.into_iter().any(|(_, text)| text.contains(digest))
     }
 
-    /// The node alone, without its cluster and our own state.
-    pub fn machine(mut self) -> Self {
-        self.0.retain(|name, _| (name.starts_with("C/") && !name.starts_with(STATE)) || name.starts_with("node.yaml/"));
+    /// Without what Calico itself notes on its Node: the addresses it had last stay there for good.
+    pub fn without_calicos_notes(mut self) -> Self {
+        for (_, text) in self.0.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
+            let mut node: Value = serde_json::from_str(text).unwrap();
+            if let Some(annotations) = node.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|name, _| !name.starts_with("projectcalico.org/"));
+            }
+            *text = node.to_string();
+        }
         self
+    }
+
+    /// Everything in it: its name, and what it is.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
     /// What belongs to others, and is the same at every moment.
