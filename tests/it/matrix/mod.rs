@@ -2,7 +2,7 @@
 //! every point, with other products' things around it, and random days in a node's life. The node
 //! and its cluster are looked at whole, and each run is a process that really ends.
 //!
-//! By default a sample is taken; with `CALICO_WIN_MATRIX=full` it is all.
+//! By default a sample of each kind is taken; with `CALICO_WIN_MATRIX=full` it is all.
 
 #![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
 

@@ -11,7 +11,7 @@ use calicoctl_win::node::sandbox::model::Model;
 use regex::Regex;
 use serde_json::Value;
 
-use super::verbs::NEVER_TOUCHED;
+use super::verbs::{NEVER_TOUCHED, THEIRS};
 use crate::lab::Lab;
 
 /// Every file, folder, access, line of `node.yaml` and object of the cluster, by its name.
@@ -115,16 +115,34 @@ impl Whole {
     }
 
     /// What belongs to others, and is the same at every moment.
-    pub fn strangers(&self) -> BTreeMap<&str, &str> {
-        let theirs = |name: &str| {
-            NEVER_TOUCHED.iter().any(|(kind, names)| {
-                names.iter().any(|own| match *kind {
-                    "files" => name == *own || name.starts_with(&format!("{own} ")),
-                    kind => name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
-                })
-            })
-        };
-        self.0.iter().filter(|(name, _)| theirs(name)).map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    pub fn strangers(&self) -> BTreeMap<String, String> {
+        let named = NEVER_TOUCHED.iter().flat_map(|(kind, names)| names.iter().map(move |name| (*kind, *name)));
+        let mut theirs = BTreeMap::new();
+        for (kind, own) in named {
+            let found = self.lines().filter(|(name, _)| match kind {
+                "files" => *name == own || name.starts_with(&format!("{own} ")),
+                kind => *name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
+            });
+            let before = theirs.len();
+            theirs.extend(found.map(|(name, text)| (name.to_owned(), text.to_owned())));
+            if theirs.len() == before {
+                theirs.insert(format!("{kind}/{own}"), "gone".into());
+            }
+        }
+        for (name, text) in self.lines().filter(|(name, _)| name.starts_with("nodes/")) {
+            let node: Value = serde_json::from_str(text).unwrap();
+            let metadata = ["labels", "annotations"].map(|field| node["metadata"][field][THEIRS].clone());
+            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let taint = taints.into_iter().find(|taint| taint["key"] == THEIRS);
+            theirs.insert(name.to_owned(), format!("{metadata:?} {taint:?}"));
+        }
+        theirs
+    }
+
+    /// Whether a vSwitch has left an adapter whose addresses are not back yet.
+    pub fn addresses_are_on_their_way(lab: &Lab) -> bool {
+        let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+        model.adapters.iter().any(|adapter| adapter.arriving.is_some())
     }
 
     /// Nothing is half-way, and nothing that a run gathers lies about.
