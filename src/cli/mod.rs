@@ -10,6 +10,7 @@ mod credentials;
 mod detach;
 mod drain;
 mod engine;
+mod event_log;
 mod generations;
 mod import;
 mod install;
