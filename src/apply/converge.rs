@@ -362,6 +362,9 @@ fn take(
 ) -> Result<(usize, Duration)> {
     let (mut changed, mut downtime) = take_steps(node, journal, &steps, events)?;
     let mut left = left(node, target, owned)?;
+    if await_missing(node, &left, events)? {
+        left = self::left(node, target, owned)?;
+    }
     // A service that was still bringing up the network when the plan was made may have made one
     // before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
@@ -383,6 +386,23 @@ fn take(
         .into());
     }
     Ok((changed, downtime))
+}
+
+/// Waits for networks that were there when the plan was made and are not now: on its first start
+/// since boot the node service takes down those of before and makes them anew. Says whether there
+/// were any.
+fn await_missing(node: &mut dyn Node, left: &[Step], events: Sink) -> Result<bool> {
+    let mut waited = false;
+    for step in left {
+        if let Step::Await { id, state, within } = step
+            && node.get(id)?.is_none()
+            && node.get(&Id::Running(NODE_SERVICE.into()))?.is_some()
+        {
+            await_item(node, id, state, *within, events)?;
+            waited = true;
+        }
+    }
+    Ok(waited)
 }
 
 /// What is still not as wanted. Folders of ours stay while others have something in them.

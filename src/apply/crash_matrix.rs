@@ -374,3 +374,26 @@ fn a_crash_during_recovery_is_one_more_crash() {
         crashes_during_recovery(&transition);
     }
 }
+
+/// On its first start since boot CalicoNode takes down the networks of before and makes them anew,
+/// after the plan saw them as they should be.
+#[test]
+fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
+    let (lab, start) = UNINSTALL.start();
+    assert!(UNINSTALL.interrupted(&lab, "put running CalicoNode=exit-after"));
+    let mut node = SandboxNode::open(lab.dir.path()).unwrap().with_start_hook(Box::new(|node, name, _| {
+        let calico = Id::Network("Calico".into());
+        if name == "CalicoNode" { node.put(&calico, None) } else { Ok(()) }
+    }));
+    let mut waited = 0;
+    undo(&mut node, &mut |event| {
+        if let crate::report::event::Event::Waiting { what, .. } = event {
+            assert_eq!(what, "hns-network Calico made by CalicoNode");
+            bring_up(&mut lab.node(None), "CalicoNode").unwrap();
+            waited += 1;
+        }
+    })
+    .unwrap();
+    assert_eq!(waited, 1);
+    UNINSTALL.check_back(&lab, &start, "a boot during the undo");
+}

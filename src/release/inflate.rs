@@ -47,16 +47,17 @@ impl Inflater {
 
     /// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC.
     /// With `digest` it also hashes what it writes; with `durable` the data are on the disk when it
-    /// returns. None when another worker's failure stopped it.
+    /// returns. `last`: whether everything else will be done before. None when another worker's
+    /// failure stopped it.
     pub fn run<'a>(
         &mut self,
-        entry: &'a Entry,
+        (entry, last): (&'a Entry, bool),
         paths: &[PathBuf],
         (digest, durable): (bool, bool),
         relay: &Relay<'a>,
     ) -> Result<Option<Option<Sha256>>> {
         let archive = relay.archive;
-        let outlet = Outlet::new(relay, entry, Sinks::create(paths, entry.size, digest)?);
+        let outlet = Outlet::new(relay, entry, last, Sinks::create(paths, entry.size, digest)?);
         let outlet =
             if entry.deflated { self.inflate(relay, entry, outlet)? } else { self.copy(relay, entry, outlet)? };
         let Some(outlet) = outlet else {
