@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::{AtBoot as AtBootFlag, Global, Source};
 use super::lab::Lab;
-use super::{Ending, class, detach, layers};
+use super::{Ending, class, detach, event_log, layers};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
@@ -59,6 +59,8 @@ pub(crate) struct App {
     pub half_done: bool,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
+    /// The command that has the node to change it.
+    changing: Option<&'static str>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -83,6 +85,7 @@ impl App {
             access: None,
             half_done: false,
             downtime: Duration::ZERO,
+            changing: None,
             state: None,
         }
     }
@@ -130,6 +133,7 @@ impl App {
         log.line(Timestamp::now(), "INFO", &line);
         self.reporter.log = Some(log);
         self.state = Some(state);
+        self.changing = Some(command);
         // What cannot be read is the verb's to say.
         let standing = Standing::load(&*node).ok();
         let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
@@ -437,6 +441,10 @@ impl App {
         }
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
+        }
+        // A sandbox is nothing to this machine's log.
+        if let (Some(command), None) = (self.changing, &self.global.sandbox) {
+            event_log::write(command, &result);
         }
         if let Some(run) = self.global.detached_run.clone() {
             // Nobody sees how it ended but who asks for it.
