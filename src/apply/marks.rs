@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 
 use super::store;
-use crate::calico::agent_config::AgentConfig;
+use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
 use crate::calico::{networks, paths, registry};
 use crate::facts::Part;
@@ -67,9 +67,11 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
         found.insert(exe);
         found.insert(Id::Dir(WinPath::known(FOLDER)));
     }
-    let config = Id::File(WinPath::known(AgentConfig::PATH));
-    if node.get(&config)?.is_some() {
-        found.insert(config);
+    for path in [AgentConfig::PATH, FelixConfig::PATH] {
+        let config = Id::File(WinPath::known(path));
+        if node.get(&config)?.is_some() {
+            found.insert(config);
+        }
     }
     Ok(found)
 }

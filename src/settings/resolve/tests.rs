@@ -168,6 +168,7 @@ fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
     spec.services.extraEnv = {}  (default)
     spec.services.felixLogSeverity = "info"  (default)
     spec.services.logDir = "D:\\logs"  (node.yaml:2)
+    spec.services.restartKubeProxy = true  (default)
     spec.services.start = true  (default)
     spec.services.startupValidIPTimeout = "90s"  (default)
     spec.transport.caFile = null  (default)
@@ -279,6 +280,7 @@ fn without_a_cluster_everything_else_has_its_default() {
         },
         "logDir": "C:\\CalicoWindows\\logs",
         "felixLogSeverity": "info",
+        "restartKubeProxy": true,
         "extraEnv": {}
       },
       "platform": {
