@@ -602,11 +602,14 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
 fn summary(part: &[Step]) -> String {
     let name = |step: &Step| match step.id() {
         id @ (Id::Service(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
+        // The key is enough, by its last two words: the plan has each value.
+        Id::RegValue { key, .. } => key.rmatch_indices('\\').nth(1).map_or(&**key, |(at, _)| &key[at + 1..]).to_owned(),
         id => id
             .path()
             .map_or_else(|| id.target(), |path| if part.len() > 2 { path.name().to_owned() } else { path.to_string() }),
     };
-    let names: Vec<String> = part.iter().map(name).collect();
+    let mut names: Vec<String> = part.iter().map(name).collect();
+    names.dedup();
     if names.len() > 4 { format!("{} and {} more", names[..3].join(", "), names.len() - 3) } else { names.join(", ") }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use super::args::{AtBoot as AtBootFlag, Global, Source};
 use super::lab::Lab;
-use super::{Ending, class, detach, layers};
+use super::{Ending, class, detach, event_log, layers};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
@@ -26,13 +27,14 @@ use crate::cluster::{self, Cluster};
 use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
-use crate::facts::{Adapter, NodeFacts};
+use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
+use crate::preflight;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
@@ -57,6 +59,8 @@ pub(crate) struct App {
     pub half_done: bool,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
+    /// The command that has the node to change it.
+    changing: Option<&'static str>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -81,6 +85,7 @@ impl App {
             access: None,
             half_done: false,
             downtime: Duration::ZERO,
+            changing: None,
             state: None,
         }
     }
@@ -128,6 +133,7 @@ impl App {
         log.line(Timestamp::now(), "INFO", &line);
         self.reporter.log = Some(log);
         self.state = Some(state);
+        self.changing = Some(command);
         // What cannot be read is the verb's to say.
         let standing = Standing::load(&*node).ok();
         let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
@@ -212,7 +218,17 @@ impl App {
     }
 
     /// Measures the machine, and finds the platform that it is on.
+    ///
+    /// # Errors
+    /// Fault `MachineRead` when something that decides could not be read.
     pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let facts = self.measure_for_checks(node, layered)?;
+        preflight::machine_read(&facts)?;
+        Ok(facts)
+    }
+
+    /// The same for those who run the checks, which say what could not be read.
+    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
         let mut facts = node.facts().context("measure the node")?;
         let metadata = match &self.lab {
             Some(lab) => lab.metadata()?,
@@ -224,14 +240,20 @@ impl App {
         let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
         let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-        let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
-        if self.lab.is_none() {
-            survey::of_this_machine(&mut survey);
-            let asked = spec.preflight.remote_access.iter().flatten().flat_map(|access| access.ports().iter().copied());
-            let adapter = Adapter::choose(&facts.adapters, None, None);
-            survey::ask_ports(&mut survey, adapter.and_then(Adapter::reachable_address), asked);
+        match survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine") {
+            Ok(mut survey) => {
+                if self.lab.is_none() {
+                    survey::of_this_machine(&mut survey);
+                    let asked = spec.preflight.remote_access.iter().flatten();
+                    let ports: Vec<u16> = asked.flat_map(|access| access.ports().iter().copied()).collect();
+                    let addresses: Vec<Ipv4Addr> =
+                        facts.adapters.iter().filter_map(Adapter::reachable_address).collect();
+                    survey::ask_ports(&mut survey, &addresses, &ports);
+                }
+                facts.survey = Some(survey);
+            }
+            Err(error) => facts.leave_out(Part::Survey, format!("{error:#}")),
         }
-        facts.survey = Some(survey);
         Ok(facts)
     }
 
@@ -419,6 +441,10 @@ impl App {
         }
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
+        }
+        // A sandbox is nothing to this machine's log.
+        if let (Some(command), None) = (self.changing, &self.global.sandbox) {
+            event_log::write(command, &result);
         }
         if let Some(run) = self.global.detached_run.clone() {
             // Nobody sees how it ended but who asks for it.

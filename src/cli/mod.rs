@@ -11,6 +11,7 @@ mod credentials;
 mod detach;
 mod drain;
 mod engine;
+mod event_log;
 mod generations;
 mod import;
 mod install;

@@ -74,7 +74,7 @@ pub(crate) fn prepare(
     if standing.journal.is_some() {
         await_addresses(app, node)?;
     }
-    let node_facts = app.measure(node, &layered)?;
+    let node_facts = app.measure_for_checks(node, &layered)?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
@@ -340,6 +340,16 @@ fn source_text(source: &settings::Source) -> String {
 
 /// What the cluster says, asked about the node that this machine is or will be.
 pub(crate) fn cluster_facts(
+    cluster: &Cluster,
+    layered: &Layered,
+    connection: &settings::Connection,
+    facts: &NodeFacts,
+) -> Result<ClusterFacts> {
+    let asked = ask_cluster(cluster, layered, connection, facts);
+    if connection.host_process { asked.map_err(login::from_a_pod) } else { asked }
+}
+
+fn ask_cluster(
     cluster: &Cluster,
     layered: &Layered,
     connection: &settings::Connection,

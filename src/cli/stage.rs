@@ -38,10 +38,11 @@ pub(super) fn find_release(
 ) -> Result<Release> {
     let settings = &resolved.settings;
     Layout::of(&settings.calico.version)?;
-    if let Some(manifest) = in_place(node, standing, settings)? {
-        let message = format!("Calico {} is in place", manifest.version);
+    if let Some((manifest, tree)) = standing_release(node, standing, settings)? {
+        let place = if tree.is_some() { "kept" } else { "in place" };
+        let message = format!("Calico {} is {place}", manifest.version);
         app.event(&Event::PhaseSkipped { phase: "release", reason: message });
-        return Ok(Release { manifest, tree: None, _scratch: None });
+        return Ok(Release { manifest, tree, _scratch: None });
     }
     app.phase("release", |app| {
         let mut source = settings.calico.source.clone();
@@ -184,9 +185,15 @@ pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()
         .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
 }
 
-/// The standing release, when it is the wanted one and stands untouched.
-fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result<Option<Manifest>> {
-    let Some(about) = standing.receipt().and_then(|receipt| receipt.about.as_ref()) else { return Ok(None) };
+/// The standing release, when it is the wanted one and untouched; with its folder where a run that was
+/// interrupted has moved it into the store, and another release stands in its place.
+fn standing_release(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+) -> Result<Option<(Manifest, Option<PathBuf>)>> {
+    let Some(receipt) = standing.receipt() else { return Ok(None) };
+    let Some(about) = &receipt.about else { return Ok(None) };
     if about.calico_version != settings.calico.version {
         return Ok(None);
     }
@@ -199,10 +206,16 @@ fn in_place(node: &dyn Node, standing: &Standing, settings: &Settings) -> Result
     if wanted.is_some() && wanted != about.archive {
         return Ok(None);
     }
-    match node.get(&Id::Tree(settings.calico.root.clone()))? {
-        Some(State::Tree(Tree::Release(_))) => Ok(Some(store::manifest(&node.disk(&settings.calico.root))?)),
-        _ => Ok(None),
+    let root = Id::Tree(settings.calico.root.clone());
+    let Some(wanted @ State::Tree(Tree::Release(digest))) = receipt.target.world.get(&root) else { return Ok(None) };
+    if node.get(&root)?.as_ref() == Some(wanted) {
+        return Ok(Some((store::manifest(&node.disk(&settings.calico.root))?, None)));
     }
+    if !store::holds(node, wanted) {
+        return Ok(None);
+    }
+    let kept = node.disk(&store::tree(digest.as_str()));
+    Ok(Some((store::manifest(&kept)?, Some(kept))))
 }
 
 /// How downloads go, as the config says.

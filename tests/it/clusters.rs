@@ -207,7 +207,7 @@ fn missing_rights_are_named_all_at_once() {
     lab.write("joe.yaml", cluster.kubeconfig_of("joe", None).unwrap().replace(&url, &direct));
     let refused = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(7).json();
     assert_eq!(refused["error"]["id"], "ClusterRights");
-    insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 7 rights: get clusterinformations.crd.projectcalico.org in the whole cluster, get felixconfigurations.crd.projectcalico.org in the whole cluster, get ipamconfigs.crd.projectcalico.org in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts in calico-system, create serviceaccounts/token in calico-system");
+    insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 8 rights: get clusterinformations.crd.projectcalico.org default in the whole cluster, get felixconfigurations.crd.projectcalico.org default in the whole cluster, get ipamconfigs.crd.projectcalico.org default in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts calico-node in calico-system, get serviceaccounts calico-node in kube-system, create serviceaccounts/token calico-node in calico-system");
 
     // With the manifest that `explain` prints, the same user may.
     let page = lab.bare("explain ClusterRights").exits(0).stdout;
@@ -230,6 +230,9 @@ fn missing_rights_are_named_all_at_once() {
     let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
     assert!(findings(&checked, "ok").contains(&"ClusterRights: all that are needed".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
+    let _installed = lab.run("install -y --kubeconfig joe.yaml").exits(0);
+    let _tainted = lab.run("node taint os=windows:NoSchedule --kubeconfig joe.yaml").exits(0);
+    let _gone = lab.run("uninstall --purge -y --kubeconfig joe.yaml").exits(0);
 }
 
 #[test]

@@ -197,6 +197,12 @@ impl SandboxNode {
                 std::thread::park();
             },
             Some(Action::Hang) => Err(self.crash()),
+            Some(Action::Noted) => {
+                // The name of a kind comes second, where there is one.
+                let name = names.get(1).unwrap_or(&names[0]);
+                folder::note_call(&self.root, &format!("{call:?}").to_lowercase(), name, self.plays)?;
+                Ok(None)
+            }
             other => Ok(other),
         }
     }

@@ -28,6 +28,7 @@ fn node() -> NodeFacts {
         hns: Some(HnsVersion { major: 15, minor: 1 }),
         cloud: None,
         survey: None,
+        unread: std::collections::BTreeMap::new(),
         features: None,
         pending_reboot: Vec::new(),
         tls: None,
@@ -462,8 +463,9 @@ fn etcd_gets_its_certificates_from_files_or_a_secret() {
         let resolved = resolved(&fields, Some(&cluster()));
         (resolved.settings.datastore, resolved.run.etcd_tls_secret)
     };
-    let Datastore::Etcdv3 { endpoints, tls: None } = etcd(&[]).0 else { panic!("etcd without TLS") };
-    assert_eq!(endpoints, ["https://a:2379", "https://b:2379"]);
+    let plain = etcd(&["datastore.etcd.endpoints=http://a:2379,http://b:2379"]).0;
+    let Datastore::Etcdv3 { endpoints, tls: None } = plain else { panic!("etcd without TLS") };
+    assert_eq!(endpoints, ["http://a:2379", "http://b:2379"]);
     let files = [
         "datastore.etcd.keyFile=C:\\k.pem",
         "datastore.etcd.certFile=C:\\c.pem",
