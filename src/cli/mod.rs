@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod at_boot;
 mod cluster;
 mod config;
 mod confirm;

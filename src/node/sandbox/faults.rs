@@ -88,13 +88,15 @@ pub enum Action {
     ExitAfter,
     /// Half of the line is written, then the process ends.
     Torn,
+    /// Nothing, but for a line in `.sandbox/calls`: which calls there are to strike.
+    Noted,
 }
 
 /// How long a call takes that was asked to be slow.
 pub const SLOW: Duration = Duration::from_secs(60);
 
 impl Action {
-    const ALL: [(&'static str, Self); 12] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("fail", Self::Fail),
         ("fail-after", Self::FailAfter),
         ("disk-full", Self::DiskFull),
@@ -107,6 +109,7 @@ impl Action {
         ("exit-within", Self::ExitWithin),
         ("exit-after", Self::ExitAfter),
         ("torn", Self::Torn),
+        ("noted", Self::Noted),
     ];
 
     /// Whether the process ends by it.
@@ -118,7 +121,7 @@ impl Action {
     fn fits(self, call: Option<Call>, glob: &str) -> bool {
         let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
         match self {
-            Self::Fail | Self::Hang | Self::ExitBefore | Self::ExitAfter => true,
+            Self::Fail | Self::Hang | Self::ExitBefore | Self::ExitAfter | Self::Noted => true,
             Self::FailAfter | Self::DiskFull | Self::InUse | Self::Slow => call.is_none_or(Call::touches),
             Self::ExitWithin => call.is_none_or(|call| matches!(call, Call::Put | Call::Save)),
             Self::SlowStop | Self::Dies => call.is_none_or(|call| call == Call::Put) && running,

@@ -76,6 +76,13 @@ pub fn prepare(root: &Path) -> Result<()> {
     made().with_context(|| format!("make the sandbox {}", root.display()))
 }
 
+/// Adds a call to the list of those that were asked to be noted.
+pub fn note_call(root: &Path, call: &str, name: &str, by_service: bool) -> Result<()> {
+    let by = if by_service { " (by a service's program)" } else { "" };
+    let line = format!("{call} {name}{by}\n");
+    files::append(&root.join(NOTES).join("calls"), line.as_bytes()).context("note a call on the sandbox")
+}
+
 /// The texts of `node.yaml` and the model in them.
 pub struct Yaml {
     path: PathBuf,

@@ -1,5 +1,6 @@
 //! From a request to its answer: who asks, may they, what is it about, who answers.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Error;
@@ -19,6 +20,7 @@ use super::store::{Key, Store, text};
 use super::table::Shape;
 use super::tokens::TokenKey;
 use super::watch;
+use crate::node::files;
 
 /// A running cluster.
 pub struct Api {
@@ -38,6 +40,12 @@ impl Api {
     /// The state, for as long as the guard lives. A panic elsewhere does not take it away.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request to the list of those that were asked to be noted.
+    pub fn note(&self, method: &str, path: &str, own: bool) -> io::Result<()> {
+        let by = if own { "" } else { " (by a service's program)" };
+        files::append(&self.store().beside("calls"), format!("{method} {path}{by}\n").as_bytes())
     }
 
     pub fn fail(&self, error: Error) {
@@ -162,7 +170,8 @@ impl Api {
             | Action::Far
             | Action::Unfilled
             | Action::ExitBefore
-            | Action::ExitAfter => {
+            | Action::ExitAfter
+            | Action::Noted => {
                 return None;
             }
         })

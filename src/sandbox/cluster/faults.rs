@@ -66,6 +66,8 @@ pub enum Action {
     ExitBefore,
     /// The whole process ends, when the request was carried out and before its answer.
     ExitAfter,
+    /// Nothing, but for a line in `calls` beside the state.
+    Noted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub enum ServerFault {
     NoKubelet,
 }
 
-const ACTIONS: [(&str, Action); 24] = [
+const ACTIONS: [(&str, Action); 25] = [
     ("401", Action::Unauthorized),
     ("403", Action::Forbidden),
     ("404", Action::NotFound),
@@ -115,6 +117,7 @@ const ACTIONS: [(&str, Action); 24] = [
     ("unfilled", Action::Unfilled),
     ("exit-before", Action::ExitBefore),
     ("exit-after", Action::ExitAfter),
+    ("noted", Action::Noted),
 ];
 
 const SERVER: [(&str, ServerFault); 9] = [
@@ -253,7 +256,7 @@ mod tests {
         ] {
             assert_eq!(fault(text).to_string(), text);
         }
-        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 409, 410, 415, 422, 429, 500, 500-bare, html, truncated, protobuf, redirect, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after");
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 409, 410, 415, 422, 429, 500, 500-bare, html, truncated, protobuf, redirect, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after, noted");
     }
 
     #[test]

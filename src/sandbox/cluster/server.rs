@@ -150,7 +150,11 @@ async fn answer(
     let query = head.uri.query().unwrap_or_default();
     // Calico's programs, which come with a token, are other processes than the one that is to end.
     let own = matches!(certificate, Certificate::Good(..));
-    let met = api.faults.meet(head.method.as_str(), head.uri.path(), query, own);
+    let mut met = api.faults.meet(head.method.as_str(), head.uri.path(), query, own);
+    if met == Some(Action::Noted) {
+        api.note(head.method.as_str(), head.uri.path(), own)?;
+        met = None;
+    }
     match met {
         Some(Action::Reset) => return Err(io::ErrorKind::ConnectionReset.into()),
         Some(Action::Slow) => tokio::time::sleep(SLOW).await,

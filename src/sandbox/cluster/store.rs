@@ -45,7 +45,7 @@ pub struct Change {
 /// How many changes watches can look back on, as etcd's compaction leaves some minutes.
 const HISTORY: usize = 4096;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Saved {
     layout: Layout,
     version: u64,
@@ -64,6 +64,9 @@ pub struct Store {
     /// Changes up to here are forgotten.
     compacted: u64,
     objects: BTreeMap<Key, Value>,
+    /// How the objects that did not change since are written in the file: writing them all anew at
+    /// every change was half of what a command on a sandbox cost.
+    written: BTreeMap<Key, String>,
     history: VecDeque<Change>,
     changed: watch::Sender<u64>,
 }
@@ -82,9 +85,15 @@ impl Store {
             saved: saved.version,
             compacted: saved.version,
             objects: saved.objects.into_iter().collect(),
+            written: BTreeMap::new(),
             history: VecDeque::new(),
             changed: watch::Sender::new(0),
         })
+    }
+
+    /// A file in the folder of the state.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(name)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -112,6 +121,7 @@ impl Store {
     /// What another process saved becomes ours, told to the watches as single changes.
     fn take_over(&mut self) -> Result<()> {
         let Some(saved) = read(&self.path)? else { return Ok(()) };
+        self.written.clear();
         let before = std::mem::replace(&mut self.objects, saved.objects.into_iter().collect());
         let mut changes = Vec::new();
         for (key, object) in self.objects.iter().filter(|(key, object)| before.get(key) != Some(object)) {
@@ -144,13 +154,8 @@ impl Store {
         if self.saved == self.version {
             return Ok(());
         }
-        let saved = Saved {
-            layout: self.layout,
-            version: self.version,
-            objects: self.objects.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        };
         let fresh = self.path.with_extension("json.new");
-        fs::write(&fresh, serde_json::to_vec_pretty(&saved)?).with_context(|| format!("write {}", fresh.display()))?;
+        fs::write(&fresh, self.document()?).with_context(|| format!("write {}", fresh.display()))?;
         files::rename(&fresh, &self.path).with_context(|| format!("write {}", self.path.display()))?;
         let lock = self.lock.as_mut().context("save the cluster's state without its lock")?;
         lock.set_len(0)?;
@@ -159,6 +164,21 @@ impl Store {
         self.saved = self.version;
         self.changed.send_replace(self.version);
         Ok(())
+    }
+
+    /// The file: a [`Saved`], with an object's lines after the other's.
+    fn document(&mut self) -> Result<String> {
+        let layout = serde_json::to_string(&self.layout)?;
+        let mut text = format!("{{\n\"layout\": {layout},\n\"version\": {},\n\"objects\": [", self.version);
+        for (at, (key, object)) in self.objects.iter().enumerate() {
+            if !self.written.contains_key(key) {
+                self.written.insert(key.clone(), serde_json::to_string_pretty(&(key, object))?);
+            }
+            text.push_str(if at == 0 { "\n" } else { ",\n" });
+            text.push_str(&self.written[key]);
+        }
+        text.push_str("\n]\n}\n");
+        Ok(text)
     }
 
     /// Tells of every saved change.
@@ -255,6 +275,7 @@ impl Store {
     pub fn restore(&mut self, (version, objects): (u64, BTreeMap<Key, Value>)) {
         self.version = version;
         self.objects = objects;
+        self.written.clear();
         self.history.retain(|c| c.version <= version);
     }
 
@@ -263,6 +284,7 @@ impl Store {
         if let Some(object) = &mut object {
             object["metadata"]["resourceVersion"] = self.version.to_string().into();
         }
+        self.written.remove(&key);
         let before = match object.clone() {
             Some(object) => self.objects.insert(key.clone(), object),
             None => self.objects.remove(&key),

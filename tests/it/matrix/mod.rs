@@ -2,10 +2,11 @@
 //! every point, with other products' things around it, and random days in a node's life. The node
 //! and its cluster are looked at whole, and each run is a process that really ends.
 //!
-//! By default a sample is taken; with `CALICO_WIN_MATRIX=full` it is all.
+//! By default a sample of each kind is taken; with `CALICO_WIN_MATRIX=full` it is all.
 
 #![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
 
+mod calls;
 mod crashes;
 mod days;
 mod faults;
@@ -22,13 +23,6 @@ fn full() -> bool {
     std::env::var("CALICO_WIN_MATRIX").is_ok_and(|value| value == "full")
 }
 
-/// Of how many points one is taken, when not all are.
-const SAMPLE: usize = 41;
-
-fn stride() -> usize {
-    if full() { 1 } else { SAMPLE }
-}
-
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -43,18 +37,23 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// Does `work` with each of the items, several at a time: a run spends much of its time waiting.
+/// Gives the results in the order of the items.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from) + 1;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { return };
                     let result = work(item);
-                    done.lock().unwrap().push(result);
+                    done.lock().unwrap().push((at, result));
                 }
             });
         }
     });
-    done.into_inner().unwrap()
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }

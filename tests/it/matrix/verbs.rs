@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+
 use super::copy_folder;
 use crate::lab::Lab;
 
@@ -94,6 +96,9 @@ pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
     ("files", &["C/Contoso/agent.exe", "C/Program Files/containerd/cni/bin/contoso.exe"]),
 ];
 
+/// The key of what others put on the Node object.
+pub const THEIRS: &str = "contoso.example/owner";
+
 /// A node on which others have left their things. Its cluster has seen it before: what Calico itself
 /// leaves there (its block, its annotations) and the token secret, which stays for other nodes, are
 /// there, so that a node that is given back is the same to the letter.
@@ -107,7 +112,20 @@ pub fn lived_in() -> Lab {
         fs::remove_dir_all(&cluster).unwrap();
     }
     copy_folder(&former.path("node/cluster"), &cluster);
+    others_mark_the_node(&lab);
     lab
+}
+
+/// What others put on the Node object: a label, an annotation and a taint.
+fn others_mark_the_node(lab: &Lab) {
+    let file = lab.path("node/cluster/cluster.json");
+    let mut saved: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let objects = saved["objects"].as_array_mut().unwrap();
+    let node = objects.iter_mut().find(|entry| entry[0]["kind"] == "nodes" && entry[0]["name"] == "win-a1").unwrap();
+    node[1]["metadata"]["labels"][THEIRS] = "theirs".into();
+    node[1]["metadata"]["annotations"][THEIRS] = "theirs".into();
+    node[1]["spec"]["taints"] = json!([{"key": THEIRS, "value": "theirs", "effect": "PreferNoSchedule"}]);
+    fs::write(file, serde_json::to_vec(&saved).unwrap()).unwrap();
 }
 
 fn furnished() -> Lab {

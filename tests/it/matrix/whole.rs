@@ -11,7 +11,7 @@ use calicoctl_win::node::sandbox::model::Model;
 use regex::Regex;
 use serde_json::Value;
 
-use super::verbs::NEVER_TOUCHED;
+use super::verbs::{NEVER_TOUCHED, THEIRS};
 use crate::lab::Lab;
 
 /// Every file, folder, access, line of `node.yaml` and object of the cluster, by its name.
@@ -55,11 +55,16 @@ impl Whole {
         Self::all(lab, false)
     }
 
+    /// A node at any moment, half-way or not.
+    pub fn now(lab: &Lab) -> Self {
+        Self::all(lab, true)
+    }
+
     /// The same, with a journal that is in the way, and everything else that decides what a recovery
     /// does: two moments in which this is the same are one to whoever comes after.
     pub fn moment(lab: &Lab) -> u64 {
         let mut hasher = DefaultHasher::new();
-        Self::all(lab, true).hash(&mut hasher);
+        Self::now(lab).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -92,23 +97,52 @@ impl Whole {
         digest.len() == 64 && receipts.into_iter().any(|(_, text)| text.contains(digest))
     }
 
-    /// The node alone, without its cluster and our own state.
-    pub fn machine(mut self) -> Self {
-        self.0.retain(|name, _| (name.starts_with("C/") && !name.starts_with(STATE)) || name.starts_with("node.yaml/"));
+    /// Without what Calico itself notes on its Node: the addresses it had last stay there for good.
+    pub fn without_calicos_notes(mut self) -> Self {
+        for (_, text) in self.0.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
+            let mut node: Value = serde_json::from_str(text).unwrap();
+            if let Some(annotations) = node.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.retain(|name, _| !name.starts_with("projectcalico.org/"));
+            }
+            *text = node.to_string();
+        }
         self
     }
 
+    /// Everything in it: its name, and what it is.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
     /// What belongs to others, and is the same at every moment.
-    pub fn strangers(&self) -> BTreeMap<&str, &str> {
-        let theirs = |name: &str| {
-            NEVER_TOUCHED.iter().any(|(kind, names)| {
-                names.iter().any(|own| match *kind {
-                    "files" => name == *own || name.starts_with(&format!("{own} ")),
-                    kind => name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
-                })
-            })
-        };
-        self.0.iter().filter(|(name, _)| theirs(name)).map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    pub fn strangers(&self) -> BTreeMap<String, String> {
+        let named = NEVER_TOUCHED.iter().flat_map(|(kind, names)| names.iter().map(move |name| (*kind, *name)));
+        let mut theirs = BTreeMap::new();
+        for (kind, own) in named {
+            let found = self.lines().filter(|(name, _)| match kind {
+                "files" => *name == own || name.starts_with(&format!("{own} ")),
+                kind => *name == format!("node.yaml/{kind}/{}", own.to_lowercase()),
+            });
+            let before = theirs.len();
+            theirs.extend(found.map(|(name, text)| (name.to_owned(), text.to_owned())));
+            if theirs.len() == before {
+                theirs.insert(format!("{kind}/{own}"), "gone".into());
+            }
+        }
+        for (name, text) in self.lines().filter(|(name, _)| name.starts_with("nodes/")) {
+            let node: Value = serde_json::from_str(text).unwrap();
+            let metadata = ["labels", "annotations"].map(|field| node["metadata"][field][THEIRS].clone());
+            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let taint = taints.into_iter().find(|taint| taint["key"] == THEIRS);
+            theirs.insert(name.to_owned(), format!("{metadata:?} {taint:?}"));
+        }
+        theirs
+    }
+
+    /// Whether a vSwitch has left an adapter whose addresses are not back yet.
+    pub fn addresses_are_on_their_way(lab: &Lab) -> bool {
+        let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+        model.adapters.iter().any(|adapter| adapter.arriving.is_some())
     }
 
     /// Nothing is half-way, and nothing that a run gathers lies about.

@@ -355,3 +355,17 @@ fn receipts_tell_the_generations_and_which_can_be_gone_back_to() {
     assert_eq!(lab.run("receipt show 17 -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
     assert!(!shown.stdout.contains("token"), "{shown}");
 }
+
+#[test]
+fn an_install_after_an_upgrade_that_was_cut_short_brings_the_standing_release_back() {
+    let lab = Lab::installed();
+    // The new release stands in the old one's place, which lies in the store.
+    let cut = lab.fails_at("put tree *=exit-after", "upgrade -y --release v3.33.0");
+    let _killed = cut.exits(137);
+    assert!(lab.on_node("C/CalicoWindows/calico.exe").exists());
+
+    let again = lab.run("install -y --set spec.services.felixLogSeverity=debug").exits(0);
+
+    assert!(again.stdout.contains("Calico v3.32.1 is kept"), "{again}");
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+}
