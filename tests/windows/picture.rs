@@ -14,8 +14,10 @@ const STATE: [&str; 6] = ["hns.networks", "hns.endpoints", "hns.policylists", "f
 /// The node's kubeconfig, by its name in a picture.
 const KUBECONFIG: &str = "file CalicoWindows/calico-kube-config";
 
-/// Registry keys that Wine itself changes: at every boot, and when a program first asks for fonts.
-const RESTLESS: [&str; 2] = [
+/// Registry keys that Wine itself changes: at every boot, and when a program first asks for the screen or
+/// for fonts.
+const RESTLESS: [&str; 3] = [
+    r"System\\CurrentControlSet\\Control\\Class\\{4D36E96E-E325-11CE-BFC1-08002BE10318}",
     r"System\\CurrentControlSet\\Control\\Class\\{4D36E968-E325-11CE-BFC1-08002BE10318}",
     r"System\\CurrentControlSet\\Hardware Profiles\\Current\\Software\\Fonts",
 ];

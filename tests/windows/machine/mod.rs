@@ -9,7 +9,7 @@ use std::fs::{self, File};
 #[cfg(not(windows))]
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -42,6 +42,14 @@ pub struct Process {
 }
 
 impl Ended {
+    fn new(code: i32, output: Output) -> Self {
+        Self {
+            code,
+            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// The one JSON document on stdout.
     #[track_caller]
     pub fn json(&self) -> Value {
@@ -87,11 +95,7 @@ impl Machine {
         let (mut command, code) = self.command_with_code(program);
         command.args(args);
         let output = command.output().unwrap();
-        Ended {
-            code: code(&output),
-            stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        Ended::new(code(&output), output)
     }
 
     /// Starts the executable and does not wait for it. What it says goes to the file `said`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Machine, Process, eventually};
+use super::{Ended, Machine, Process, eventually};
 
 impl Machine {
     #[expect(clippy::print_stderr, reason = "who runs the tests is to know what they did not")]
@@ -153,13 +153,32 @@ impl Machine {
         let inside = |path: &Path| format!("Z:{}", path.display()).replace('/', "\\");
         let kept = self.root.path().join(name);
         let mut command = self.command(&Self::standins().join("run.exe").to_string_lossy());
-        command.arg(inside(&kept));
-        command.arg(if program.starts_with('/') { inside(Path::new(program)) } else { program.to_owned() });
+        // What the machine's own programs start shares their console, and what they sent elsewhere.
+        let ours = program.starts_with('/');
+        command.arg(if ours { "alone" } else { "console" }).arg(inside(&kept));
+        command.arg(if ours { inside(Path::new(program)) } else { program.to_owned() });
         let code = move |output: &Output| {
             let code = fs::read_to_string(&kept).ok().and_then(|code| code.parse().ok());
             code.or_else(|| output.status.code()).unwrap_or_else(|| panic!("it did not end by itself: {output:?}"))
         };
         (command, code)
+    }
+
+    /// Runs the executable and gives also the entries that it wrote to the Event Log, each behind how bad
+    /// it is. Wine keeps none, but can say what it was given, of a long text the beginning.
+    #[track_caller]
+    pub fn run_with_event_log(&self, args: &[&str]) -> (Ended, Vec<String>) {
+        let exe = self.exe().to_string_lossy();
+        let (mut command, code) = self.command_with_code(&exe);
+        let output = command.args(args).env("WINEDEBUG", "-all,+eventlog").output().unwrap();
+        let ended = Ended::new(code(&output), output);
+        let entry = |line: &str| {
+            let (level, said) = line.split_once(":eventlog:ReportEventW L\"")?;
+            let level = level.rsplit(':').next()?;
+            Some(format!("{level}: {said}"))
+        };
+        let entries = ended.stderr.lines().filter_map(entry).collect();
+        (ended, entries)
     }
 
     /// Every process of the machine, Wine's own among them.

@@ -1,14 +1,15 @@
 /* Runs a program and writes its exit code, all 32 bits of it, to a file:
  *
- *     run.exe FILE PROGRAM ARGUMENT…
+ *     run.exe alone|console FILE PROGRAM ARGUMENT…
  *
  * Wine's own exit code has 8 bits. And on a busy machine Wine ends a process that takes a second to
  * leave after it said its code: then this file still has it.
  *
- * The program gets no console, as under a scheduler: for each console Wine would start a program. */
+ * Alone the program gets no console, as under a scheduler: for each console Wine starts a program. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Behind the next word of a command line, and the blanks after it. */
 static WCHAR *next(WCHAR *at)
@@ -33,17 +34,18 @@ int main(int argc, char **argv)
     };
     PROCESS_INFORMATION process;
     DWORD code = 0;
-    if (argc < 3)
+    if (argc < 4)
         return 2;
     /* As it was given: the program sees its arguments quoted as its caller quoted them. */
-    WCHAR *line = next(next(GetCommandLineW()));
-    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, DETACHED_PROCESS, NULL, NULL, &startup, &process)) {
+    WCHAR *line = next(next(next(GetCommandLineW())));
+    DWORD flags = strcmp(argv[1], "alone") ? 0 : DETACHED_PROCESS;
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process)) {
         fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
         return 1;
     }
     WaitForSingleObject(process.hProcess, INFINITE);
     GetExitCodeProcess(process.hProcess, &code);
-    FILE *file = fopen(argv[1], "wb");
+    FILE *file = fopen(argv[2], "wb");
     if (!file)
         return 1;
     fprintf(file, "%ld", (long)code);

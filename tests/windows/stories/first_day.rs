@@ -146,6 +146,38 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     house.run("uninstall --purge --yes").exits(0);
 }
 
+/// Who was not there when it ran looks there first.
+#[cfg(not(windows))]
+#[test]
+fn each_run_that_changes_the_node_is_in_the_event_log() {
+    let Some(house) = House::new() else { return };
+    let run = |words: &[&str]| {
+        let (ended, entries) = house.machine.run_with_event_log(&[words, &["-o", "json"]].concat());
+        (ended.json(), entries)
+    };
+    let begins = |entries: &[String], with: &str, result: &Value| {
+        let line = format!("{with} run={}", result["run"].as_str().unwrap());
+        assert!(entries.len() == 1 && entries[0].starts_with(&line), "{line}\n{entries:#?}\n{result:#}");
+    };
+
+    let (installed, entries) = run(&house.install_words());
+    // It warns of what this Windows lacks.
+    begins(&entries, "warn: install: OK (exit 0) changed=true reboot=false", &installed);
+    let (again, entries) = run(&house.install_words());
+    assert_eq!((&again["status"], entries), (&json!("no_changes"), vec![]));
+    let (status, entries) = run(&["status"]);
+    assert_eq!((&status["overall"], entries), (&json!("Healthy"), vec![]));
+
+    let missing = ["upgrade", "--yes", "--release", r"C:\no-such-release.zip"];
+    let (refused, entries) = run(&missing);
+    let outcome = format!("{} (exit {})", refused["exit_name"].as_str().unwrap(), refused["exit_code"]);
+    begins(&entries, &format!("err: upgrade: {outcome} changed=false reboot=false"), &refused);
+
+    let (gone, entries) = run(&["uninstall", "--purge", "--yes"]);
+    // Of what an administrator's kubeconfig would have cleaned up.
+    begins(&entries, "warn: uninstall: OK (exit 0) changed=true reboot=false", &gone);
+}
+
 /// Gives the machine the role RemoteAccess, as a service that runs; its process.
 #[cfg(not(windows))]
 fn remote_access(house: &House) -> crate::machine::Process {
