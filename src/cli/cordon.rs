@@ -65,16 +65,18 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
     let name = cordon.node.clone();
     let uncordoned = app.phase("uncordon", |app| {
         let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
-        let changed = cluster.uncordon(&name)?;
+        let changed = match cluster.uncordon(&name) {
+            // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
+            Err(error) if is_absent(&error) && cluster.node(&name)?.is_some() => cluster.uncordon(&name),
+            answer => answer,
+        }?;
         let message = if changed { "takes pods again" } else { "was uncordoned by somebody else" };
         Ok(((), format!("node {name} {message}")))
     });
     match uncordoned {
         Ok(()) => cordon.forget(node),
         // Deleted from the cluster meanwhile: nothing is left to uncordon.
-        Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "NodeAbsent") => {
-            cordon.forget(node)
-        }
+        Err(error) if is_absent(&error) => cordon.forget(node),
         Err(error) => {
             app.half_done = true;
             let what = format!("node {name} could not be uncordoned again");
@@ -82,6 +84,10 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
             Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
         }
     }
+}
+
+fn is_absent(error: &Error) -> bool {
+    error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "NodeAbsent")
 }
 
 /// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
