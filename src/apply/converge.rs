@@ -378,7 +378,7 @@ fn take(
     steps: Vec<Step>,
     events: Sink,
 ) -> Result<(usize, Duration)> {
-    let (mut changed, mut downtime) = take_steps(node, journal, &steps, events)?;
+    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, events)?;
     let mut left = left(node, target, owned)?;
     if await_missing(node, &left, events)? {
         left = self::left(node, target, owned)?;
@@ -386,7 +386,7 @@ fn take(
     // A service that was still bringing up the network when the plan was made may have made one
     // before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
-        let (more, longer) = take_steps(node, journal, &left, events)?;
+        let (more, longer) = take_steps(node, journal, target, &left, events)?;
         (changed, downtime) = (changed + more, downtime + longer);
         left = self::left(node, target, owned)?;
     }
@@ -430,7 +430,13 @@ fn left(node: &dyn Node, target: &Target, owned: &Owned) -> Result<Vec<Step>> {
     Ok(left)
 }
 
-fn take_steps(node: &mut dyn Node, journal: &mut Journal, steps: &[Step], events: Sink) -> Result<(usize, Duration)> {
+fn take_steps(
+    node: &mut dyn Node,
+    journal: &mut Journal,
+    target: &Target,
+    steps: &[Step],
+    events: Sink,
+) -> Result<(usize, Duration)> {
     let _under_way = cancel::UnderWay::begin();
     let phases = phases(steps);
     let (mut changed, mut clock) = (0, Downtime::default());
@@ -454,7 +460,9 @@ fn take_steps(node: &mut dyn Node, journal: &mut Journal, steps: &[Step], events
             let result = match step {
                 Step::Put { id, before, after } => {
                     let any = id.is_derived() || comes_with_release(id, steps);
-                    put(node, id, before.as_ref(), after.as_ref(), any).map(|did| changed += usize::from(did))
+                    clear_for(node, step, steps, target)
+                        .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any))
+                        .map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
             };
@@ -469,6 +477,23 @@ fn take_steps(node: &mut dyn Node, journal: &mut Journal, steps: &[Step], events
         done += length;
     }
     Ok((changed, clock.total()))
+}
+
+/// Before the node service starts again: takes away a wrong network that it made between the plan and
+/// its stop. Right after a boot it is at just that, with the settings of before, and would not put up
+/// with what it made then.
+fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) -> Result<()> {
+    let run = Id::Running(NODE_SERVICE.into());
+    let stops = |step: &Step| matches!(step, Step::Put { id, after: None, .. } if *id == run);
+    if !matches!(step, Step::Put { id, after: Some(_), .. } if *id == run) || !steps.iter().any(stops) {
+        return Ok(());
+    }
+    for (id, wanted) in target.world.iter().filter(|(id, _)| id.is_derived()) {
+        if node.get(id)?.is_some_and(|have| !have.satisfies(wanted)) {
+            node.put(id, None)?;
+        }
+    }
+    Ok(())
 }
 
 /// Compare and set; `any` takes whatever is there. Says whether anything was done.

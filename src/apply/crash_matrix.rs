@@ -17,10 +17,12 @@ use crate::calico::layout::Layout;
 use crate::calico::samples;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::{Crash, Fault};
+use crate::node::sandbox::model::{Model, Name};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::Target;
 use crate::plan::desired::{Inputs, KubeconfigFile, desired};
 use crate::plan::item::{Id, Manifest, ManifestFile, Network, NetworkKind, RegValue, State};
+use crate::report::event::Event;
 use crate::values::{Sha256, WinPath};
 
 /// A sandbox node on which another product and an earlier hand-made Calico have left their things.
@@ -389,7 +391,7 @@ fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
     }));
     let mut waited = 0;
     undo(&mut node, &mut |event| {
-        if let crate::report::event::Event::Waiting { what, .. } = event {
+        if let Event::Waiting { what, .. } = event {
             assert_eq!(what, "hns-network Calico made by CalicoNode");
             bring_up(&mut lab.node(None), "CalicoNode").unwrap();
             waited += 1;
@@ -398,4 +400,34 @@ fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
     .unwrap();
     assert_eq!(waited, 1);
     UNINSTALL.check_back(&lab, &start, "a boot during the undo");
+}
+
+/// At boot CalicoNode starts with the settings of before, and makes a network by them while a run is
+/// under way that was planned without it.
+#[test]
+fn a_network_that_calico_node_made_before_it_was_stopped_goes_before_it_starts() {
+    let (lab, _) = NEW_VNI.start();
+    assert!(NEW_VNI.interrupted(&lab, "put network Calico=exit-after"));
+    let mut node = lab.node(None);
+    let runs = |model: &mut Model| {
+        model.services.get_mut(&Name::new("CalicoNode")).unwrap().pid = Some(7000);
+        Ok(())
+    };
+    node.edit(runs).unwrap();
+    let calico = Id::Network("Calico".into());
+    let vsid = |node: &SandboxNode| match node.get(&calico).unwrap() {
+        Some(State::Network(network)) => network.vsid,
+        _ => None,
+    };
+    let mut made = None;
+    let mut meanwhile = |event: Event| {
+        if matches!(event, Event::PhaseCompleted { phase: "services-stop", .. }) {
+            let mut node = lab.node(None);
+            bring_up(&mut node, "CalicoNode").unwrap();
+            made = vsid(&node);
+        }
+    };
+    resume(&mut node, &mut meanwhile).unwrap();
+    assert_eq!((made, vsid(&node)), (Some(4096), Some(5000)));
+    NEW_VNI.check_forward(&lab, "a boot");
 }

@@ -10,7 +10,7 @@ use super::app::App;
 use super::args::{ClusterVerb, Source};
 use super::preflight::show;
 use super::prepare::{examine, tell};
-use crate::cluster::{Cluster, FactsOptions, Patch, Wishes};
+use crate::cluster::{Cluster, FactsOptions, Patch, Preparation, Wishes};
 use crate::config::types::Auto;
 use crate::config::{Layered, Origin};
 use crate::facts::ClusterFacts;
@@ -40,22 +40,27 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
 }
 
 fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterFacts, apply: bool) -> Result<Ending> {
-    let patches = cluster.preparation(facts, wishes(layered))?;
-    let shown = ClusterPatches { patches: patches.iter().map(document).collect() };
+    let Preparation { patches, awaited } = cluster.preparation(facts, wishes(layered))?;
+    let shown = ClusterPatches { patches: patches.iter().map(document).collect(), awaited: awaited.clone() };
+    for what in &awaited {
+        app.warn("PoolAwaitsOperator", what.clone());
+    }
     let text = text(&patches);
+    let nothing = if awaited.is_empty() { counted(0) } else { "nothing to patch: the operator's turn".to_owned() };
     if !apply || app.global.dry_run {
-        app.reporter.document("ClusterPatches", &shown, &text);
-        return Ending::shown(Exit::Ok, counted(patches.len()));
+        let said = if patches.is_empty() { nothing } else { counted(patches.len()) };
+        app.reporter.document("ClusterPatches", &shown, &format!("{text}{said}\n"));
+        return Ending::shown(Exit::Ok, said);
     }
     if patches.is_empty() {
-        app.reporter.say(&text);
-        return Ending::result(RunResult::new(Exit::Ok, false, counted(0)));
+        app.reporter.say(&nothing);
+        return Ending::result(RunResult::new(Exit::Ok, false, nothing));
     }
-    app.reporter.tell(&text);
+    app.reporter.tell(text.trim_end());
     app.confirm_change("the cluster", &format!("Make {} in {}?", counted(patches.len()), facts.server))?;
     make(app, cluster, &patches)?;
     let left = cluster.preparation(&self::facts(layered, cluster)?, wishes(layered))?;
-    if let Some(patch) = left.first() {
+    if let Some(patch) = left.patches.first() {
         let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
         return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
             .hint("something owns that object and takes the change back: change it there; kubectl get OBJECT -o yaml --show-managed-fields")
@@ -133,7 +138,9 @@ pub(crate) fn text(patches: &[Patch]) -> String {
     if patches.iter().any(|patch| patch.interrupts) {
         text.push_str("\n! changes how packets between pods are sent, on Linux nodes too: connections pause until all nodes follow.\n");
     }
-    text.push_str(&format!("\n{}\n", counted(patches.len())));
+    if !patches.is_empty() {
+        text.push('\n');
+    }
     text
 }
 

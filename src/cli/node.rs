@@ -1,6 +1,8 @@
 //! `node cordon|uncordon|drain|taint|untaint`: this machine's Kubernetes Node, and nothing on the
 //! machine itself.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::Ending;
@@ -37,7 +39,9 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
         }
         Verb::Untaint { taints } => {
             let edit = |there| Ok(taints.iter().fold(there, Taints::without));
-            retaint(app, &cluster, &name, &edit, &format!("freed of the taints {}", list(taints)))
+            let ending = retaint(app, &cluster, &name, &edit, &format!("freed of the taints {}", list(taints)))?;
+            app.reporter.tell(&labels(&name, cluster.node(&name)?.map(|node| node.labels).unwrap_or_default()));
+            Ok(ending)
         }
         Verb::Drain(flags) => {
             let options = flags.over(drain::of_document(&layered.config.spec.maintenance.drain));
@@ -113,6 +117,20 @@ fn would(app: &mut App, name: &str, word: &str) -> Result<Ending> {
 fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {
     app.reporter.tell(&msg);
     Ending::result(RunResult::new(Exit::Ok, changed, msg))
+}
+
+/// By what pods still tell the node from Linux ones, once no taint keeps them off it.
+fn labels(name: &str, labels: BTreeMap<String, String>) -> String {
+    let telling = |key: &str| key.ends_with("kubernetes.io/os") || key == "node.kubernetes.io/windows-build";
+    let shown: Vec<String> =
+        labels.iter().filter(|(key, _)| telling(key)).map(|(key, value)| format!("{key}={value}")).collect();
+    match shown.as_slice() {
+        [] => format!("node {name} has no label kubernetes.io/os: pods for Linux may come to it"),
+        shown => format!(
+            "node {name} has the labels {}: from now on only their nodeSelector kubernetes.io/os: linux keeps pods for Linux away",
+            shown.join(", ")
+        ),
+    }
 }
 
 fn list(taints: &[Taint]) -> String {

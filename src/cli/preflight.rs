@@ -89,7 +89,7 @@ fn mend(app: &mut App, round: &Round) -> Result<bool> {
     mends.dedup();
     let patches = match &round.cluster {
         Some((cluster, facts)) if mends.contains(&Mend::ClusterPatches) => {
-            cluster.preparation(facts, super::cluster::wishes(&round.layered))?
+            cluster.preparation(facts, super::cluster::wishes(&round.layered))?.patches
         }
         _ => Vec::new(),
     };
@@ -101,7 +101,7 @@ fn mend(app: &mut App, round: &Round) -> Result<bool> {
         app.reporter.tell(&format!("  ~   {mend}"));
     }
     if !patches.is_empty() {
-        app.reporter.tell(&super::cluster::text(&patches));
+        app.reporter.tell(super::cluster::text(&patches).trim_end());
     }
     if app.global.dry_run {
         return Ok(false);

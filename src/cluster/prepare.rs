@@ -50,6 +50,15 @@ impl Patch {
     }
 }
 
+/// What is to be done before a cluster is fit for Windows nodes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Preparation {
+    pub patches: Vec<Patch>,
+    /// What the operator has been told already and has not done, a sentence each: nothing that we patch
+    /// would make it so.
+    pub awaited: Vec<String>,
+}
+
 /// The objects as the API server has them.
 #[derive(Debug, Default)]
 struct Objects {
@@ -59,11 +68,11 @@ struct Objects {
 }
 
 impl Cluster {
-    /// The patches that make the cluster fit for Windows nodes; none when it is.
+    /// The patches that make the cluster fit for Windows nodes, and what is waited for; neither when it is.
     ///
     /// # Errors
     /// Fault `CalicoResourcesNotServed` where Calico is not in this cluster's API.
-    pub fn preparation(&self, facts: &ClusterFacts, wishes: Wishes) -> Result<Vec<Patch>> {
+    pub fn preparation(&self, facts: &ClusterFacts, wishes: Wishes) -> Result<Preparation> {
         if facts.calico_unserved {
             let what = "the cluster serves no Calico resources, so there is nothing to patch";
             return Err(Fault::new(Exit::ClusterUnreachable, "CalicoResourcesNotServed", what)
@@ -79,7 +88,7 @@ impl Cluster {
                 None => None,
             },
         };
-        Ok(patches(&objects, facts, wishes))
+        Ok(preparation(&objects, facts, wishes))
     }
 
     /// Makes them, and tells each before it is made.
@@ -111,15 +120,14 @@ fn default(group: ApiGroup, plural: &str) -> String {
     format!("{}/default", collection(group, plural))
 }
 
-fn patches(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Vec<Patch> {
+fn preparation(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation {
     let group = facts.api_group;
-    let mut all = Vec::new();
-    all.extend(strict_affinity(group, objects.ipam.as_ref()));
-    let (of_operator, own) = pools(objects, facts, wishes);
-    all.extend(of_operator);
-    all.extend(own);
-    all.extend(felix(group, objects.felix.as_ref(), wishes));
-    all
+    let mut patches = Vec::new();
+    patches.extend(strict_affinity(group, objects.ipam.as_ref()));
+    let pools = pools(objects, facts, wishes);
+    patches.extend(pools.patches);
+    patches.extend(felix(group, objects.felix.as_ref(), wishes));
+    Preparation { patches, awaited: pools.awaited }
 }
 
 fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
@@ -158,7 +166,7 @@ fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
 
 /// Pools that Windows cannot use as they are: through the Installation where the operator makes
 /// them, since it would take back what is done to the pool itself.
-fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> (Option<Patch>, Vec<Patch>) {
+fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation {
     let on = |mode: &str| matches!(mode, "Always" | "CrossSubnet");
     let wrong = pools_for_windows(facts).filter(|pool| on(&pool.ipip_mode) || (wishes.vxlan && !on(&pool.vxlan_mode)));
     let mut wanted = Value::Null;
@@ -166,7 +174,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> (Option<Pat
         wanted = installation["spec"]["calicoNetwork"]["ipPools"].clone();
     }
     let mut reasons = Vec::new();
-    let mut own = Vec::new();
+    let (mut own, mut awaited) = (Vec::new(), Vec::new());
     for pool in wrong {
         let why = match on(&pool.ipip_mode) {
             true => format!("the pool {} has ipipMode: {}", pool.name, pool.ipip_mode),
@@ -175,7 +183,9 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> (Option<Pat
         let entry = wanted.as_array_mut().into_iter().flatten().find(|entry| entry["cidr"] == pool.cidr.as_str());
         match entry {
             // It is the operator's to bring what the Installation says already.
-            Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {}
+            Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {
+                awaited.push(format!("{why}, though the Installation says VXLAN: the operator has not brought it"));
+            }
             Some(entry) => {
                 entry["encapsulation"] = "VXLAN".into();
                 reasons.push(why);
@@ -200,7 +210,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> (Option<Pat
         interrupts: true,
         path: INSTALLATION.into(),
     });
-    (through_installation, own)
+    Preparation { patches: through_installation.into_iter().chain(own).collect(), awaited }
 }
 
 fn felix(group: ApiGroup, felix: Option<&Value>, wishes: Wishes) -> Option<Patch> {
@@ -270,7 +280,9 @@ mod tests {
 
     fn shown(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> String {
         let one = |patch: &Patch| format!("{}: {}\n  {}", patch.object, patch.why, patch.command());
-        patches(objects, facts, wishes).iter().map(one).collect::<Vec<_>>().join("\n")
+        let told = preparation(objects, facts, wishes);
+        let awaited = told.awaited.iter().map(|what| format!("waits: {what}"));
+        told.patches.iter().map(one).chain(awaited).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -318,6 +330,22 @@ mod tests {
         installations.operator.tigera.io default: the pool one has ipipMode: Always, which the operator owns
           kubectl patch installations.operator.tigera.io default --type=merge -p '{"metadata":{"resourceVersion":"77"},"spec":{"calicoNetwork":{"ipPools":[{"cidr":"10.1.0.0/16","encapsulation":"VXLAN","natOutgoing":"Enabled"},{"cidr":"fd00::/48","encapsulation":"None","natOutgoing":"Enabled"}]}}}'
         "#);
+    }
+
+    #[test]
+    fn a_pool_that_the_operator_was_told_to_change_is_waited_for() {
+        let entry = json!({"cidr": "10.1.0.0/16", "encapsulation": "VXLANCrossSubnet"});
+        let objects = Objects {
+            ipam: Some(json!({"spec": {"strictAffinity": true}})),
+            installation: Some(json!({"spec": {"calicoNetwork": {"ipPools": [entry]}}})),
+            ..Objects::default()
+        };
+        let facts = ClusterFacts {
+            pools: vec![pool("one", "10.1.0.0/16", "Always", "Never")],
+            operator: Some(OperatorFacts::default()),
+            ..ClusterFacts::default()
+        };
+        insta::assert_snapshot!(shown(&objects, &facts, Wishes::default()), @"waits: the pool one has ipipMode: Always, though the Installation says VXLAN: the operator has not brought it");
     }
 
     #[test]

@@ -38,3 +38,24 @@ pub(super) fn name(build: u32) -> &'static str {
 
 /// Builds that turned a static address into DHCP when the vSwitch was made (reference: CAL #4631).
 pub(super) const LOSE_STATIC_ADDRESS: [u32; 2] = [19041, 19042];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kubernetes_has_its_windows() {
+        let names = |minor| supported(minor).map(|builds| builds.iter().map(|build| name(*build)).collect::<Vec<_>>());
+        assert_eq!(names(13), None, "before Windows nodes");
+        for (minor, wanted) in [
+            (14, vec!["Server 2019"]),
+            (18, vec!["Server 2019", "version 1903", "version 1909"]),
+            (21, vec!["Server 2019", "version 1909", "version 2004"]),
+            (22, vec!["Server 2019", "version 2004", "version 20H2"]),
+            (34, vec!["Server 2019", "version 20H2", "Server 2022"]),
+            (35, vec!["Server 2022", "Server 2025"]),
+        ] {
+            assert_eq!(names(minor), Some(wanted), "1.{minor}");
+        }
+    }
+}

@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
                 "the only Linux nodes are control-plane ones; they need room for Calico's and the cluster's pods"
                     .into(),
             ),
-            Some(nodes) => Pass(format!("{} Linux workers, {} Windows nodes", nodes.linux_workers, nodes.windows)),
+            Some(nodes) => Pass(format!("Linux workers: {}, Windows nodes: {}", nodes.linux_workers, nodes.windows)),
         }),
     },
 ];

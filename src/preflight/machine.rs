@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(|node, input| {
             match (input.network(), node.survey.as_ref().and_then(|s| s.vxlan_port_free)) {
                 (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
-                (_, None) => unread(node, Part::Survey, "nobody looked"),
+                (_, None) => unread(node, Part::Survey, "it was not tried whether the port is free"),
                 (_, Some(true)) => Pass("free".into()),
                 (_, Some(false)) => Fail("a program listens on UDP 4789".into()),
             }
@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "a release is unpacked beside the one that runs, and swapped only when it is whole",
         fix: "make room on the disk of C:, 1 GB at least",
         judge: Judge::Node(|node, _| match node.survey.as_ref().and_then(|survey| survey.disk_free) {
-            None => unread(node, Part::Survey, "nobody looked how much is free"),
+            None => unread(node, Part::Survey, "it was not measured how much is free"),
             Some(free) if free < ROOM => Fail(format!("{} MB are free", free >> 20)),
             Some(free) => Pass(format!("{} GB are free", free >> 30)),
         }),
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
             (false, _) => Fail(node.pending_reboot.join("; ")),
             (true, _) if node.untold(Part::PendingReboot).is_some() => unread(node, Part::PendingReboot, ""),
             // Both were measured together; a facts file of an older version has neither.
-            (true, None) => Unknown("nobody looked".into()),
+            (true, None) => Unknown("it was not looked whether something waits".into()),
             (true, Some(_)) => Pass("nothing waits for a restart".into()),
         }),
     },

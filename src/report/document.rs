@@ -354,8 +354,11 @@ impl Credential {
 /// The document of `cluster prepare`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClusterPatches {
-    /// None when the cluster is ready for Windows nodes.
+    /// None when the cluster is ready for Windows nodes, or will be by what stands in `awaited`.
     pub patches: Vec<ClusterPatch>,
+    /// What the operator was told already and has not brought, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

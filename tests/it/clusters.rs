@@ -281,8 +281,15 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
     let pools = &spec(installation)["calicoNetwork"]["ipPools"];
     assert_eq!((&pools[0]["encapsulation"], &pools[0]["natOutgoing"]), (&json!("VXLAN"), &json!("Enabled")));
 
+    // The pool itself is still as it was: here is no operator to bring what its Installation says.
     let again = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
-    assert_eq!(again["changed"], false, "{again}");
+    assert_eq!((&again["changed"], &again["msg"]), (&json!(false), &json!("nothing to patch: the operator's turn")));
+    let awaited = "PoolAwaitsOperator: the pool default-ipv4-ippool has ipipMode: Always, though the Installation says \
+                   VXLAN: the operator has not brought it";
+    assert_eq!(again["warnings"], json!([awaited]), "{again}");
+    patch(&cluster, &pool, json!({ "vxlanMode": "Always", "ipipMode": "Never" }));
+    let ready = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
+    assert_eq!(ready["msg"], "the cluster is ready for Windows nodes", "{ready}");
 }
 
 #[test]

@@ -91,3 +91,35 @@ fn with_etcd_nobody_misses_calicos_resources_in_the_api() {
     };
     assert_eq!(check(&report(with_etcd), "CalicoResources").status, CheckStatus::Skip);
 }
+
+/// 2^(32−n) − 4 pods on a node, since a Windows node has one block.
+#[test]
+fn a_block_gives_a_node_so_many_pods_and_kubelet_is_held_against_it() {
+    let judged = |block_size: u8, max_pods: u64| {
+        let mut scene = scene();
+        scene.cluster.pools[0].block_size = block_size;
+        scene.cluster.node.as_mut().unwrap().max_pods = Some(max_pods);
+        let input = Input { settings: scene.settings.as_ref(), cluster: Some(&scene.cluster), ..Input::default() };
+        let report = run(Scope::Everything, &input, &[]);
+        let [size, capacity] = ["BlockSize", "PodCapacity"].map(|id| check(&report, id));
+        format!("/{block_size}: {:?} | {:?} {}", size.status, capacity.status, capacity.detail)
+    };
+    let lines = [
+        judged(24, 252),
+        judged(25, 125),
+        judged(26, 60),
+        judged(26, 61),
+        judged(28, 12),
+        judged(29, 4),
+        judged(30, 1),
+    ];
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    /24: Ok | Ok 252 pods, kubelet takes 252
+    /25: Ok | Warn kubelet takes 125 pods, a block holds 124 (default: /25, 124 pods a node)
+    /26: Ok | Ok 60 pods, kubelet takes 60
+    /26: Ok | Warn kubelet takes 61 pods, a block holds 60 (default: /26, 60 pods a node)
+    /28: Ok | Ok 12 pods, kubelet takes 12
+    /29: Ok | Ok 4 pods, kubelet takes 4
+    /30: Fail | Warn kubelet takes 1 pods, a block holds 0 (default: /30, 0 pods a node)
+    ");
+}

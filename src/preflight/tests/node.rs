@@ -117,3 +117,26 @@ fn every_build_of_the_tables_is_judged() {
     26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's own documents do not name Server 2025 yet | Ok DSR, by the build of Windows
     ");
 }
+
+#[test]
+fn docker_ends_with_kubernetes_1_24_and_an_old_containerd_with_1_26() {
+    use RuntimeKind::{Containerd, Docker};
+    let judged = |kind, version: &str, kubernetes: &str| {
+        let mut scene = scene();
+        let runtime = scene.node.runtime.as_mut().unwrap();
+        (runtime.kind, runtime.version) = (kind, version.into());
+        scene.cluster.kubernetes_version = kubernetes.into();
+        let input = Input { node: Some(&scene.node), cluster: Some(&scene.cluster), ..Input::default() };
+        check(&run(Scope::Everything, &input, &[]), "RuntimeSupported").status
+    };
+    for (kind, version, kubernetes, status) in [
+        (Docker, "20.10.9", "v1.23.17", CheckStatus::Ok),
+        (Docker, "20.10.9", "v1.24.0", CheckStatus::Fail),
+        (Containerd, "1.5.18", "v1.25.16", CheckStatus::Ok),
+        (Containerd, "1.5.18", "v1.26.0", CheckStatus::Fail),
+        (Containerd, "1.6.0", "v1.26.0", CheckStatus::Ok),
+        (Containerd, "2.1.4", "v1.36.2", CheckStatus::Ok),
+    ] {
+        assert_eq!(judged(kind, version, kubernetes), status, "{kind:?} {version} with {kubernetes}");
+    }
+}

@@ -250,7 +250,13 @@ fn taints_are_added_and_taken_off_beside_those_of_others() {
     assert_eq!(other["error"]["id"], "TaintExists");
     let _overwritten = town.run("node taint os=linux:NoSchedule --overwrite").exits(0);
     let _wrong = town.run("node taint os=linux:Never").exits(64);
-    let _off = town.run("node untaint os").exits(0);
+    let off = town.run("node untaint os").exits(0);
+    insta::assert_snapshot!(off.screen(), @r"
+    calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
+    node win-a1 is freed of the taints os
+    node win-a1 has the labels beta.kubernetes.io/os=windows, kubernetes.io/os=windows, node.kubernetes.io/windows-build=10.0.20348: from now on only their nodeSelector kubernetes.io/os: linux keeps pods for Linux away
+    result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    ");
     assert_eq!(keys(), ["theirs:NoExecute"]);
 }
 

