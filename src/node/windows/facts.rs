@@ -4,12 +4,13 @@ use anyhow::{Context, Result};
 
 use super::{adapters, boot, features, hns, os, reboot, runtime, tls};
 use crate::facts::{NodeFacts, Part};
+use crate::fault::Fault;
 
 /// Measures this machine. Nothing is changed but for the mark of this boot (see [`boot::id`]), and
 /// no process is started. A part that Windows does not tell is left out, and says why.
 ///
 /// # Errors
-/// Naming what nothing can be said without; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
+/// `HnsStuck`. Naming what nothing can be said without; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
 pub fn measure() -> Result<NodeFacts> {
     let mut facts = NodeFacts {
         os: os::facts().context("measure Windows")?,
@@ -39,6 +40,10 @@ pub fn measure() -> Result<NodeFacts> {
     ];
     for (part, what, read) in parts {
         if let Err(error) = read(&mut facts).context(what) {
+            // Every later look would hang as long, and a run has many.
+            if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "HnsStuck") {
+                return Err(error);
+            }
             facts.leave_out(part, format!("{error:#}"));
         }
     }

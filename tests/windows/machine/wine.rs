@@ -82,9 +82,12 @@ impl Machine {
         for signal in ["-STOP", "-KILL"].iter().filter(|_| !all.is_empty()) {
             quietly(Command::new("kill").arg(signal).args(&all));
         }
-        for option in ["-k", "-w"] {
-            quietly(self.wine("wineserver").arg(option));
+        // What `wineserver -k` does, but that one ends the server before the registry is saved when that
+        // takes more than three seconds.
+        for (pid, _) in self.everything().filter(|(_, line)| line.contains("wineserver")) {
+            quietly(Command::new("kill").args(["-INT", &pid.to_string()]));
         }
+        quietly(self.wine("wineserver").arg("-w"));
     }
 
     /// An empty folder on the same disk.
