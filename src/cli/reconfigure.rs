@@ -73,17 +73,21 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
 const KUBE_PROXY: &str = "kube-proxy";
 
 /// The load balancers of services were in the network that went, and kube-proxy believes that they
-/// are there still. It is not ours to stop and start.
-fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> Result<bool> {
+/// are there still. It is not ours to stop and start, and a change that is made does not fail for it.
+fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> bool {
     let gone = |change: &Change| change.kind == "hns-network" && change.before.is_some();
-    let stale = prepared.plan.changes.iter().any(gone) && node.get(&Id::Running(KUBE_PROXY.into()))?.is_some();
+    if !prepared.plan.changes.iter().any(gone) {
+        return false;
+    }
+    // Restarting one that does not run harms nobody.
+    let stale = node.get(&Id::Running(KUBE_PROXY.into())).map_or(true, |runs| runs.is_some());
     if stale {
         app.warn(
             "KubeProxyStale",
             format!("the service {KUBE_PROXY} still counts on the network that is gone: restart it"),
         );
     }
-    Ok(stale)
+    stale
 }
 
 /// How long a trial goes on without `confirm`, if the change is to be one.
@@ -118,7 +122,7 @@ fn change(
         };
         drain::empty(app, node, &place, "reconfigure", options)
     })?;
-    let stale = warn_of_kube_proxy(app, node, prepared)?;
+    let stale = warn_of_kube_proxy(app, node, prepared);
     annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, prepared, limit.length())?;
