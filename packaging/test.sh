@@ -14,7 +14,7 @@ if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-m
     # With its sections where pages begin Wine maps the file; otherwise it copies all of it into each
     # process, which is half the time of a short command.
     CALICOCTL_WIN_EXE=$PWD/target/wine/calicoctl-win.exe
-    x86_64-w64-mingw32-objcopy --strip-debug --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
+    x86_64-w64-mingw32-objcopy --strip-all --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
     export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
 else
     echo "neither apt nor Wine and mingw: the Windows executable is not tested" >&2

@@ -4,6 +4,7 @@
 mod cluster;
 mod survey;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
@@ -14,7 +15,7 @@ pub use cluster::{
     OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
-pub use survey::{CniConfig, ServiceFacts, Survey};
+pub use survey::{CniConfig, Firewall, ServiceFacts, Survey};
 
 use crate::values::{Cidr, WinPath};
 
@@ -59,6 +60,54 @@ pub struct NodeFacts {
     /// What else is on the machine; none where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survey: Option<Survey>,
+    /// What Windows would not tell, and in which words. What stands here is empty above, and not absent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<Part, String>,
+}
+
+/// A part of [`NodeFacts`] that may not be read though the others are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Part {
+    Adapters,
+    Elevated,
+    Features,
+    Hns,
+    PendingReboot,
+    Runtime,
+    Survey,
+    Tls,
+}
+
+impl NodeFacts {
+    /// Notes that a part could not be read.
+    pub fn leave_out(&mut self, part: Part, why: impl Into<String>) {
+        match part {
+            Part::Adapters => self.adapters.clear(),
+            // Who may be nobody changes nothing.
+            Part::Elevated => self.elevated = false,
+            Part::Features => self.features = None,
+            Part::Hns => self.hns = None,
+            Part::PendingReboot => self.pending_reboot.clear(),
+            Part::Runtime => self.runtime = None,
+            Part::Survey => self.survey = None,
+            Part::Tls => self.tls = None,
+        }
+        self.unread.insert(part, why.into());
+    }
+
+    /// Why a part is not there; none where it was read.
+    pub fn untold(&self, part: Part) -> Option<&str> {
+        self.unread.get(&part).map(String::as_str)
+    }
+
+    /// Of the parts that decide how a node is installed, those that could not be read, with the reason.
+    pub fn undecided(&self) -> Vec<&str> {
+        [Part::Adapters, Part::Hns, Part::Runtime, Part::Survey]
+            .into_iter()
+            .filter_map(|part| self.untold(part))
+            .collect()
+    }
 }
 
 /// Windows features, by what they bring: that they are there, not that they run.

@@ -190,6 +190,8 @@ pub struct Services {
     pub valid_ip_timeout: Duration,
     pub log_dir: WinPath,
     pub felix_log_severity: String,
+    /// Whether kube-proxy is stopped while the network that it works in is made anew.
+    pub restart_kube_proxy: bool,
     /// Added to every component's environment.
     pub extra_env: BTreeMap<String, String>,
 }

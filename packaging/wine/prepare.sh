@@ -19,7 +19,7 @@ fi
 
 # Everything that decides what is made here.
 inputs() {
-    find packaging/wine/{prepare.sh,*.c,*.reg,*.toml} tests/windows/{standins,shims} -type f -print0
+    find packaging/wine/{prepare.sh,*.awk,*.c,*.reg,*.toml} tests/windows/{standins,shims} -type f -print0
 }
 stamp=$(inputs | LC_ALL=C sort -z | xargs -0 sha256sum | cat - <(wine --version 2>/dev/null) | sha256sum)
 if [ -d "$template" ] && [ "$(cat "$wine_dir/stamp" 2>/dev/null)" = "$stamp" ]; then
@@ -41,6 +41,8 @@ done
 # Switched off: what is cloned must not be in use.
 wineserver -k || true
 wineserver -w
+LC_ALL=C awk -f packaging/wine/slim.awk "$template/system.reg" >"$template/slim.reg"
+mv "$template/slim.reg" "$template/system.reg"
 
 system32=$template/drive_c/windows/system32
 x86_64-w64-mingw32-gcc -shared -o "$system32/bcryptprimitives.dll" packaging/wine/bcryptprimitives.c -ladvapi32

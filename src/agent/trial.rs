@@ -127,6 +127,18 @@ pub fn gateways(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
     Ok(adapters.into_iter().filter_map(gateway).collect())
 }
 
+/// Why none of these gateways is a way out any more; none while one is. One of which it cannot be said
+/// whether it answers counts as one that does.
+pub fn lost_gateway(node: &dyn Node, before: &[Ipv4Addr]) -> Option<String> {
+    let first = before.first()?;
+    // What cannot be looked at is not gone.
+    let Ok(there) = gateways(node) else { return None };
+    let still: Vec<&Ipv4Addr> = before.iter().filter(|gateway| there.contains(gateway)).collect();
+    let Some(one) = still.first() else { return Some(format!("the gateway {first} is gone")) };
+    let silent = still.iter().all(|gateway| matches!(node.answers(**gateway), Ok(false)));
+    silent.then(|| format!("the gateway {one} does not answer"))
+}
+
 /// Sees to it, for as long as a service runs, that a trial has its guard: `pending` says whether one
 /// is on that has none, `start` starts it. After a boot there is none.
 pub fn see_to_guard(stop: &Stop, pending: impl Fn() -> Result<bool>, start: impl Fn() -> Result<()>) {

@@ -8,17 +8,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
-use super::journal::{Header, Journal};
+use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::store;
-use super::{cancel, debris};
+use super::{cancel, debris, keep};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::plan::diff::{diff, ids};
+use crate::plan::diff::{borrowed, diff, ids};
 use crate::plan::item::{Id, Network, State, Tree, World};
-use crate::plan::order::{NODE_SERVICE, SERVICES, phase};
+use crate::plan::order::{NODE_SERVICE, SERVICES, is_own, phase};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
+use crate::values::NodeName;
 
 /// How often a wait looks. Small against anything Windows does, and the most that we add.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,6 +33,8 @@ pub struct Change<'a> {
     pub target: &'a Target,
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
+    /// What is to become of it when Windows starts before it is over.
+    pub at_boot: Option<AtBoot>,
     /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
     pub shown: Option<&'a [Step]>,
 }
@@ -91,6 +94,14 @@ impl Standing {
         receipt::standing(&self.receipts)
     }
 
+    /// The name of the Kubernetes Node, as the run under way or the newest generation that was installed
+    /// has it.
+    pub fn node_name(&self) -> Option<&NodeName> {
+        let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
+        let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
+        run.or_else(newest).map(|about| &about.node_name)
+    }
+
     /// The generation that a run starts from: the one that stands, or the one an interrupted run
     /// started from.
     fn base(&self) -> Option<&Receipt> {
@@ -134,6 +145,9 @@ pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World>
 /// When the node cannot be looked at, or something that is not ours stands in the way.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
     let owned = standing.owned();
+    // What an interrupted run stopped and nobody wants stopped, runs again.
+    let goal = standing.journal.as_ref().map(|journal| journal.header.goal(target));
+    let target = goal.as_ref().unwrap_or(target);
     let observed = observe(node, target, &owned)?;
     refuse_strangers(target, &observed, &owned)?;
     Ok(diff(target, &observed, &owned))
@@ -199,6 +213,7 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
     }
     let from = standing.base().map(|receipt| receipt.generation);
     let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
+    header.at_boot = change.at_boot;
     let mut originals = Owned::new();
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
@@ -212,9 +227,9 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
                 header.networks.insert(id.clone(), state);
             }
         }
-        let ours = SERVICES.map(|name| Id::Running(name.into()));
-        let borrowed = change.target.leave.iter().filter(|id| matches!(id, Id::Running(_))).cloned();
-        for id in ours.into_iter().chain(borrowed) {
+        let ours = SERVICES.map(str::to_owned);
+        let borrowed = borrowed(change.target, &standing.owned());
+        for id in ours.into_iter().chain(borrowed).map(Id::Running) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
             }
@@ -276,7 +291,8 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing)?;
     let former = standing.base().cloned();
-    let target = former.as_ref().map(|receipt| journal.header.way_back(&receipt.target)).unwrap_or_default();
+    let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
+    let target = journal.header.way_back(&target);
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
     let from = journal.header.from;
@@ -286,7 +302,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    collect(node, &kept, events);
+    keep::collect(node, &kept, events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -316,7 +332,9 @@ fn forward(
     // What the services themselves change is not in the steps, and is ours to give back all the same.
     let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
-    for id in touched {
+    // Whether others' services run is to be as it was before this run, and not as on the first day.
+    let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name));
+    for id in touched.into_iter().filter(lasting) {
         if !owned.contains_key(&id) && !journal.originals.contains_key(&id) {
             let original = original(node, &id, &steps)?;
             journal.original(node, &id, original.as_ref())?;
@@ -528,53 +546,8 @@ fn commit(
     receipt.save(node)?;
     journal.end(node)?;
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
-    collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), events);
+    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
-}
-
-/// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
-/// event when something cannot be dropped.
-pub fn tidy(node: &dyn Node, events: Sink) {
-    if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
-        collect(node, &receipts.iter().collect::<Vec<_>>(), events);
-        if let Err(error) = debris::sweep(node, []) {
-            events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
-        }
-    }
-}
-
-/// How many generations can be gone back to, at most.
-const KEPT: usize = 5;
-
-/// How many receipts there are, at most: small, and the history of the node.
-const RECEIPTS: usize = 50;
-
-/// How large the store may get for the sake of generations before the last two. Bytes.
-const STORE_LIMIT: u64 = 1 << 30;
-
-/// Drops what none of the last generations needs, and while nothing is installed all but the last
-/// one's. The one before can always be gone back to; those before it as far as the store's limit
-/// goes. The run is over by then: what stays does not undo it.
-fn collect(node: &dyn Node, receipts: &[&Receipt], events: Sink) {
-    let mut needed = BTreeSet::new();
-    let mut last = receipts.iter().rev().take(KEPT);
-    if let Some(newest) = last.next() {
-        needed = newest.needs();
-        let before = last.take_while(|_| newest.about.is_some()).take_while(|receipt| receipt.about.is_some());
-        for (age, receipt) in before.enumerate() {
-            let with: BTreeSet<String> = needed.union(&receipt.needs()).cloned().collect();
-            if age > 0 && store::size(node, &with) > STORE_LIMIT {
-                break;
-            }
-            needed = with;
-        }
-    }
-    let old = receipts.len().saturating_sub(RECEIPTS);
-    let trimmed = receipts.iter().take(old).try_for_each(|receipt| receipt.remove(node));
-    if let Err(error) = trimmed.and_then(|()| store::collect(node, &needed)) {
-        let message = format!("the store still holds what nothing needs any more: {error:#}");
-        events(Event::Warning { id: "StoreNotTidy", message });
-    }
 }
 
 /// Consecutive steps of the same kind are one phase.
@@ -604,11 +577,14 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
 fn summary(part: &[Step]) -> String {
     let name = |step: &Step| match step.id() {
         id @ (Id::Service(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
+        // The key is enough, by its last two words: the plan has each value.
+        Id::RegValue { key, .. } => key.rmatch_indices('\\').nth(1).map_or(&**key, |(at, _)| &key[at + 1..]).to_owned(),
         id => id
             .path()
             .map_or_else(|| id.target(), |path| if part.len() > 2 { path.name().to_owned() } else { path.to_string() }),
     };
-    let names: Vec<String> = part.iter().map(name).collect();
+    let mut names: Vec<String> = part.iter().map(name).collect();
+    names.dedup();
     if names.len() > 4 { format!("{} and {} more", names[..3].join(", "), names.len() - 3) } else { names.join(", ") }
 }
 

@@ -183,13 +183,15 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
         archive: None,
         source: "a test".into(),
         token_secret: None,
+        kubeconfig: None,
+        context: None,
     };
     (desired.target, about)
 }
 
 fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result<Applied> {
     let command = if about.is_some() { "install" } else { "uninstall" };
-    apply(node, &Change { run: "r", command, target, about, shown: None }, &mut |_| ())
+    apply(node, &Change { run: "r", command, target, about, at_boot: None, shown: None }, &mut |_| ())
 }
 
 /// From one standing to another. `None` is the bare node.

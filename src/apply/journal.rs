@@ -12,6 +12,7 @@ use super::receipt::About;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::{Access, Id, State, World};
+use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
 use crate::values::WinPath;
 
@@ -30,13 +31,25 @@ pub struct Header {
     pub target: Target,
     pub about: Option<About>,
     pub started: Timestamp,
-    /// Which of our services ran when the run began, for targets that leave that as it is.
+    /// Which services ran when the run began, for targets that leave that as it is: ours, and those of
+    /// others that this run may stop.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub running: BTreeSet<Id>,
+    /// What is to become of the run when Windows starts before it is over; none leaves that to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_boot: Option<AtBoot>,
     /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
     /// the adapter, is to be as it was when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
     pub networks: World,
+}
+
+/// What CalicoNode sees to when it finds a run that a boot cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtBoot {
+    Finish,
+    Undo,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,6 +91,7 @@ impl Header {
             about: about.cloned(),
             started: now,
             running: BTreeSet::new(),
+            at_boot: None,
             networks: World::new(),
         }
     }
@@ -86,7 +100,8 @@ impl Header {
     /// it is runs again, since it may be this run that stopped it.
     pub fn goal(&self, target: &Target) -> Target {
         let mut goal = target.clone();
-        let again = self.running.iter().filter(|id| target.leave.contains(id));
+        let others = |id: &Id| matches!(id, Id::Running(name) if !is_own(name));
+        let again = self.running.iter().filter(|id| target.leave.contains(id) || others(id));
         goal.world.extend(again.map(|id| (id.clone(), State::Running)));
         goal
     }

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::store;
-use crate::calico::agent_config::AgentConfig;
+use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
 use crate::calico::{networks, paths, registry};
+use crate::facts::Part;
 use crate::node::{Listing, Node};
 use crate::plan::Owned;
 use crate::plan::item::{Id, RegValue, State, Tree};
@@ -66,9 +67,11 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
         found.insert(exe);
         found.insert(Id::Dir(WinPath::known(FOLDER)));
     }
-    let config = Id::File(WinPath::known(AgentConfig::PATH));
-    if node.get(&config)?.is_some() {
-        found.insert(config);
+    for path in [AgentConfig::PATH, FelixConfig::PATH] {
+        let config = Id::File(WinPath::known(path));
+        if node.get(&config)?.is_some() {
+            found.insert(config);
+        }
     }
     Ok(found)
 }
@@ -92,7 +95,11 @@ fn unmarked(node: &dyn Node) -> Result<BTreeSet<Id>> {
             }
         }
     }
-    if let Some(runtime) = node.facts().context("measure the node")?.runtime {
+    let facts = node.facts().context("measure the node")?;
+    if let Some(why) = facts.untold(Part::Runtime) {
+        bail!("{why}");
+    }
+    if let Some(runtime) = facts.runtime {
         found.extend(cni(node, &runtime.cni_conf_dir, &runtime.cni_bin_dir)?);
     }
     Ok(found)

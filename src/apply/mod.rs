@@ -8,6 +8,7 @@ pub mod cordon;
 mod crash_matrix;
 mod debris;
 pub mod journal;
+pub mod keep;
 pub mod lock;
 pub mod marks;
 pub mod receipt;

@@ -60,6 +60,12 @@ pub struct About {
     /// Name of the token secret that we made in the Calico namespace, if we did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret: Option<String>,
+    /// Where the kubeconfig lies that the run was told to use, and its context, for later runs to reach
+    /// the cluster as it did; none for the usual ones. Never what is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
 }
 
 impl Receipt {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::converge::{self, Standing};
+use super::converge::Standing;
+use super::keep;
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -61,6 +62,6 @@ pub fn replace(node: &mut dyn Node, files: &[(WinPath, Vec<u8>)], events: Sink<'
         node.save(path, bytes, Access::Administrators).with_context(|| format!("write {path}"))?;
     }
     // The old token must not lie about.
-    converge::tidy(node, events);
+    keep::tidy(node, events);
     Ok(different)
 }

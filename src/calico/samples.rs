@@ -53,6 +53,7 @@ pub fn settings(version: &str) -> Settings {
             valid_ip_timeout: Duration::from_secs(90),
             log_dir: root.join("logs"),
             felix_log_severity: "info".into(),
+            restart_kube_proxy: true,
             extra_env: BTreeMap::new(),
         },
         platform: Platform { static_rules: false, metadata_route: false, firewall_kubectl_exec: true },

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,26 +10,31 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use serde_json::json;
 
-use super::args::{Global, Source};
+use super::args::{AtBoot as AtBootFlag, Global, Source};
 use super::lab::Lab;
-use super::{Ending, class, detach, layers};
+use super::{Ending, class, detach, event_log, layers};
 use crate::agent::trial::Trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
+use crate::apply::journal::AtBoot;
 use crate::apply::lock::{Holder, Lock};
+use crate::apply::receipt::About;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::{self, Cluster};
+use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered, Origin};
-use crate::facts::{Adapter, NodeFacts};
+use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
+use crate::preflight;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
@@ -47,10 +53,14 @@ pub(crate) struct App {
     generation: Option<u32>,
     /// The config that stands, for a verb that changes some of it: counts where no other is named.
     pub base: Option<Document>,
+    /// How the run that made this node reached the cluster: as a layer of the config, below all others.
+    access: Option<Document>,
     /// Something on the node was changed and not taken back, for a run that fails.
     pub half_done: bool,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
+    /// The command that has the node to change it.
+    changing: Option<&'static str>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
 }
@@ -72,8 +82,10 @@ impl App {
             warnings: Vec::new(),
             generation: None,
             base: None,
+            access: None,
             half_done: false,
             downtime: Duration::ZERO,
+            changing: None,
             state: None,
         }
     }
@@ -121,9 +133,13 @@ impl App {
         log.line(Timestamp::now(), "INFO", &line);
         self.reporter.log = Some(log);
         self.state = Some(state);
+        self.changing = Some(command);
         // What cannot be read is the verb's to say.
-        let generation = Standing::load(&*node).ok().and_then(|standing| Some(standing.receipt()?.generation));
+        let standing = Standing::load(&*node).ok();
+        let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
         self.generation = generation;
+        // For as long as the run goes, whatever stands at its end.
+        self.access = standing.as_ref().and_then(access);
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
@@ -172,7 +188,26 @@ impl App {
         for file in files {
             documents.push(layers::read_document(file)?);
         }
-        config::load(&documents, &layers::overrides(&self.global, &self.args, source))
+        let overrides = layers::overrides(&self.global, &self.args, source);
+        let said = config::load(&documents, &overrides)?;
+        let named = said.origin("spec.kubernetes.kubeconfig").is_some();
+        let known = || self.access.clone().or_else(|| Standing::load(node).ok().as_ref().and_then(access));
+        match known().filter(|_| !named) {
+            Some(access) => {
+                documents.insert(0, access);
+                config::load(&documents, &overrides)
+            }
+            None => Ok(said),
+        }
+    }
+
+    /// From here on the cluster is reached as the newest generation of these did, also one that is gone.
+    pub fn reach_as(&mut self, standing: &Standing) {
+        let mut installed =
+            standing.receipts.iter().rev().filter_map(|receipt| Some((receipt, receipt.about.as_ref()?)));
+        if let Some((receipt, about)) = installed.next() {
+            self.access = access_of(about, receipt.generation);
+        }
     }
 
     /// The documents that were named, and flags, without a node.
@@ -183,7 +218,17 @@ impl App {
     }
 
     /// Measures the machine, and finds the platform that it is on.
+    ///
+    /// # Errors
+    /// Fault `MachineRead` when something that decides could not be read.
     pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let facts = self.measure_for_checks(node, layered)?;
+        preflight::machine_read(&facts)?;
+        Ok(facts)
+    }
+
+    /// The same for those who run the checks, which say what could not be read.
+    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
         let mut facts = node.facts().context("measure the node")?;
         let metadata = match &self.lab {
             Some(lab) => lab.metadata()?,
@@ -195,14 +240,20 @@ impl App {
         let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
         let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-        let mut survey = survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine")?;
-        if self.lab.is_none() {
-            survey::of_this_machine(&mut survey);
-            let asked = spec.preflight.remote_access.iter().flatten().flat_map(|access| access.ports().iter().copied());
-            let adapter = Adapter::choose(&facts.adapters, None, None);
-            survey::ask_ports(&mut survey, adapter.and_then(Adapter::reachable_address), asked);
+        match survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine") {
+            Ok(mut survey) => {
+                if self.lab.is_none() {
+                    survey::of_this_machine(&mut survey);
+                    let asked = spec.preflight.remote_access.iter().flatten();
+                    let ports: Vec<u16> = asked.flat_map(|access| access.ports().iter().copied()).collect();
+                    let addresses: Vec<Ipv4Addr> =
+                        facts.adapters.iter().filter_map(Adapter::reachable_address).collect();
+                    survey::ask_ports(&mut survey, &addresses, &ports);
+                }
+                facts.survey = Some(survey);
+            }
+            Err(error) => facts.leave_out(Part::Survey, format!("{error:#}")),
         }
-        facts.survey = Some(survey);
         Ok(facts)
     }
 
@@ -235,7 +286,17 @@ impl App {
     /// Talks to the cluster that a kubeconfig file on this machine names.
     pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
-        Cluster::open(Some(file), connection.context.as_deref(), &options)
+        let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
+        opened.map_err(|error| match (&connection.kubeconfig_from, fault_id(&error)) {
+            (Origin::File { name, .. }, Some("KubeconfigMissing")) if name.starts_with(GENERATION) => {
+                let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
+                let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
+                error.context(
+                    fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
+                )
+            }
+            _ => error,
+        })
     }
 
     /// Talks to the cluster with a kubeconfig's text.
@@ -246,6 +307,24 @@ impl App {
         };
         let options = cluster::Options { timeout, ..cluster::Options::default() };
         Cluster::connect(text, base, context, dial, &options)
+    }
+
+    /// What the config says of a restart that Windows needs.
+    pub fn reboots(&self, node: &dyn Node) -> RebootPolicy {
+        let given = || self.config(node, &Source::default(), &[]).ok()?.config.spec.reboot.policy;
+        given().unwrap_or(RebootPolicy::Request)
+    }
+
+    /// What is to become of this run when Windows starts before it is over: what the command line says,
+    /// else the config.
+    pub fn at_boot(&self, node: &dyn Node) -> Option<AtBoot> {
+        let given = || self.config(node, &Source::default(), &[]).ok()?.config.spec.reboot.resume_on_boot;
+        match self.global.at_boot {
+            Some(AtBootFlag::Leave) => None,
+            Some(AtBootFlag::Finish) => Some(AtBoot::Finish),
+            Some(AtBootFlag::Undo) => Some(AtBoot::Undo),
+            None => given().unwrap_or_default().then_some(AtBoot::Finish),
+        }
     }
 
     /// The sandbox's own source of releases, when the config names it.
@@ -363,6 +442,10 @@ impl App {
         if let Some(state) = self.state.take() {
             self.keep(&state, &result);
         }
+        // A sandbox is nothing to this machine's log.
+        if let (Some(command), None) = (self.changing, &self.global.sandbox) {
+            event_log::write(command, &result);
+        }
         if let Some(run) = self.global.detached_run.clone() {
             // Nobody sees how it ended but who asks for it.
             match self.node().map(|node| detach::kept(&*node, &run)) {
@@ -400,6 +483,32 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
+}
+
+/// What the config of a generation is called where somebody asks who set a value.
+pub(super) const GENERATION: &str = "generation ";
+
+fn fault_id(error: &anyhow::Error) -> Option<&'static str> {
+    error.downcast_ref::<Fault>().map(|fault| fault.id)
+}
+
+/// How the run that made what stands, or that is to be resumed, reached the cluster.
+fn access(standing: &Standing) -> Option<Document> {
+    let (about, generation) = match (&standing.journal, standing.receipt()) {
+        (_, Some(receipt)) => (receipt.about.as_ref()?, receipt.generation),
+        (Some(journal), None) => (journal.header.about.as_ref()?, 1),
+        (None, None) => return None,
+    };
+    access_of(about, generation)
+}
+
+fn access_of(about: &About, generation: u32) -> Option<Document> {
+    let mut kubernetes = json!({ "kubeconfig": about.kubeconfig.as_ref()? });
+    if let Some(context) = &about.context {
+        kubernetes["context"] = context.as_str().into();
+    }
+    let text = json!({ "spec": { "kubernetes": kubernetes } }).to_string();
+    Some(Document { name: format!("{GENERATION}{generation}"), text })
 }
 
 /// A second Ctrl-C, or one while no steps are taken, ends the process at once.

@@ -41,6 +41,10 @@ pub struct Global {
     /// This is the process that goes on
     #[arg(long, global = true, hide = true, value_name = "RUN")]
     pub detached_run: Option<String>,
+    /// What becomes of this run when Windows starts before it is over [default: leave, or finish with
+    /// reboot.resumeOnBoot]
+    #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
+    pub at_boot: Option<AtBoot>,
     /// Show what would be done and stop
     #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN")]
     pub dry_run: bool,
@@ -129,6 +133,17 @@ pub enum ExitCodes {
     Simple,
     /// A needed reboot is 1003, what may work later is 1002
     CloudbaseInit,
+}
+
+/// What CalicoNode does with a run that a boot cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AtBoot {
+    /// Nothing: `resume` is for you to call
+    Leave,
+    /// Finishes it
+    Finish,
+    /// Takes it back
+    Undo,
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::settings::Connection;
 use crate::values::WinPath;
 
 /// Cordons the Node, unless it is; what is ours to undo is written down before.
@@ -27,19 +28,24 @@ pub(super) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, comman
             let whose = if Cordon::load(node)?.is_some() { "an earlier run of ours" } else { "somebody" };
             return Ok(((), format!("node {name} was cordoned by {whose} before")));
         }
-        let named = connection.kubeconfig_from != Origin::Default;
         let cordon = Cordon {
             node: name.to_owned(),
             run,
             command: command.to_owned(),
             since: Timestamp::now(),
-            kubeconfig: named.then(|| whole(&connection.kubeconfig)),
+            kubeconfig: named(connection),
             context: connection.context.clone(),
         };
         cordon.save(node)?;
         cluster.cordon(name)?;
         Ok(((), format!("node {name}: no new pods come")))
     })
+}
+
+/// The kubeconfig that somebody named, by a path that means the same from another folder; none where
+/// the usual one is used.
+pub(super) fn named(connection: &Connection) -> Option<String> {
+    (connection.kubeconfig_from != Origin::Default).then(|| whole(&connection.kubeconfig))
 }
 
 /// A path that means the same from another folder.

@@ -7,7 +7,9 @@ use anyhow::Result;
 use super::app::App;
 use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
+use crate::apply::keep;
 use crate::apply::receipt::Receipt;
+use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of, millis};
@@ -38,7 +40,7 @@ pub(crate) fn engine(
         Ok(Standing { journal: Some(_), .. }) => {}
         // No journal: nothing was touched, so there is nothing to take back.
         Ok(_) => {
-            converge::tidy(node, &mut |event| app.event(&event));
+            keep::tidy(node, &mut |event| app.event(&event));
             return Err(cordon::release_after(app, node, error));
         }
         // It cannot be known.
@@ -114,6 +116,14 @@ pub(super) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>)
     }
     let names: Vec<String> = left.iter().map(ToString::to_string).collect();
     app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
+    match app.reboots(node) {
+        RebootPolicy::Never => return Exit::Ok,
+        RebootPolicy::Request => {}
+        RebootPolicy::Now => match node.restart("calicoctl-win: Windows restarts, as reboot.policy says") {
+            Ok(()) => return Exit::RebootStarted,
+            Err(error) => app.warn("RebootNotStarted", format!("Windows does not restart by itself: {error:#}")),
+        },
+    }
     next.insert(0, "Restart-Computer".into());
     Exit::RebootRequired
 }

@@ -8,14 +8,16 @@ use super::args::{DrainFlags, Repair, Rollback, Source};
 use super::cordon;
 use super::drain::{self, Place};
 use super::engine::{engine, installed, succeeded};
+use super::lease;
 use super::plan;
-use super::prepare::{announce, prepare};
+use super::prepare::{add_files_of, announce, prepare};
 use super::receipt::no_such;
 use super::reconfigure;
 use super::settle::settle;
-use super::stage::Purpose;
+use super::stage::{self, Purpose};
 use super::steady;
 use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::keep;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
@@ -107,30 +109,43 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let drains =
         drain::before(app, name, plan.needs_drain, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
     app.confirm(&format!("Apply this to {name}?"))?;
-    let ready = gather(app, &mut *node, way, &steps).and_then(|()| match (&drains, &reach) {
-        (Some(options), Some((connection, cluster))) => {
-            drain::empty(app, &mut *node, &Place { cluster, connection, name }, way.command, options)
-        }
+    let place = reach.as_ref().map(|(connection, cluster)| Place { cluster, connection, name });
+    lease::hold(app, &mut *node, name, |app, node| change(app, node, way, &steps, drains.as_ref(), place.as_ref()))
+}
+
+/// Makes the change, with the node locked here and, where it can be asked, in the cluster.
+fn change(
+    app: &mut App,
+    node: &mut dyn Node,
+    way: &Way<'_>,
+    steps: &[Step],
+    drains: Option<&DrainOptions>,
+    place: Option<&Place<'_>>,
+) -> Result<Ending> {
+    let ready = gather(app, node, way, steps).and_then(|()| match (drains, place) {
+        (Some(options), Some(place)) => drain::empty(app, node, place, way.command, options),
         _ => Ok(()),
     });
     if let Err(error) = ready {
-        converge::tidy(&*node, &mut |event| app.event(&event));
+        keep::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
     let run = app.run.clone();
     let target = &way.receipt.target;
-    let change = Change { run: &run, command: way.command, target, about: Some(way.about), shown: Some(&steps) };
-    let proof = steady::proof(&steps);
-    let applied = engine(app, &mut *node, |node, events| converge::apply_proven(node, &change, proof, events))?;
+    let at_boot = app.at_boot(node);
+    let change =
+        Change { run: &run, command: way.command, target, about: Some(way.about), at_boot, shown: Some(steps) };
+    let proof = steady::proof(steps);
+    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events))?;
     // A repair achieves what was achieved before.
-    match &reach {
-        Some((_, cluster)) if way.command == "rollback" => reconfigure::annotate(app, cluster, way.about),
+    match place {
+        Some(place) if way.command == "rollback" => reconfigure::annotate(app, place.cluster, way.about),
         // Without a drain nobody asked the cluster anything yet.
-        None if way.command == "rollback" => settle(app, &*node),
+        None if way.command == "rollback" => settle(app, node),
         _ => {}
     }
-    cordon::release(app, &*node)?;
-    done(app, &*node, way, applied)
+    cordon::release(app, node)?;
+    done(app, node, way, applied)
 }
 
 fn done(app: &mut App, node: &dyn Node, way: &Way<'_>, applied: Applied) -> Result<Ending> {
@@ -151,8 +166,8 @@ fn steps(app: &mut App, node: &dyn Node, standing: &Standing, way: &Way<'_>) -> 
     Ok((steps, plan))
 }
 
-/// Sees to it that everything that will be written is in the store: what is damaged on the node comes
-/// from the release, fetched again where it must be.
+/// Sees to it that everything that will be written is in the store: what is damaged on the node, or not
+/// kept, comes from the archive if that is still there, else a repair fetches it again.
 fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> Result<()> {
     let written = |step: &Step| match step {
         Step::Put { after: Some(state), .. } => Some(state.clone()),
@@ -161,7 +176,15 @@ fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> 
     let missing = |node: &dyn Node| -> Vec<State> {
         steps.iter().filter_map(written).filter(|state| !store::holds(node, state)).collect()
     };
-    if missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)))) && way.command == "repair" {
+    let lacks_release = |node: &dyn Node| {
+        missing(node).iter().any(|state| matches!(state, State::Tree(Tree::Release(_)) | State::File { .. }))
+    };
+    if lacks_release(node)
+        && let Some((manifest, tree)) = stage::again(app, node, way.about)?
+    {
+        add_files_of(node, &manifest, &tree, &way.receipt.target)?;
+    }
+    if lacks_release(node) && way.command == "repair" {
         reconfigure::start_from(app, node, &[])?;
         let mut prepared = prepare(app, node, &Source::default(), None, Purpose::Install)?;
         prepared.complete(app, node)?;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::Ending;
@@ -14,7 +14,7 @@ use crate::calico::cni::CniConf;
 use crate::calico::upstream::{self, Installation};
 use crate::calico::{paths, services};
 use crate::config::import::{self, Imported, Measured, Remark, Source};
-use crate::facts::RuntimeKind;
+use crate::facts::{Part, RuntimeKind};
 use crate::fault::{Exit, Fault};
 use crate::node::{Listing, Node};
 use crate::plan::item::{Id, Network, Service, State};
@@ -103,6 +103,9 @@ fn live(node: &dyn Node) -> Result<Imported> {
     let found = Installation::of(&service).ok_or_else(not_upstreams)?;
     let root = found.root.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
     let facts = node.facts().context("measure the node")?;
+    if let Some(why) = facts.untold(Part::Runtime) {
+        bail!("{why}");
+    }
     let networks = networks(node)?;
     let (mut notes, mut unread): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let file = paths::config_ps1(&root);

@@ -9,12 +9,15 @@ use super::app::{App, secure};
 use super::args::Install;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::lease;
 use super::plan::{self, Saved};
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
 use super::steady;
 use crate::apply::converge::{self, Applied, Change};
+use crate::apply::journal::AtBoot;
+use crate::apply::keep;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
@@ -48,7 +51,8 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     }
     let question = format!("Apply this to {}?", prepared.resolved.settings.node_name);
     app.confirm(&question)?;
-    apply(app, &mut *node, &mut prepared)
+    let name = prepared.about.node_name.to_string();
+    lease::hold(app, &mut *node, &name, |app, node| apply(app, node, &mut prepared))
 }
 
 /// What comes between plan and question: a saved plan is held against the one of now, and an
@@ -73,7 +77,7 @@ pub(super) fn begin(
     let generation = match prepared.standing.receipt() {
         Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
         // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
-        _ => converge::apply(node, &change(&app.run, command, prepared), &mut |_| ())?.generation,
+        _ => converge::apply(node, &change(&app.run, command, prepared, None), &mut |_| ())?.generation,
     };
     // An interrupted run may have left the Node cordoned.
     cordon::release(app, node)?;
@@ -81,8 +85,9 @@ pub(super) fn begin(
 }
 
 /// What the engine is asked to do.
-fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared) -> Change<'a> {
-    Change { run, command, target: &prepared.target, about: Some(&prepared.about), shown: Some(&prepared.steps) }
+fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared, at_boot: Option<AtBoot>) -> Change<'a> {
+    let Prepared { target, about, steps, .. } = prepared;
+    Change { run, command, target, about: Some(about), at_boot, shown: Some(steps) }
 }
 
 fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
@@ -112,11 +117,11 @@ pub(super) fn carry_out(
     let opened = secure(node, ours.then(|| root.clone()))?;
     app.made_safe(opened);
     if let Err(error) = prepared.complete(app, node).and_then(|()| before(app, node, prepared)) {
-        converge::tidy(node, &mut |event| app.event(&event));
+        keep::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
     let run = app.run.clone();
-    let change = change(&run, command, prepared);
+    let change = change(&run, command, prepared, app.at_boot(node));
     let proof = steady::proof(&prepared.steps);
     let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {

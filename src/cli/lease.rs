@@ -5,11 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::app::App;
-use crate::cluster::Cluster;
+use super::cordon;
+use super::drain::Place;
 use crate::cluster::lease::{Keeper, Owner};
+use crate::fault::Exit;
 use crate::node::Node;
+use crate::report::document::exit_of;
 use crate::report::event::Event;
-use crate::settings::Connection;
 
 /// How long the cluster may take to hear of a Lease that runs out by itself anyhow.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -17,19 +19,47 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Takes the Lease on a Node, and keeps it.
 ///
 /// # Errors
-/// BUSY when another machine has it.
-pub(super) fn take(
-    app: &App,
-    node: &dyn Node,
-    cluster: &Cluster,
-    connection: &Connection,
+/// BUSY when another machine has it; and when the cluster cannot be asked, or refuses.
+pub(super) fn take(app: &App, node: &dyn Node, place: &Place<'_>) -> Result<Keeper> {
+    let owner = owner(app, node)?;
+    place.cluster.take_lease(place.name, &owner)?;
+    let mut patient = place.connection.clone();
+    patient.timeout = patient.timeout.min(LIMIT);
+    Ok(Keeper::new(app.cluster(node, &patient)?, place.name, owner))
+}
+
+/// Does what changes a node with its Lease held, as far as there is a cluster to ask for one: a node is
+/// to be mended, and cleared, also without.
+///
+/// # Errors
+/// BUSY when another machine has the Lease, and what the work fails with.
+pub(super) fn hold<T>(
+    app: &mut App,
+    node: &mut dyn Node,
     name: &str,
-) -> Result<Keeper> {
+    work: impl FnOnce(&mut App, &mut dyn Node) -> Result<T>,
+) -> Result<T> {
+    let keeper = match take_quickly(app, node, name) {
+        Ok(keeper) => Some(keeper),
+        Err(error) if exit_of(&error) == Exit::Busy => return Err(error),
+        Err(error) => {
+            let message = format!("other machines are not kept from changing node {name} meanwhile: {error:#}");
+            app.warn("LeaseNotTaken", message);
+            None
+        }
+    };
+    let done = work(app, node);
+    if let Some(keeper) = keeper {
+        give_back(app, keeper);
+    }
+    done
+}
+
+fn take_quickly(app: &App, node: &dyn Node, name: &str) -> Result<Keeper> {
+    let cluster = cordon::reach(app, node, None, None, Some(LIMIT))?;
     let owner = owner(app, node)?;
     cluster.take_lease(name, &owner)?;
-    let mut patient = connection.clone();
-    patient.timeout = patient.timeout.min(LIMIT);
-    Ok(Keeper::new(app.cluster(node, &patient)?, name, owner))
+    Ok(Keeper::new(cluster, name, owner))
 }
 
 pub(super) fn owner(app: &App, node: &dyn Node) -> Result<Owner> {

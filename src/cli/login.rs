@@ -14,7 +14,7 @@ use super::app::App;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::paths;
-use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden, unreached};
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
@@ -118,11 +118,12 @@ pub(super) fn needs(layered: &Layered) -> Needs<'_> {
     let spec = &layered.config.spec;
     let usual = (spec.datastore.kind != Some(DatastoreType::Etcdv3)).then_some(Credentials::TokenRequest);
     let secret = &spec.datastore.etcd.tls_secret_ref;
-    let named = secret.name.as_ref().filter(|name| !name.is_empty());
+    let name = secret.name.as_deref().filter(|name| !name.is_empty());
+    let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     Needs {
         login: spec.kubernetes.credentials.or(usual),
         create_secret: spec.kubernetes.create_service_account_token.unwrap_or(true),
-        etcd_secret_in: named.and(secret.namespace.as_deref()).filter(|namespace| !namespace.is_empty()),
+        etcd_secret: name.map(|name| (namespace, name)),
     }
 }
 
@@ -160,11 +161,26 @@ pub(super) fn host_process() -> Result<Pod> {
     Ok(Pod { host, namespace: namespace.trim().to_owned(), kubeconfig: kubeconfig.to_string() })
 }
 
+/// An API server that cannot be reached from a pod is mostly called by its ClusterIP, which is what
+/// Kubernetes tells every pod.
+pub(super) fn from_a_pod(mut error: anyhow::Error) -> anyhow::Error {
+    if unreached(&error)
+        && let Some(fault) = error.downcast_mut::<Fault>()
+    {
+        let usual = fault.hint.take().map_or_else(String::new, |hint| format!("; {hint}"));
+        fault.hint = Some(format!(
+            "the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it \
+             and KUBERNETES_SERVICE_PORT to the API server's own address{usual}"
+        ));
+    }
+    error
+}
+
 fn cluster_ip(host: &str) -> Fault {
     let what = format!("KUBERNETES_SERVICE_HOST is {host}, a ClusterIP, which a Windows host cannot reach");
     Fault::new(Exit::InvalidConfig, "ApiServerIsClusterIp", what).hint(
         "set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of the pod to the API server's own address, \
-         as Calico's ConfigMap calico-windows-config does",
+         as Calico's ConfigMap kubernetes-services-endpoint does",
     )
 }
 
@@ -262,11 +278,6 @@ pub(super) fn try_members(
     let local = |endpoint: &&String| ["//127.", "//localhost", "//[::1]"].iter().any(|host| endpoint.contains(host));
     let tried: Vec<String> =
         endpoints.iter().filter(|endpoint| app.global.sandbox.is_none() || local(endpoint)).cloned().collect();
-    if files.is_none() && tried.iter().any(|endpoint| endpoint.starts_with("https://")) {
-        let message =
-            "etcd's endpoints with https are not tried: without its CA nobody can tell whether they are etcd's";
-        app.warn("EtcdNotTried", message);
-    }
     for down in etcd::try_endpoints(&tried, files, limit)? {
         app.warn("EtcdMemberDown", down);
     }

@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod at_boot;
 mod cluster;
 mod config;
 mod confirm;
@@ -10,6 +11,7 @@ mod credentials;
 mod detach;
 mod drain;
 mod engine;
+mod event_log;
 mod generations;
 mod import;
 mod install;

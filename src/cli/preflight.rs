@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
 
 fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
     let layered = app.config(node, &Source::default(), &[])?;
-    let facts = app.measure(node, &layered)?;
+    let facts = app.measure_for_checks(node, &layered)?;
     let connection = settings::connection(&layered, facts.cloud.as_ref())?;
     // What is wrong with the node is worth knowing also while the cluster does not answer.
     let (cluster, report, failure) = match ask(app, node, &layered, &connection, &facts) {

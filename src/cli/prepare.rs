@@ -1,13 +1,17 @@
 //! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
 //! `install` go through here and differ only in what they do with the result.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::app::App;
 use super::args::Source;
+use super::cordon;
+use super::drain::Place;
 use super::login::{self, Wanted};
 use super::stage::{Purpose, Release, find_release};
 use crate::apply::converge::{self, Standing};
@@ -70,7 +74,7 @@ pub(crate) fn prepare(
     if standing.journal.is_some() {
         await_addresses(app, node)?;
     }
-    let node_facts = app.measure(node, &layered)?;
+    let node_facts = app.measure_for_checks(node, &layered)?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
@@ -113,7 +117,7 @@ pub(crate) fn prepare(
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
     let config = layered.document().to_string();
-    let about = about(&config, &resolved.settings, &release.manifest, &standing);
+    let about = about(&config, &resolved, &release.manifest, &standing);
     Ok(Prepared {
         resolved,
         cluster,
@@ -302,7 +306,8 @@ fn borrow_kube_proxy(
     Ok(())
 }
 
-fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Standing) -> About {
+fn about(config: &str, resolved: &Resolved, manifest: &Manifest, standing: &Standing) -> About {
+    let (settings, connection) = (&resolved.settings, &resolved.run.connection);
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -321,17 +326,30 @@ fn about(config: &str, settings: &Settings, manifest: &Manifest, standing: &Stan
             .receipt()
             .and_then(|receipt| receipt.about.as_ref())
             .and_then(|about| about.token_secret.clone()),
+        kubeconfig: cordon::named(connection),
+        context: connection.context.clone(),
     }
 }
 
 fn source_text(source: &settings::Source) -> String {
     match source {
-        settings::Source::File(text) | settings::Source::Directory(text) | settings::Source::Url(text) => text.clone(),
+        settings::Source::File(text) | settings::Source::Directory(text) => cordon::whole(text),
+        settings::Source::Url(text) => text.clone(),
     }
 }
 
 /// What the cluster says, asked about the node that this machine is or will be.
 pub(crate) fn cluster_facts(
+    cluster: &Cluster,
+    layered: &Layered,
+    connection: &settings::Connection,
+    facts: &NodeFacts,
+) -> Result<ClusterFacts> {
+    let asked = ask_cluster(cluster, layered, connection, facts);
+    if connection.host_process { asked.map_err(login::from_a_pod) } else { asked }
+}
+
+fn ask_cluster(
     cluster: &Cluster,
     layered: &Layered,
     connection: &settings::Connection,
@@ -378,22 +396,10 @@ impl Prepared {
         store::add(node, self.config.as_bytes())?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
-        {
-            // A CNI plugin that was tampered with comes from the release that stands, too.
-            let installed = node.disk(&self.resolved.settings.calico.root);
-            let tree = self.release.tree.as_ref().unwrap_or(&installed);
-            let wanted: Vec<&Sha256> = self
-                .target
-                .world
-                .values()
-                .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
-                .collect();
-            for (path, file) in &self.release.manifest.files {
-                if wanted.contains(&&file.sha256) {
-                    store::add_file(node, &tree.join(path), &file.sha256)?;
-                }
-            }
-        }
+        // A CNI plugin that was tampered with comes from the release that stands, too.
+        let installed = node.disk(&self.resolved.settings.calico.root);
+        let tree = self.release.tree.as_ref().unwrap_or(&installed);
+        add_files_of(node, &self.release.manifest, tree, &self.target)?;
         Ok(())
     }
 
@@ -450,7 +456,23 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
     Ok(Plan::new(&steps, &target, false))
 }
 
+/// Puts those files of a release into the store that a target wants outside of its tree.
+pub(super) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, target: &Target) -> Result<()> {
+    let wanted: BTreeSet<&Sha256> = target
+        .world
+        .values()
+        .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
+        .collect();
+    let mut files = manifest.files.iter().filter(|(_, file)| wanted.contains(&file.sha256));
+    files.try_for_each(|(path, file)| store::add_file(node, &tree.join(path), &file.sha256))
+}
+
 impl Prepared {
+    /// The Node in its cluster.
+    pub fn place(&self) -> Place<'_> {
+        Place { cluster: &self.cluster, connection: &self.resolved.run.connection, name: self.about.node_name.as_str() }
+    }
+
     /// What was measured, for a plan elsewhere.
     pub fn facts(&self) -> Facts {
         Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }

@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::Ending;
-use super::app::App;
+use super::app::{App, GENERATION};
 use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
-use super::drain::{self, Place};
-use super::engine::installed;
+use super::drain;
+use super::engine::{installed, succeeded};
 use super::install;
 use super::lease;
 use super::plan;
@@ -24,6 +24,7 @@ use crate::apply::converge::Standing;
 use crate::apply::cordon::Cordon;
 use crate::apply::receipt::About;
 use crate::apply::store;
+use crate::calico::kube_proxy;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::config::spec::Mode;
 use crate::config::types::Wait;
@@ -32,7 +33,6 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
 use crate::plan::show::Change;
-use crate::report::document::{RunResult, millis};
 use crate::settings::{Backend, Drain, Maintenance};
 
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
@@ -54,8 +54,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
-    let name = prepared.about.node_name.to_string();
-    let keeper = lease::take(app, &*node, &prepared.cluster, &prepared.resolved.run.connection, &name)?;
+    let keeper = lease::take(app, &*node, &prepared.place())?;
     let trial = on_trial(args, &prepared.resolved.run.maintenance);
     let changed = change(args, app, &mut *node, &mut prepared, drains.as_ref(), trial);
     match (trial, &changed) {
@@ -69,22 +68,19 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     changed
 }
 
-/// Somebody else's service, as a rule under this name.
-const KUBE_PROXY: &str = "kube-proxy";
-
 /// The load balancers of services were in the network that went, and kube-proxy believes that they
-/// are there still. It is not ours to stop and start, and a change that is made does not fail for it.
+/// are there still, if the config forbids to restart it. A change that is made does not fail for a look.
 fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> bool {
     let gone = |change: &Change| change.kind == "hns-network" && change.before.is_some();
-    if !prepared.plan.changes.iter().any(gone) {
+    if prepared.resolved.settings.services.restart_kube_proxy || !prepared.plan.changes.iter().any(gone) {
         return false;
     }
     // Restarting one that does not run harms nobody.
-    let stale = node.get(&Id::Running(KUBE_PROXY.into())).map_or(true, |runs| runs.is_some());
+    let stale = node.get(&Id::Running(kube_proxy::NAME.into())).map_or(true, |runs| runs.is_some());
     if stale {
         app.warn(
             "KubeProxyStale",
-            format!("the service {KUBE_PROXY} still counts on the network that is gone: restart it"),
+            format!("the service {} still counts on the network that is gone: restart it", kube_proxy::NAME),
         );
     }
     stale
@@ -114,13 +110,7 @@ fn change(
         if let Some(within) = trial {
             trial::begin(app, node, prepared, within)?;
         }
-        let Some(options) = drains else { return Ok(()) };
-        let place = Place {
-            cluster: &prepared.cluster,
-            connection: &prepared.resolved.run.connection,
-            name: prepared.about.node_name.as_str(),
-        };
-        drain::empty(app, node, &place, "reconfigure", options)
+        drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "reconfigure", options))
     })?;
     let stale = warn_of_kube_proxy(app, node, prepared);
     annotate(app, &prepared.cluster, &prepared.about);
@@ -133,17 +123,11 @@ fn change(
     let generation = applied.generation.unwrap_or_default();
     let msg = format!("{} is reconfigured (generation {generation}).", about.node_name);
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = vec![app.command("status")];
-    if trial.is_some() {
-        result.next = trial::is_live(app, node)?;
-    }
+    let mut next = if trial.is_some() { trial::is_live(app, node)? } else { vec![app.command("status")] };
     if stale {
-        result.next.insert(0, format!("Restart-Service {KUBE_PROXY}"));
+        next.insert(0, format!("Restart-Service {}", kube_proxy::NAME));
     }
-    Ending::result(result)
+    Ending::result(succeeded(app, node, &applied, msg, next))
 }
 
 fn look(args: &Args, app: &mut App) -> Result<Ending> {
@@ -167,7 +151,7 @@ pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Re
         for path in unset {
             take_out(&mut config, path)?;
         }
-        let name = format!("generation {}", receipt.generation);
+        let name = format!("{GENERATION}{}", receipt.generation);
         app.base = Some(Document { name, text: config.to_string() });
     } else if standing.journal.is_none() {
         installed(&standing)?;

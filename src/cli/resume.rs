@@ -8,7 +8,7 @@ use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
 use super::settle::settle;
-use super::{steady, uninstall};
+use super::{lease, steady, uninstall};
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
@@ -33,7 +33,8 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     let standing = Standing::load(&*node)?;
     let Some(journal) = standing.journal.clone() else {
         if let Some(cordon) = Cordon::load(&*node)? {
-            return uncordon(app, &*node, &cordon);
+            let name = cordon.node.clone();
+            return lease::hold(app, &mut *node, &name, |app, node| uncordon(app, node, &cordon));
         }
         settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
@@ -41,17 +42,27 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
+    match standing.node_name() {
+        Some(name) => {
+            lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &standing, &journal))
+        }
+        None => end(args, app, &mut *node, &standing, &journal),
+    }
+}
+
+/// Finishes or undoes the run, with the node locked here and, where it can be asked, in the cluster.
+fn end(args: &Resume, app: &mut App, node: &mut dyn Node, standing: &Standing, journal: &Journal) -> Result<Ending> {
     let applied = if args.undo {
-        engine(app, &mut *node, converge::undo)?
+        engine(app, node, converge::undo)?
     } else {
-        let proof = steady::proof_of(&standing, &journal);
-        engine(app, &mut *node, |node, events| converge::resume_proven(node, proof, events))?
+        let proof = steady::proof_of(standing, journal);
+        engine(app, node, |node, events| converge::resume_proven(node, proof, events))?
     };
-    settle(app, &*node);
-    match Cordon::load(&*node)? {
+    settle(app, node);
+    match Cordon::load(node)? {
         // Nothing is left there that a pod could use.
-        Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, &*node)?,
-        _ => cordon::release(app, &*node)?,
+        Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, node)?,
+        _ => cordon::release(app, node)?,
     }
     let msg = match (args.undo, applied.generation) {
         (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
@@ -63,7 +74,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     };
     app.reporter.tell(&msg);
     let next = vec![app.command("status")];
-    Ending::result(succeeded(app, &*node, &applied, msg, next))
+    Ending::result(succeeded(app, node, &applied, msg, next))
 }
 
 /// What is left of a run that ended between the cordon and its first touch, or after its last.

@@ -10,10 +10,10 @@ use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
 use super::engine::installed;
-use super::{credentials, status};
+use super::{at_boot, credentials, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
-use crate::agent::os::Scm;
+use crate::agent::os::{Level, Scm};
 use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
 use crate::agent::trial::see_to_guard;
@@ -59,6 +59,15 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
     }
     let body = move |stop: &Stop, scm: &dyn Scm| {
         if role == Role::Node {
+            // Before anything else: half-way through a change there may be nothing for CalicoNode to run.
+            let mut cut_off = machine().and_then(|node| at_boot::waits(&*node, agent::os::boot_time()));
+            if matches!(cut_off, Ok(true)) {
+                cut_off = super::trial::start_guard(None).map(|()| true);
+            }
+            if let Err(error) = cut_off {
+                let message = format!("a run that the boot cut off is not looked after: {error:#}");
+                agent::os::event_log(Level::Error, &message);
+            }
             let stop = stop.clone();
             // On a thread of its own, since CalicoNode itself may wait for ever for what the trial took.
             std::thread::spawn(move || {

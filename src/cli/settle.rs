@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::app::App;
 use super::args::Source;
 use super::reconfigure::{ACHIEVED, annotate};
-use crate::apply::converge::{self, Standing};
+use crate::apply::converge::Standing;
+use crate::apply::keep;
 use crate::apply::receipt::Receipt;
 use crate::cluster::Cluster;
 use crate::node::Node;
@@ -17,10 +18,11 @@ const TELLING: [&str; 3] = ["reconfigure", "rollback", "upgrade"];
 /// Brings what the newest generation says of the Node there, and tidies the store. What cannot be
 /// reached is told, and harms nobody.
 pub(super) fn settle(app: &mut App, node: &dyn Node) {
-    converge::tidy(node, &mut |event| app.event(&event));
+    keep::tidy(node, &mut |event| app.event(&event));
     let Ok(standing) = Standing::load(node) else { return };
     let told = |receipt: &Receipt| TELLING.contains(&receipt.command.as_str());
     let newest = standing.receipts.last();
+    app.reach_as(&standing);
     if let Some(about) = newest.filter(|receipt| told(receipt)).and_then(|receipt| receipt.about.as_ref()) {
         match reach(app, node) {
             Ok(cluster) => annotate(app, &cluster, about),

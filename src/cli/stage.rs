@@ -6,17 +6,18 @@ use anyhow::{Context, Result};
 
 use super::app::App;
 use crate::apply::converge::Standing;
+use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, files};
 use crate::plan::item::{Id, Manifest, State, Tree};
-use crate::release::{self, stage::StageOptions};
+use crate::release::{self, download::Cache, stage::StageOptions};
 use crate::report::event::Event;
 use crate::report::text;
 use crate::settings::{self, Resolved, Settings};
-use crate::values::WinPath;
+use crate::values::{Sha256, WinPath};
 
 /// A verified release, and where its files lie.
 pub(super) struct Release {
@@ -59,41 +60,65 @@ pub(super) fn find_release(
             &transport,
             &mut events,
         )?;
-        let (dest, scratch) = match purpose {
+        let version = &settings.calico.version;
+        let sha256 = found.sha256.as_ref();
+        let (staged, scratch) = match purpose {
             Purpose::Look => {
                 let scratch = Scratch::new()?;
-                (scratch.0.join("tree"), Some(scratch))
+                let tree = scratch.0.join("tree");
+                let options = StageOptions { version, sha256, layout: &check_layout };
+                let staged = release::stage::stage(&found.path, &tree, &options, &mut events);
+                (staged.map(|manifest| (manifest, tree)), Some(scratch))
             }
-            Purpose::Install => (node.disk(&store::tree("staging")), None),
+            Purpose::Install => (into_store(app, node, &found.path, version, sha256), None),
         };
-        if purpose == Purpose::Install && dest.exists() {
-            std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
-        }
-        let options =
-            StageOptions { version: &settings.calico.version, sha256: found.sha256.as_ref(), layout: &check_layout };
-        let staged = release::stage::stage(&found.path, &dest, &options, &mut events);
         if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
             forget_damaged(&found.path, error);
         }
-        let manifest = staged?;
-        if purpose == Purpose::Install {
-            runs(app, node, &dest, &settings.calico.version)?;
-        }
-        let tree = match purpose {
-            Purpose::Look => dest,
-            Purpose::Install => {
-                store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
-                let staged = node.disk(&store::tree(manifest.digest().as_str()));
-                files::rename(&dest, &staged).context("put the staged release into the store")?;
-                staged
-            }
-        };
+        let (manifest, tree) = staged?;
         let size: u64 = manifest.files.values().map(|file| file.size).sum();
         let digest =
             manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
         let message =
             format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
         Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
+    })
+}
+
+/// Extracts a release into the node's store, verified, and runs its program for its version. Gives its
+/// manifest and its folder.
+fn into_store(
+    app: &mut App,
+    node: &dyn Node,
+    release: &Path,
+    version: &CalicoVersion,
+    sha256: Option<&Sha256>,
+) -> Result<(Manifest, PathBuf)> {
+    let dest = node.disk(&store::tree("staging"));
+    if dest.exists() {
+        std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
+    }
+    let options = StageOptions { version, sha256, layout: &check_layout };
+    let manifest = release::stage::stage(release, &dest, &options, &mut |event| app.event(&event))?;
+    runs(app, node, &dest, version)?;
+    store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
+    let staged = node.disk(&store::tree(manifest.digest().as_str()));
+    files::rename(&dest, &staged).context("put the staged release into the store")?;
+    Ok((manifest, staged))
+}
+
+/// Puts the release of a generation into the store once more, from the cache or from where it was found
+/// then: that needs neither cluster nor network. None when neither has it any more.
+pub(super) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
+    let Some(sha256) = &about.archive else { return Ok(None) };
+    let cached = Cache::at(&cache_dir(app, node)).archive(sha256)?;
+    let whole = |file: &PathBuf| store::digest(file).is_ok_and(|digest| digest == *sha256);
+    let Some(archive) = cached.or_else(|| Some(PathBuf::from(&about.source)).filter(whole)) else { return Ok(None) };
+    app.phase("release", |app| {
+        let staged = into_store(app, node, &archive, &about.calico_version, Some(sha256))?;
+        let message =
+            format!("Calico {}, from the archive that is still here (sha256 {})", about.calico_version, sha256.short());
+        Ok((Some(staged), message))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use serde_json::json;
@@ -22,6 +22,7 @@ use crate::calico::kubeconfig;
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::Step;
 use crate::plan::item::{Id, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{
@@ -126,6 +127,31 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
     }
 }
 
+/// What is not as it was left. Some of what a repair does is only for the sake of that: it restarts
+/// services, and writes our files anew beside a release that it puts back.
+fn drift(node: &dyn Node, steps: &[Step]) -> Result<Vec<String>> {
+    let mut last: Vec<(&Id, Option<&State>)> = Vec::new();
+    for step in steps {
+        let (id, after) = match step {
+            Step::Put { id, after, .. } => (id, after.as_ref()),
+            Step::Await { id, state, .. } => (id, Some(state)),
+        };
+        match last.iter_mut().find(|(known, _)| *known == id) {
+            Some(known) => known.1 = after,
+            None => last.push((id, after)),
+        }
+    }
+    let mut drift = Vec::new();
+    for (id, after) in last {
+        let is_as_left = matches!(id, Id::Running(_) | Id::File(_) | Id::CniConf(_))
+            && node.get(id).with_context(|| format!("look at {id}"))?.as_ref() == after;
+        if !is_as_left {
+            drift.push(id.to_string());
+        }
+    }
+    Ok(drift)
+}
+
 fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
     let Some(about) = &receipt.about else { return Ok(()) };
     status.calico_version = Some(about.calico_version.to_string());
@@ -134,10 +160,7 @@ fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, 
         service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
     });
     if standing.journal.is_none() {
-        let steps = plan(node, standing, &receipt.target)?;
-        let mut drift: Vec<String> = steps.iter().map(|step| step.id().to_string()).collect();
-        drift.dedup();
-        status.drift = drift;
+        status.drift = drift(node, &plan(node, standing, &receipt.target)?)?;
     }
     let ids = || receipt.target.world.keys();
     let conf = ids().find_map(|id| if let Id::CniConf(path) = id { Some(path.clone()) } else { None });
@@ -376,6 +399,12 @@ fn judge(status: &mut NodeStatus) {
     };
 }
 
+/// Whether a repair would do something: for what else is amiss the cause is not on this machine, or in
+/// its logs.
+fn repairs(status: &NodeStatus) -> bool {
+    !status.drift.is_empty() || status.services.iter().any(|service| service.state == "Stopped")
+}
+
 fn text(status: &NodeStatus, app: &App) -> String {
     let mut head = Vec::new();
     if let Some(node) = &status.node {
@@ -448,7 +477,10 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
             format!("Start it: {}", app.command("service start"))
         }
-        (_, Overall::Degraded | Overall::Failed) => format!("Put it right: {}", app.command("install")),
+        (_, Overall::Degraded | Overall::Failed) if repairs(status) => {
+            format!("Put it right: {}", app.command("repair"))
+        }
+        (_, Overall::Degraded | Overall::Failed) => format!("Look closer: {}", app.command("logs")),
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),
     };

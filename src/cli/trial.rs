@@ -1,5 +1,6 @@
 //! `reconfigure --mode try`: a change that goes back by itself unless it is confirmed. A guard, a
-//! process of its own, watches over it; CalicoNode starts one anew after a boot.
+//! process of its own, watches over it; CalicoNode starts one anew after a boot, for this and for a run
+//! that the boot cut off.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -13,20 +14,20 @@ use super::Ending;
 use super::app::App;
 use super::args::{DrainFlags, Source};
 use super::drain::{self, Place};
+use super::engine::succeeded;
 use super::prepare::{Prepared, announce};
-use super::{cordon, lease, reconfigure};
+use super::{at_boot, cordon, lease, reconfigure};
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, Trial};
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::cluster::Cluster;
-use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Access;
 use crate::plan::show::Plan;
-use crate::report::document::{RunResult, exit_of, millis};
+use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
 use crate::values::WinPath;
 
@@ -50,7 +51,6 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(120);
 pub(super) fn begin(app: &mut App, node: &mut dyn Node, prepared: &Prepared, within: Duration) -> Result<()> {
     let from = prepared.standing.receipt().map(|receipt| receipt.generation);
     let connection = &prepared.resolved.run.connection;
-    let named = connection.kubeconfig_from != Origin::Default;
     let trial = Trial {
         run: app.run.clone(),
         command: "reconfigure".into(),
@@ -58,9 +58,13 @@ pub(super) fn begin(app: &mut App, node: &mut dyn Node, prepared: &Prepared, wit
         from: from.context("find the generation to go back to")?,
         began: Timestamp::now(),
         confirm_within: within.as_secs().max(1),
-        gateways: trial::gateways(node)?,
+        // One that never answered says nothing by its silence.
+        gateways: trial::gateways(node)?
+            .into_iter()
+            .filter(|gateway| !matches!(node.answers(*gateway), Ok(false)))
+            .collect(),
         live: None,
-        kubeconfig: named.then(|| cordon::whole(&connection.kubeconfig)),
+        kubeconfig: cordon::named(connection),
         context: connection.context.clone(),
     };
     trial.save(node)?;
@@ -124,6 +128,10 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
     let Some(_mine) = guard_lock(&mut *app.node()?)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
     };
+    let cut_off = at_boot::due(&*app.node()?)?;
+    if let Some(way) = cut_off {
+        return at_boot::carry_on(app, way);
+    }
     let (mut seen_live, mut looked, mut lost): (Option<Instant>, Option<Instant>, Option<(Instant, String)>) =
         (None, None, None);
     loop {
@@ -136,9 +144,10 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
         if trial.live.is_some() {
             watched = seen_live.get_or_insert_with(Instant::now).elapsed();
             if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
-                lost =
-                    out_of_reach(app, &*node, &trial).map(|what| (lost.map_or_else(Instant::now, |(at, _)| at), what));
-                looked = Some(Instant::now());
+                // The question takes its time where nobody answers, and that counts.
+                let asked = Instant::now();
+                lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));
+                looked = Some(asked);
             }
         }
         let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == trial.run);
@@ -163,9 +172,8 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
 
 /// What cannot be reached any more; none while all can.
 fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
-    let there = trial::gateways(node).unwrap_or_default();
-    if !trial.gateways.is_empty() && !trial.gateways.iter().any(|gateway| there.contains(gateway)) {
-        return Some(format!("the gateway {} is gone", trial.gateways[0]));
+    if let Some(lost) = trial::lost_gateway(node, &trial.gateways) {
+        return Some(lost);
     }
     let reached = match own_cluster(app, node) {
         Some(cluster) => cluster,
@@ -201,11 +209,8 @@ pub(super) fn go_back(app: &mut App, why: &str) -> Result<Ending> {
     Trial::forget(&*node)?;
     let msg = format!("{} is as generation {} made it; the change was not kept.", trial.node, trial.from);
     app.reporter.tell(&msg);
-    let mut result = RunResult::new(Exit::Ok, applied.changed > 0, msg);
-    result.generation = applied.generation;
-    result.downtime_ms = millis(applied.downtime);
-    result.next = vec![app.command("status")];
-    Ending::result(result)
+    let next = vec![app.command("status")];
+    Ending::result(succeeded(app, &*node, &applied, msg, next))
 }
 
 /// Brings the node to the generation before the trial, from wherever it is. Where the API server is
@@ -233,8 +238,10 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
             app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
         }
         let run = app.run.clone();
-        let change =
-            Change { run: &run, command: REVERT, target: &former.target, about: Some(&about), shown: Some(&steps) };
+        let target = &former.target;
+        // The trial sees to it itself.
+        let at_boot = None;
+        let change = Change { run: &run, command: REVERT, target, about: Some(&about), at_boot, shown: Some(&steps) };
         applied = converge::apply(node, &change, &mut |event| app.event(&event))?;
     }
     cordon::release(app, node)?;

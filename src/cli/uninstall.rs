@@ -8,8 +8,8 @@ use super::args::{DrainFlags, Source, Uninstall};
 use super::drain::{self, Place};
 use super::engine::{engine, exit_after};
 use super::prepare::{announce, node_name};
-use super::{cordon, plan, traces};
-use crate::apply::converge::{self, Change, Standing};
+use super::{cordon, lease, plan, traces};
+use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::marks;
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }
     let (mut node, lock) = app.node_to_change("uninstall")?;
     let standing = Standing::load(&*node)?;
+    app.reach_as(&standing);
     let (target, steps, plan) = look(&*node, &standing)?;
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
@@ -59,19 +60,13 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if !plan.changes.is_empty() {
         app.confirm("Remove Calico from this node?")?;
     }
-    if let Some(drain) = &drains {
-        drain.empty(app, &mut *node)?;
-    }
-    let run = app.run.clone();
-    let change = Change { run: &run, command: COMMAND, target: &target, about: None, shown: Some(&steps) };
-    let applied = engine(app, &mut *node, |node, events| converge::apply(node, &change, events))?;
-    if drains.is_some() {
-        cordon::keep(app, &*node)?;
-    } else if let Err(error) = cordon::release(app, &*node) {
-        // An interrupted run that this one ended may have cordoned the node.
-        app.warn("UncordonFailed", format!("{error:#}"));
-    }
-    let mut left = traces::clear(args, app, &*node, &standing);
+    let name = standing.node_name().filter(|_| !nothing);
+    let (applied, mut left) = match name {
+        Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| {
+            remove(args, app, node, &standing, &target, &steps, drains.as_ref())
+        }),
+        None => remove(args, app, &mut *node, &standing, &target, &steps, drains.as_ref()),
+    }?;
     if args.purge {
         app.leave_state_folder();
         for file in lock.purge(&*node)? {
@@ -94,6 +89,33 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)
+}
+
+/// Takes everything off the node and out of the cluster. Gives the commands for what is left there.
+fn remove(
+    args: &Uninstall,
+    app: &mut App,
+    node: &mut dyn Node,
+    standing: &Standing,
+    target: &Target,
+    steps: &[Step],
+    drain: Option<&Drain>,
+) -> Result<(Applied, Vec<String>)> {
+    if let Some(drain) = drain {
+        drain.empty(app, node)?;
+    }
+    let run = app.run.clone();
+    let at_boot = app.at_boot(node);
+    let change = Change { run: &run, command: COMMAND, target, about: None, at_boot, shown: Some(steps) };
+    let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;
+    if drain.is_some() {
+        cordon::keep(app, node)?;
+    } else if let Err(error) = cordon::release(app, node) {
+        // An interrupted run that this one ended may have cordoned the node.
+        app.warn("UncordonFailed", format!("{error:#}"));
+    }
+    let left = traces::clear(args, app, node, standing);
+    Ok((applied, left))
 }
 
 /// What an uninstall would do.
@@ -141,9 +163,8 @@ impl Drain {
         let layered = app.config(node, &Source::default(), &[])?;
         let connection = app.connection(node, &layered)?;
         let cluster = app.cluster(node, &connection)?;
-        let known = standing.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
-        let name = match known {
-            Some(about) => about.node_name.to_string(),
+        let name = match standing.node_name() {
+            Some(name) => name.to_string(),
             None => node_name(&layered, &node.facts().context("measure the node")?),
         };
         let given = &layered.config.spec.maintenance.drain;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Ending;
 use super::app::App;
 use super::args::{Source, Upgrade};
-use super::drain::{self, Place};
+use super::drain;
 use super::engine::succeeded;
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
@@ -34,8 +34,7 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;
-    let name = prepared.about.node_name.to_string();
-    let keeper = lease::take(app, &*node, &prepared.cluster, &prepared.resolved.run.connection, &name)?;
+    let keeper = lease::take(app, &*node, &prepared.place())?;
     let changed = change(app, &mut *node, &mut prepared, drains.as_ref());
     lease::give_back(app, keeper);
     changed
@@ -49,13 +48,7 @@ fn change(
     drains: Option<&DrainOptions>,
 ) -> Result<Ending> {
     let applied = install::carry_out(app, node, prepared, "upgrade", |app, node, prepared| {
-        let Some(options) = drains else { return Ok(()) };
-        let place = Place {
-            cluster: &prepared.cluster,
-            connection: &prepared.resolved.run.connection,
-            name: prepared.about.node_name.as_str(),
-        };
-        drain::empty(app, node, &place, "upgrade", options)
+        drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "upgrade", options))
     })?;
     reconfigure::annotate(app, &prepared.cluster, &prepared.about);
     cordon::release(app, node)?;

@@ -8,7 +8,8 @@ use tokio::task::JoinSet;
 
 use super::api::Api;
 use super::errors::Failure;
-use super::lease;
+use super::facts::NAMESPACES;
+use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease};
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::settings::Credentials;
@@ -32,36 +33,88 @@ enum Group {
     Named(&'static str),
 }
 
+/// Where a question is asked at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Only where the cluster serves Calico's resources.
+    WithCalico,
+    /// Amazon's parts are only looked for on Amazon's clusters.
+    Eks,
+    /// The namespace of calico-node is not named, so it is looked for in both.
+    Looking,
+    /// The kubeconfig trusts any server, so the cluster's CA is read where it is published.
+    CaUnknown,
+}
+
 use Group::Named as G;
 use Place::{Calico as InCalico, Cluster as Anywhere, Named as In};
+use When::{Always, CaUnknown, Eks, Looking, WithCalico};
 
-/// `(verb, group, resource, place, needed)`. The empty group is the core one. What is not needed is
-/// for checks that are left out without it.
-const RIGHTS: &[(&str, Group, &str, Place, bool)] = &[
-    ("get", G(""), "nodes", Anywhere, true),
-    ("get", G(""), "serviceaccounts", InCalico, true),
-    ("create", G(""), "serviceaccounts/token", InCalico, true),
-    ("get", Group::Calico, "felixconfigurations", Anywhere, true),
-    ("list", Group::Calico, "ippools", Anywhere, true),
-    ("get", Group::Calico, "IPAM", Anywhere, true),
-    ("get", Group::Calico, "clusterinformations", Anywhere, true),
-    ("list", G(""), "nodes", Anywhere, false),
-    ("get", G(""), "configmaps", In("kube-system"), false),
-    ("get", G(""), "services", In("kube-system"), false),
-    ("get", G(""), "services", In("default"), false),
-    ("list", G(""), "pods", InCalico, false),
-    ("get", G("apps"), "daemonsets", InCalico, false),
-    ("get", G("apps"), "deployments", InCalico, false),
-    ("list", G("networking.k8s.io"), "servicecidrs", Anywhere, false),
-    ("list", G("networking.k8s.io"), "networkpolicies", Anywhere, false),
-    ("get", G("operator.tigera.io"), "installations", Anywhere, false),
-    ("get", Group::Calico, "bgpconfigurations", Anywhere, false),
-    ("list", Group::Calico, "bgppeers", Anywhere, false),
-    ("list", Group::Calico, "blockaffinities", Anywhere, false),
-    ("list", Group::Calico, "hostendpoints", Anywhere, false),
-    ("list", Group::Calico, "networkpolicies", Anywhere, false),
-    ("list", Group::Calico, "globalnetworkpolicies", Anywhere, false),
+/// `(verb, group, resource, name, place, when, needed)`. The empty group is the core one, and without a
+/// name it is about every object. What is not needed is for checks that are left out without it.
+type Entry = (&'static str, Group, &'static str, &'static str, Place, When, bool);
+
+const RIGHTS: &[Entry] = &[
+    ("get", G(""), "nodes", "", Anywhere, Always, true),
+    ("get", G(""), "serviceaccounts", SERVICE_ACCOUNT, In(NAMESPACES[0]), Looking, true),
+    ("get", G(""), "serviceaccounts", SERVICE_ACCOUNT, In(NAMESPACES[1]), Looking, true),
+    ("create", G(""), TOKEN, SERVICE_ACCOUNT, InCalico, Always, true),
+    ("get", G(""), "configmaps", "kube-root-ca.crt", InCalico, CaUnknown, true),
+    ("get", Group::Calico, "felixconfigurations", "default", Anywhere, Always, true),
+    ("list", Group::Calico, "ippools", "", Anywhere, Always, true),
+    ("get", Group::Calico, "IPAM", "default", Anywhere, Always, true),
+    ("get", Group::Calico, "clusterinformations", "default", Anywhere, Always, true),
+    ("list", G(""), "nodes", "", Anywhere, Always, false),
+    ("get", G(""), "configmaps", "kubeadm-config", In("kube-system"), Always, false),
+    ("get", G(""), "configmaps", "calico-config", In("kube-system"), Always, false),
+    ("get", G(""), "services", "kube-dns", In("kube-system"), Always, false),
+    ("get", G(""), "services", "kubernetes", In("default"), Always, false),
+    ("list", G(""), "pods", "", InCalico, Always, false),
+    ("get", G("apps"), "daemonsets", "calico-node", InCalico, Always, false),
+    ("get", G("apps"), "daemonsets", "calico-node-windows", InCalico, Always, false),
+    ("get", G("apps"), "deployments", "calico-typha", InCalico, Always, false),
+    ("list", G("networking.k8s.io"), "servicecidrs", "", Anywhere, Always, false),
+    ("list", G("networking.k8s.io"), "networkpolicies", "", Anywhere, WithCalico, false),
+    ("get", G("operator.tigera.io"), "installations", "default", Anywhere, Always, false),
+    ("get", Group::Calico, "bgpconfigurations", "default", Anywhere, Always, false),
+    ("list", Group::Calico, "bgppeers", "", Anywhere, Always, false),
+    ("list", Group::Calico, "blockaffinities", "", Anywhere, Always, false),
+    ("list", Group::Calico, "hostendpoints", "", Anywhere, Always, false),
+    ("list", Group::Calico, "networkpolicies", "", Anywhere, Always, false),
+    ("list", Group::Calico, "globalnetworkpolicies", "", Anywhere, Always, false),
+    ("get", G(""), "configmaps", "amazon-vpc-cni", In("kube-system"), Eks, false),
+    ("get", G(""), "configmaps", "aws-auth", In("kube-system"), Eks, false),
+    ("get", G("apps"), "deployments", "vpc-resource-controller", In("kube-system"), Eks, false),
+    ("get", G("apps"), "deployments", "vpc-admission-webhook", In("kube-system"), Eks, false),
 ];
+
+const TOKEN: &str = "serviceaccounts/token";
+
+/// What decides which questions a run asks, besides its [`Needs`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// Which group serves Calico's resources; none where they are not in this cluster.
+    pub group: Option<ApiGroup>,
+    /// The namespace of calico-node.
+    pub namespace: &'a str,
+    /// Whether that was looked for.
+    pub looking: bool,
+    pub eks: bool,
+    pub ca_unknown: bool,
+}
+
+impl Asked<'_> {
+    fn asks(&self, when: When) -> bool {
+        match when {
+            Always => true,
+            WithCalico => self.group.is_some(),
+            Eks => self.eks,
+            Looking => self.looking,
+            CaUnknown => self.ca_unknown,
+        }
+    }
+}
 
 /// What a run asks of the cluster beyond looking at it.
 #[derive(Debug, Clone, Copy)]
@@ -70,20 +123,22 @@ pub struct Needs<'a> {
     pub login: Option<Credentials>,
     /// Whether a token secret may be made where there is none.
     pub create_secret: bool,
-    /// Namespace of the secret with etcd's certificates.
-    pub etcd_secret_in: Option<&'a str>,
+    /// Namespace and name of the secret with etcd's certificates; without the first it is Calico's.
+    pub etcd_secret: Option<(Option<&'a str>, &'a str)>,
 }
 
 impl Default for Needs<'_> {
     fn default() -> Self {
-        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret_in: None }
+        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None }
     }
 }
+
+type Change = (&'static str, Group, &'static str, Place);
 
 /// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
 /// off it, to move them away, to wait for the cluster's VNI, the Lease that keeps others from it, and
 /// what an uninstall clears away.
-const CHANGES: &[(&str, Group, &str, Place)] = &[
+const CHANGES: &[Change] = &[
     ("patch", G(""), "nodes", Anywhere),
     // What an uninstall takes back: CalicoNode's condition, and on request the blocks.
     ("patch", G(""), "nodes/status", Anywhere),
@@ -112,57 +167,65 @@ const LEASES: &str = "coordination.k8s.io";
 /// Those of them that are asked about: who has these was given the others along with them.
 const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
 
-/// Every right that is asked about, for one cluster: what an install uses, and by which it is known
-/// whether a change may be made.
-pub fn rights(group: ApiGroup, namespace: &str, needs: &Needs<'_>) -> Vec<Right> {
-    let asked = |right: &Right| CHANGES_ASKED.contains(&(right.verb.as_str(), right.resource.as_str()));
-    let used = |right: &Right| match right.resource.as_str() {
-        "serviceaccounts/token" => needs.login == Some(Credentials::TokenRequest),
-        // A HostProcess pod knows its namespace.
-        "serviceaccounts" => needs.login != Some(Credentials::HostProcess),
-        _ => !right.for_changes || asked(right),
+/// Every right that is asked about, for one cluster: those of the questions that an install asks there,
+/// and by which it is known whether a change may be made.
+pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
+    let used = |entry: &&Entry| {
+        let (_, group, resource, .., when, _) = **entry;
+        let served = group != Group::Calico || asked.group.is_some();
+        served
+            && asked.asks(when)
+            && match resource {
+                TOKEN => needs.login == Some(Credentials::TokenRequest),
+                "configmaps" if when == CaUnknown => needs.login == Some(Credentials::TokenRequest),
+                _ => true,
+            }
     };
-    let mut rights: Vec<Right> = all(group, namespace).into_iter().filter(used).collect();
-    let secrets = |verb: &str, namespace: &str| Right {
+    let group = asked.group.unwrap_or_default();
+    let mut rights: Vec<Right> = RIGHTS.iter().filter(used).map(|entry| right(entry, group, asked.namespace)).collect();
+    let changes = CHANGES.iter().filter(|(verb, _, resource, _)| CHANGES_ASKED.contains(&(*verb, *resource)));
+    rights.extend(changes.map(|change| change_right(change, group, asked.namespace)));
+    let secret = |verb: &str, name: Option<&str>, namespace: &str| Right {
         verb: verb.into(),
-        group: String::new(),
         resource: "secrets".into(),
+        name: name.map(str::to_owned),
         namespace: Some(namespace.into()),
         needed: true,
-        for_changes: false,
+        ..Right::default()
     };
     if needs.login == Some(Credentials::Secret) {
-        rights.extend(["get", "list"].map(|verb| secrets(verb, namespace)));
-        rights.extend(needs.create_secret.then(|| secrets("create", namespace)));
+        rights.push(secret("get", Some(TOKEN_SECRET), asked.namespace));
+        rights.push(secret("list", None, asked.namespace));
+        rights.extend(needs.create_secret.then(|| secret("create", None, asked.namespace)));
     }
-    if let Some(place) = needs.etcd_secret_in {
-        let read = secrets("get", place);
-        if !rights.contains(&read) {
-            rights.push(read);
-        }
+    if let Some((namespace, name)) = needs.etcd_secret {
+        rights.push(secret("get", Some(name), namespace.unwrap_or(asked.namespace)));
     }
     rights
 }
 
-fn all(group: ApiGroup, namespace: &str) -> Vec<Right> {
-    let right = |(verb, of, resource, place, needed, for_changes): (&str, Group, &str, Place, bool, bool)| Right {
+fn right(&(verb, of, resource, name, place, _, needed): &Entry, group: ApiGroup, namespace: &str) -> Right {
+    Right {
         verb: verb.into(),
         group: match of {
             Group::Calico => group.parts().0.into(),
             G(name) => name.into(),
         },
         resource: if resource == "IPAM" { group.ipam_plural().into() } else { resource.into() },
+        name: Some(name.to_owned()).filter(|name| !name.is_empty()),
         namespace: match place {
             Anywhere => None,
             InCalico => Some(namespace.into()),
             In(name) => Some(name.into()),
         },
         needed,
-        for_changes,
-    };
-    let install = RIGHTS.iter().map(|&(verb, of, resource, place, needed)| (verb, of, resource, place, needed, false));
-    let changes = CHANGES.iter().map(|&(verb, of, resource, place)| (verb, of, resource, place, false, true));
-    install.chain(changes).map(right).collect()
+        for_changes: false,
+    }
+}
+
+fn change_right(&(verb, of, resource, place): &Change, group: ApiGroup, namespace: &str) -> Right {
+    let right = right(&(verb, of, resource, "", place, Always, false), group, namespace);
+    Right { for_changes: true, ..right }
 }
 
 /// The rights of these that the cluster does not give.
@@ -177,6 +240,7 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
                 "kind": "SelfSubjectAccessReview",
                 "spec": { "resourceAttributes": {
                     "verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource,
+                    "name": right.name.as_deref().unwrap_or_default(),
                     "namespace": right.namespace.as_deref().unwrap_or_default(),
                 } },
             });
@@ -203,44 +267,92 @@ pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
     Some(Fault::new(Exit::ClusterUnreachable, "ClusterRights", what).hint(hint))
 }
 
-/// A manifest that gives all of them to the group `calicoctl-win`: two ClusterRoles, since most of
-/// it is only for checks, and what is in a namespace as Roles.
+/// One line of the manifest: `(verb, groups, resource)`, the objects, and what it is for.
+type Rule = ((String, Vec<String>, Vec<String>), Vec<String>, &'static str);
+
+/// The rules of one place. Objects that are asked about alike stand in one of them.
+fn rules(place: Place) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    let wanted = RIGHTS.iter().filter(|(.., at, _, _)| *at == place).map(|entry| {
+        let purpose = match entry {
+            (.., CaUnknown, _) => "  # where the kubeconfig says insecure-skip-tls-verify",
+            (.., Eks, _) => "  # for checks only, on EKS",
+            (.., true) => "",
+            (.., false) => "  # for checks only",
+        };
+        (right(entry, ApiGroup::V1, NAMESPACES[0]), purpose)
+    });
+    let changes = CHANGES
+        .iter()
+        .filter(|(.., at)| *at == place)
+        .map(|change| (change_right(change, ApiGroup::V1, NAMESPACES[0]), "  # to reconfigure, upgrade and drain"));
+    for (right, purpose) in wanted.chain(changes) {
+        // The IPAM configuration has another name in each group.
+        let (mut groups, mut resources) = (vec![right.group.clone()], vec![right.resource.clone()]);
+        if right.group == ApiGroup::V1.parts().0 {
+            groups.push(ApiGroup::V3.parts().0.into());
+        }
+        if right.resource == ApiGroup::V1.ipam_plural() {
+            resources.push(ApiGroup::V3.ipam_plural().into());
+        }
+        let what = (right.verb, groups, resources);
+        match rules.iter_mut().find(|(same, names, why)| *same == what && *why == purpose && !names.is_empty()) {
+            Some((_, names, _)) if right.name.is_some() => names.extend(right.name),
+            _ => rules.push((what, right.name.into_iter().collect(), purpose)),
+        }
+    }
+    rules
+}
+
+/// What the manifest leaves out, since most have no use for it, as lines to uncomment.
+const ON_REQUEST: [(Place, &str); 2] = [
+    (
+        InCalico,
+        "# With kubernetes.credentials: secret; whoever may read secrets here may be any account of this namespace.\n\
+         # - {apiGroups: [\"\"], resources: [\"secrets\"], verbs: [get, list, create, delete]}\n",
+    ),
+    (
+        In("kube-system"),
+        "# With datastore.etcd.tlsSecretRef, by its name.\n\
+         # - {apiGroups: [\"\"], resources: [\"secrets\"], resourceNames: [\"calico-etcd-secrets\"], verbs: [get]}\n",
+    ),
+];
+
+/// A manifest that gives all of them to the group `calicoctl-win`: a ClusterRole, and Roles for what is
+/// in a namespace.
 pub fn manifest() -> String {
     let mut text = String::from(
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
-         # A cluster whose Calico lives in kube-system needs that in place of calico-system.\n",
+         # A cluster whose Calico lives in kube-system has no calico-system: give what stands there in kube-system,\n\
+         # and set kubernetes.calicoNamespace: kube-system.\n",
     );
-    let all: Vec<Right> = all(ApiGroup::V1, "calico-system");
-    let mut places: Vec<Option<String>> = all.iter().map(|right| right.namespace.clone()).collect();
-    places.sort();
-    places.dedup();
-    for place in places {
-        let kind = if place.is_some() { "Role" } else { "ClusterRole" };
-        let within = place.as_ref().map_or_else(String::new, |name| format!(", namespace: {name}"));
+    // calico-system is both the namespace of calico-node and one of those where it is looked for.
+    let places: [(Option<&str>, &[Place]); 5] = [
+        (None, &[Anywhere]),
+        (Some(NAMESPACES[0]), &[In(NAMESPACES[0]), InCalico]),
+        (Some("default"), &[In("default")]),
+        (Some(lease::NAMESPACE), &[In(lease::NAMESPACE)]),
+        (Some("kube-system"), &[In("kube-system")]),
+    ];
+    for (namespace, places) in places {
+        let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+        let within = namespace.map_or_else(String::new, |name| format!(", namespace: {name}"));
         text.push_str(&format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: calicoctl-win{within}}}\nrules:\n"
         ));
-        for right in all.iter().filter(|right| right.namespace == place) {
-            // The IPAM configuration has another name in each group.
-            let (mut groups, mut resources) = (vec![right.group.clone()], vec![right.resource.clone()]);
-            if right.group == ApiGroup::V1.parts().0 {
-                groups.push(ApiGroup::V3.parts().0.into());
+        for place in places {
+            for ((verb, groups, resources), names, purpose) in rules(*place) {
+                let quoted = |names: &[String]| names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
+                let only = match names.is_empty() {
+                    true => String::new(),
+                    false => format!("resourceNames: [{}], ", quoted(&names)),
+                };
+                let (groups, resources) = (quoted(&groups), quoted(&resources));
+                text.push_str(&format!(
+                    "- {{apiGroups: [{groups}], resources: [{resources}], {only}verbs: [{verb}]}}{purpose}\n"
+                ));
             }
-            if right.resource == ApiGroup::V1.ipam_plural() {
-                resources.push(ApiGroup::V3.ipam_plural().into());
-            }
-            let quoted = |names: &[String]| names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
-            text.push_str(&format!(
-                "- {{apiGroups: [{}], resources: [{}], verbs: [{}]}}{}\n",
-                quoted(&groups),
-                quoted(&resources),
-                right.verb,
-                match (right.needed, right.for_changes) {
-                    (true, _) => "",
-                    (_, true) => "  # to reconfigure, upgrade and drain",
-                    (_, false) => "  # for checks only",
-                }
-            ));
+            text.extend(ON_REQUEST.iter().filter(|(at, _)| at == place).map(|(_, lines)| *lines));
         }
         text.push_str(&format!(
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: calicoctl-win{within}}}\n\
@@ -248,7 +360,7 @@ pub fn manifest() -> String {
              subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
         ));
     }
-    text + &renewal_manifest("calico-system")
+    text + &renewal_manifest(NAMESPACES[0])
 }
 
 /// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's.
@@ -275,10 +387,12 @@ pub fn renewal_manifest(namespace: &str) -> String {
 mod tests {
     use super::*;
 
+    const PLAIN: Asked<'_> =
+        Asked { group: Some(ApiGroup::V1), namespace: "kube-system", looking: false, eks: false, ca_unknown: false };
+
     /// What is asked for beyond the default, and what of it is not.
-    fn differs(needs: &Needs<'_>) -> String {
-        let of = |needs: &Needs<'_>| rights(ApiGroup::V1, "kube-system", needs);
-        let (usual, now) = (of(&Needs::default()), of(needs));
+    fn differs(asked: &Asked<'_>, needs: &Needs<'_>) -> String {
+        let (usual, now) = (rights(&PLAIN, &Needs::default()), rights(asked, needs));
         let line = |sign: &str, right: &Right| format!("{sign} {right}\n");
         let more = now.iter().filter(|right| !usual.contains(right)).map(|right| line("+", right));
         let less = usual.iter().filter(|right| !now.contains(right)).map(|right| line("-", right));
@@ -288,20 +402,43 @@ mod tests {
     #[test]
     fn a_run_needs_the_rights_that_it_uses_and_no_others() {
         let of = |login| Needs { login, ..Needs::default() };
+        let differs = |needs: &Needs<'_>| differs(&PLAIN, needs);
         insta::assert_snapshot!(differs(&Needs { create_secret: true, ..of(Some(Credentials::Secret)) }), @r"
-        + get secrets in kube-system
+        + get secrets calico-node-token in kube-system
         + list secrets in kube-system
         + create secrets in kube-system
-        - create serviceaccounts/token in kube-system
+        - create serviceaccounts/token calico-node in kube-system
         ");
-        insta::assert_snapshot!(differs(&of(Some(Credentials::Kubeconfig))), @"- create serviceaccounts/token in kube-system");
-        insta::assert_snapshot!(differs(&of(Some(Credentials::HostProcess))), @r"
-        - get serviceaccounts in kube-system
-        - create serviceaccounts/token in kube-system
+        insta::assert_snapshot!(differs(&of(Some(Credentials::Kubeconfig))), @"- create serviceaccounts/token calico-node in kube-system");
+        insta::assert_snapshot!(differs(&of(Some(Credentials::HostProcess))), @"- create serviceaccounts/token calico-node in kube-system");
+        insta::assert_snapshot!(differs(&Needs { etcd_secret: Some((None, "etcd")), ..of(None) }), @r"
+        + get secrets etcd in kube-system
+        - create serviceaccounts/token calico-node in kube-system
         ");
-        insta::assert_snapshot!(differs(&Needs { etcd_secret_in: Some("etcd"), ..of(None) }), @r"
-        + get secrets in etcd
-        - create serviceaccounts/token in kube-system
+    }
+
+    #[test]
+    fn a_platform_and_a_cluster_are_asked_about_what_is_looked_for_there() {
+        let differs = |asked: &Asked<'_>| differs(asked, &Needs::default());
+        insta::assert_snapshot!(differs(&Asked { eks: true, ..PLAIN }), @r"
+        + get configmaps amazon-vpc-cni in kube-system
+        + get configmaps aws-auth in kube-system
+        + get deployments.apps vpc-resource-controller in kube-system
+        + get deployments.apps vpc-admission-webhook in kube-system
         ");
+        insta::assert_snapshot!(differs(&Asked { looking: true, ca_unknown: true, ..PLAIN }), @r"
+        + get serviceaccounts calico-node in calico-system
+        + get serviceaccounts calico-node in kube-system
+        + get configmaps kube-root-ca.crt in kube-system
+        ");
+        // With etcd none of Calico's own is read from the API.
+        let etcd = differs(&Asked { group: None, ..PLAIN });
+        assert!(
+            etcd.lines()
+                .all(|line| line.starts_with("- ") && line.contains("projectcalico.org")
+                    || line.contains("networkpolicies")),
+            "{etcd}"
+        );
+        assert_eq!(etcd.lines().count(), 11, "{etcd}");
     }
 }

@@ -22,7 +22,7 @@ const LONGEST: u64 = 64 * 1024;
 /// Tries every endpoint at the same time. A cluster lives on while members are down, so one that
 /// cannot be reached is only named as long as another one answers. Gives those, a sentence each.
 ///
-/// `files` are the client's; without them an endpoint with `https` cannot be judged, and is left out.
+/// `files` are the client's. A config without them has no endpoint with `https` (see `config::rules`).
 ///
 /// # Errors
 /// Faults `EtcdUnreachable` when no member can be reached; `EtcdCertificateName`,
@@ -119,7 +119,11 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let secure = url.scheme_str() == Some("https");
     if secure && tls.is_none() {
-        return Ok(());
+        return Err(Failure::new(
+            "EtcdTls",
+            "wants TLS, and there are no certificates for it",
+            "give spec.datastore.etcd.keyFile, certFile and caCertFile, or tlsSecretRef",
+        ));
     }
     let port = url.port_u16().unwrap_or(2379);
     let addresses = (host, port)

@@ -18,9 +18,10 @@ use tokio::task::JoinHandle;
 use self::around::Around;
 use self::calico::{Object, Resources};
 use self::platforms::Platforms;
-use super::access::Needs;
+use super::access::{Asked, Needs};
 use super::api::{Api, path};
 use super::errors::Failure;
+use super::kubeconfig::Trust;
 use super::{Cluster, SERVICE_ACCOUNT, access, missing_account, node};
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::report::event::Event;
@@ -49,7 +50,8 @@ impl Cluster {
     /// Faults of the questions; `ClusterRights` when several needed rights are missing.
     pub fn facts(&self, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
         self.runtime.block_on(async {
-            match gather(&self.api, options).await {
+            let ca_unknown = matches!(self.trust, Trust::Nobody);
+            match gather(&self.api, options, ca_unknown).await {
                 Ok(facts) => Ok(facts),
                 Err(error) => Err(with_all_that_is_missing(&self.api, options, error).await),
             }
@@ -64,8 +66,14 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
         return error;
     }
     // Which group serves Calico may not be known yet; those who may read the one may mostly read the other.
-    let rights = access::rights(ApiGroup::V1, options.namespace_override.unwrap_or(NAMESPACES[0]), &options.needs);
-    match access::missing(api, rights).await {
+    let asked = Asked {
+        group: Some(ApiGroup::V1),
+        namespace: options.namespace_override.unwrap_or(NAMESPACES[0]),
+        looking: options.namespace_override.is_none(),
+        eks: false,
+        ca_unknown: false,
+    };
+    match access::missing(api, access::rights(&asked, &options.needs)).await {
         Ok(missing) => match access::fault(&missing) {
             Some(fault) => error.context(fault),
             None => error,
@@ -74,7 +82,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
     }
 }
 
-async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
+async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) -> Result<ClusterFacts> {
     let account = |namespace| path(["api", "v1", "namespaces", namespace, "serviceaccounts", SERVICE_ACCOUNT]);
     // Everything that depends on nothing is asked at the same time.
     let version = ask::<Version>(api, "/version".to_owned());
@@ -108,6 +116,14 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
     };
     let around = Around::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
     let platforms = Platforms::ask(api, &version.git_version);
+    let asked = Asked {
+        group: calico.is_some().then_some(api_group),
+        namespace: &calico_namespace,
+        looking: options.namespace_override.is_none(),
+        eks: platforms::is_eks(&version.git_version),
+        ca_unknown,
+    };
+    let rights = access::rights(&asked, &options.needs);
     let node = match node {
         Some(node) => node.answer().await?.map(node::read),
         None => None,
@@ -144,7 +160,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>) -> Result<ClusterFac
         let nodes = untold.may_be("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| around::with_address(nodes, options.addresses));
     }
-    let reviewed = access::missing(api, access::rights(api_group, &calico_namespace, &options.needs)).await;
+    let reviewed = access::missing(api, rights).await;
     facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;
     facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;

@@ -43,6 +43,7 @@ pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::server_of;
 pub use self::prepare::{Patch, Wishes};
+pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};
 pub use self::traces::Released;
 

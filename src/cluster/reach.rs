@@ -17,10 +17,13 @@ impl Cluster {
     /// When there is no way to it.
     pub fn reach(&self) -> Result<()> {
         match self.get::<Value>("/version") {
-            Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| UNREACHED.contains(&fault.id)) => {
-                Err(error)
-            }
+            Err(error) if unreached(&error) => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether an error says that nobody answered.
+pub fn unreached(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Fault>().is_some_and(|fault| UNREACHED.contains(&fault.id))
 }

@@ -3,7 +3,7 @@
 
 use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
-use super::types::Auto;
+use super::types::{Auto, EtcdEndpoint};
 use super::{Layered, Origin};
 use crate::settings::{Backend, Credentials, Ipam};
 
@@ -124,6 +124,18 @@ fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
                 &format!("{BASE}.{first}"),
                 format!("etcd needs all of its TLS files or none; {} missing", names(&missing)),
             );
+        }
+        None if secret.name.is_none() && secret.namespace.is_none() => {
+            let secure = |endpoint: &&EtcdEndpoint| endpoint.to_string().starts_with("https:");
+            if let Some(endpoint) = etcd.endpoints.iter().flatten().find(secure) {
+                // Without the CA nobody can tell whether what answers there is etcd.
+                wrong(
+                    &format!("{BASE}.endpoints"),
+                    format!(
+                        "{endpoint} needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them"
+                    ),
+                );
+            }
         }
         _ => {}
     }

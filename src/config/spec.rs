@@ -33,7 +33,7 @@ words!(/// Whose static rules Felix gets.
 words!(/// What a blocked drain leads to.
     OnBlocked { Fail });
 words!(/// How a change is made.
-    Mode { Auto, Staged, Try });
+    Mode { Auto, Try });
 words!(/// What happens when Windows must reboot.
     RebootPolicy { Never, Request, Now });
 
@@ -283,6 +283,9 @@ pub struct Services {
     pub log_dir: Option<WinPath>,
     /// How much Felix logs. Default: `info`.
     pub felix_log_severity: Option<LogLevel>,
+    /// Whether the service kube-proxy, where it runs, is stopped before the HNS network is made anew and
+    /// started afterwards. Default: `true`.
+    pub restart_kube_proxy: Option<bool>,
     /// Environment variables for every Calico component, over those this program sets. No secrets.
     /// Default: `{}`.
     pub extra_env: Option<BTreeMap<String, String>>,
@@ -325,8 +328,8 @@ pub struct Maintenance {
     pub drain: Drain,
     /// Whether the node is uncordoned afterwards. Default: `auto`, if this program cordoned it.
     pub uncordon: Option<Auto<bool>>,
-    /// How a change is made: `auto`, `staged` (prepared, carried out later) or `try` (undone unless
-    /// confirmed). Default: `auto`.
+    /// How a change is made: `auto`, for good, or `try`, undone unless confirmed. To prepare one and
+    /// carry it out later: `calicoctl-win plan --out`. Default: `auto`.
     pub mode: Option<Mode>,
     /// How long a `try` change waits for `confirm`. Default: `5m`.
     pub confirm_timeout: Option<Wait>,
@@ -361,7 +364,7 @@ pub struct Reboot {
     /// When Windows must reboot: `never` and `request` leave it to you (request says so in the exit
     /// code), `now` reboots. Default: `request`.
     pub policy: Option<RebootPolicy>,
-    /// Go on by itself after the reboot. Default: `false`.
+    /// Whether CalicoNode finishes a run that a boot cut off. Default: `false`.
     pub resume_on_boot: Option<bool>,
 }
 

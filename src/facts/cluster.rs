@@ -237,6 +237,10 @@ pub struct EksFacts {
     pub controllers: Vec<String>,
     /// Whether the ConfigMap `aws-auth` puts some instance role into the group of Windows nodes.
     pub windows_role: Option<bool>,
+    /// Whether the one who asks is in that group, where that is a node: it counts however the login came
+    /// about, by `aws-auth` or by an access entry. None for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_in_group: Option<bool>,
 }
 
 /// The cluster's Nodes, counted by what their labels say.
@@ -333,6 +337,9 @@ pub struct Right {
     pub group: String,
     /// Plural, with `/` and the subresource where there is one.
     pub resource: String,
+    /// The one object that it is about; none for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// None for the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -352,6 +359,9 @@ impl fmt::Display for Right {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
             write!(f, ".{}", self.group)?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
         }
         match &self.namespace {
             Some(namespace) => write!(f, " in {namespace}"),

@@ -32,10 +32,30 @@ pub struct Survey {
     /// prefix to interface. None where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_local_routes: Option<BTreeMap<String, String>>,
-    /// Whether a TCP port of this machine takes connections at its own address; only those that
-    /// somebody asked about.
+    /// Whether a TCP port of this machine takes connections at each of its own addresses; only those
+    /// that somebody asked about.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tcp_ports: BTreeMap<u16, bool>,
+    #[serde(default, skip_serializing_if = "Firewall::is_empty")]
+    pub firewall: Firewall,
+}
+
+/// What Windows Firewall says of the ports that somebody asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Firewall {
+    /// Whether it lets strangers in on a TCP port, in the networks that the machine is in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lets_in: BTreeMap<u16, bool>,
+    /// Why it could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
+}
+
+impl Firewall {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! Which firewall rules are one and the same, for both nodes.
+//! Which firewall rules are one and the same, for both nodes, and whom they let in.
 
 /// Names of one and the same rule: the one that Calico's scripts give, and rke2's.
 pub const VXLAN_RULE: [&str; 2] = ["Overlay Traffic 4789 UDP", "OverlayTraffic4789UDP"];
@@ -9,9 +9,66 @@ pub fn is_the_rule(asked: &str, name: &str) -> bool {
     asked.eq_ignore_ascii_case(name) || (known(asked) && known(name))
 }
 
+/// An inbound rule that is on, as far as it decides who gets in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// It lets in, and does not block.
+    pub allows: bool,
+    /// For TCP, or for any protocol.
+    pub tcp: bool,
+    /// As Windows has them: `3389`, `5985-5986,80`; empty or `*` for every port.
+    pub ports: String,
+    /// For one program or one service only.
+    pub of_one: bool,
+}
+
+/// Whether a firewall with these rules lets strangers in on a TCP port. A rule that blocks counts
+/// more than one that lets in. One that names no port but a program is about that program, and
+/// nobody knows here which one listens.
+pub fn lets_in(gates: &[Gate], port: u16) -> bool {
+    let about = |gate: &&Gate| gate.tcp && covers(gate, port);
+    let mut all = gates.iter().filter(about).peekable();
+    all.peek().is_some() && all.all(|gate| gate.allows)
+}
+
+fn covers(gate: &Gate, port: u16) -> bool {
+    let ports = gate.ports.trim();
+    if ports.is_empty() || ports == "*" {
+        return !gate.of_one;
+    }
+    // Words, as `RPC`, stand for ports that are given out later.
+    ports.split(',').any(|part| match part.trim().split_once('-') {
+        Some((first, last)) => match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            (Ok(first), Ok(last)) => (first..=last).contains(&port),
+            _ => false,
+        },
+        None => part.trim().parse() == Ok(port),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_open_where_a_rule_lets_it_in_and_none_blocks_it() {
+        let gate = |allows, ports: &str| Gate { allows, tcp: true, ports: ports.into(), of_one: false };
+        let of_one = |ports: &str| Gate { of_one: true, ..gate(true, ports) };
+        let udp = Gate { tcp: false, ..gate(true, "3389") };
+        for (gates, open) in [
+            (vec![], false),
+            (vec![gate(true, "3389")], true),
+            (vec![gate(true, "80, 3380-3390")], true),
+            (vec![gate(true, "5985-5986,RPC")], false),
+            (vec![udp], false),
+            (vec![gate(true, "3389"), gate(false, "3000-4000")], false),
+            (vec![gate(true, "*")], true),
+            (vec![of_one("")], false),
+            (vec![of_one("3389")], true),
+        ] {
+            assert_eq!(lets_in(&gates, 3389), open, "{gates:?}");
+        }
+    }
 
     #[test]
     fn b31_the_vxlan_rule_is_known_by_both_its_names() {

@@ -16,6 +16,7 @@ pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,6 +63,10 @@ pub trait Node {
     /// Whether a process still runs. Cheaper than [`Self::processes`].
     fn runs(&self, process: &Process) -> Result<bool>;
 
+    /// Whether a neighbour on one of the machine's links, as a gateway, answers now: it is asked for its
+    /// hardware address, which no filter for packets forbids.
+    fn answers(&self, neighbour: Ipv4Addr) -> Result<bool>;
+
     /// The file on this machine that is to be installed as our executable.
     fn executable(&self) -> Result<PathBuf>;
 
@@ -96,6 +101,9 @@ pub trait Node {
     /// What this node was asked to remove and could only rename away, since it runs: it goes when
     /// Windows starts next.
     fn left_until_reboot(&self) -> &[WinPath];
+
+    /// Has Windows restart, in half a minute at the latest, and tells who is logged on why.
+    fn restart(&self, why: &str) -> Result<()>;
 
     /// The settings of services that were to be put and that this Windows does not know. It was done
     /// without them: none decides whether a service works.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Listing, Node, arguments};
 use crate::calico::nssm;
-use crate::facts::{CniConfig, ServiceFacts, Survey};
+use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey};
 use crate::plan::item::{Id, Service, State};
 use crate::values::WinPath;
 
@@ -69,6 +69,7 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
         vxlan_port_free: None,
         link_local_routes: link_local_routes(node),
         tcp_ports: BTreeMap::new(),
+        firewall: Firewall::default(),
     })
 }
 
@@ -89,12 +90,31 @@ fn link_local_routes(node: &dyn Node) -> Option<BTreeMap<String, String>> {
 /// How long a port of our own machine may take to answer.
 const OWN_PORT: Duration = Duration::from_millis(500);
 
-/// Which of these TCP ports take connections at this machine's own address. What the firewall lets
-/// in from elsewhere is another matter.
-pub fn ask_ports(survey: &mut Survey, address: Option<Ipv4Addr>, ports: impl Iterator<Item = u16>) {
-    let Some(address) = address else { return };
-    let open = |port| TcpStream::connect_timeout(&(address, port).into(), OWN_PORT).is_ok();
-    survey.tcp_ports = ports.map(|port| (port, open(port))).collect();
+/// Asks for TCP ports of this machine: which take connections at all of its own addresses, and which of
+/// them the firewall lets strangers in on. A connection to oneself passes no firewall.
+pub fn ask_ports(survey: &mut Survey, addresses: &[Ipv4Addr], ports: &[u16]) {
+    if ports.is_empty() {
+        return;
+    }
+    let open = |address: &Ipv4Addr, port| TcpStream::connect_timeout(&(*address, port).into(), OWN_PORT).is_ok();
+    if !addresses.is_empty() {
+        survey.tcp_ports =
+            ports.iter().map(|port| (*port, addresses.iter().all(|address| open(address, *port)))).collect();
+    }
+    survey.firewall = firewall(ports);
+}
+
+#[cfg(windows)]
+fn firewall(ports: &[u16]) -> Firewall {
+    match super::windows::firewall::lets_in(ports) {
+        Ok(lets_in) => Firewall { lets_in, unread: None },
+        Err(error) => Firewall { lets_in: BTreeMap::new(), unread: Some(format!("{error:#}")) },
+    }
+}
+
+#[cfg(not(windows))]
+fn firewall(_: &[u16]) -> Firewall {
+    Firewall::default()
 }
 
 /// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.
@@ -135,4 +155,26 @@ fn cni_configs(node: &dyn Node, dir: &WinPath) -> Vec<CniConfig> {
         Some(plugin.to_owned())
     };
     names.into_iter().map(|file| CniConfig { plugin: plugin(&file), file }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The whole of 127.0.0.0/8 is this machine, so these are two of its addresses.
+    #[test]
+    fn a_port_that_listens_at_one_address_of_several_is_not_reached_at_all() {
+        let [first, second] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
+        let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+        let listens = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let (open, one) = (listens.local_addr().unwrap().port(), TcpListener::bind((first, 0)).unwrap());
+        let only_first = one.local_addr().unwrap().port();
+        let mut survey = Survey::default();
+        ask_ports(&mut survey, &[first, second], &[open, only_first, everywhere]);
+        assert_eq!(survey.tcp_ports, [(open, true), (only_first, false), (everywhere, false)].into());
+        ask_ports(&mut survey, &[first], &[only_first]);
+        assert_eq!(survey.tcp_ports, [(only_first, true)].into());
+    }
 }

@@ -12,7 +12,7 @@ use super::order::all_services;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
-use crate::calico::{cni, components, config_ps1, networks, paths, registry, services, static_rules};
+use crate::calico::{cni, components, config_ps1, kube_proxy, networks, paths, registry, services, static_rules};
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
 
@@ -153,6 +153,9 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let Wanted { mut world, blobs, .. } = wanted;
     // Not to be started is no order to stop: what runs goes on, and so does its network.
     let mut leave = BTreeSet::from(registry::agents_own());
+    if settings.services.restart_kube_proxy {
+        leave.insert(Id::Running(kube_proxy::NAME.into()));
+    }
     if settings.services.start {
         world.extend(started);
     } else {

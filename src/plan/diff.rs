@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::item::{Id, State, Tree, World};
-use super::order::{NODE_SERVICE, all_services, reads};
+use super::order::{NODE_SERVICE, all_services, is_own, reads};
 use super::{Owned, Step, Target};
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
@@ -19,15 +19,20 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     ids
 }
 
-/// The services that may be stopped and started: ours, then those of others whose definition is
-/// borrowed, in the order in which they start.
+/// The services that may be stopped and started: ours, then those of others, in the order in which
+/// they start.
 fn services(target: &Target, owned: &Owned) -> Vec<String> {
+    all_services().map(str::to_owned).chain(borrowed(target, owned)).collect()
+}
+
+/// The services of others that are stopped and started around a change, and otherwise run or not as
+/// they do: those whose definition is ours for a time, and those that the target names.
+pub fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
-        Id::Service(name) if !all_services().any(|own| own == name) => Some(name.clone()),
+        Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
         _ => None,
     };
-    let borrowed: BTreeSet<String> = target.world.keys().chain(owned.keys()).filter_map(named).collect();
-    all_services().map(str::to_owned).chain(borrowed).collect()
+    target.world.keys().chain(&target.leave).chain(owned.keys()).filter_map(named).collect()
 }
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
@@ -86,10 +91,14 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let (mut stopped, mut stops) = (BTreeSet::new(), Vec::new());
     for service in services.iter().rev() {
         let run = Id::Running(service.clone());
-        let keep = want(&run).is_some() || target.leave.contains(&run);
+        let keep = !is_own(service) || want(&run).is_some() || target.leave.contains(&run);
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
-        let ours = owned.contains_key(&run) || named;
-        let disturbed = changed.iter().any(|id| reads(service, id));
+        let ours = !is_own(service) || owned.contains_key(&run) || named;
+        // What another product's service has to do with a network that is only now to come, it has not
+        // begun to.
+        let known =
+            |id: &Id| is_own(service) || !id.is_derived() || observed.contains_key(id) || owned.contains_key(id);
+        let disturbed = changed.iter().any(|id| reads(service, id) && known(id));
         if observed.contains_key(&run) && ours && (!keep || disturbed) {
             stops.push(put(&run, None));
             stopped.insert(run);
@@ -122,7 +131,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     // Start, and wait for what the services make.
     for service in &services {
         let run = Id::Running(service.clone());
-        let wanted = want(&run).is_some() || (target.leave.contains(&run) && stopped.contains(&run));
+        let leave = !is_own(service) || target.leave.contains(&run);
+        let wanted = want(&run).is_some() || (leave && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
             steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });
         }
@@ -240,6 +250,46 @@ mod tests {
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
+    }
+
+    /// kube-proxy counts on the network that goes; the rest of what changes is nothing to it.
+    #[test]
+    fn a_network_is_made_anew_between_the_stop_and_the_start_of_kube_proxy() {
+        let proxy = Id::Running("kube-proxy".into());
+        let with_proxy = |vni| {
+            let mut target = node(vni);
+            target.leave.insert(proxy.clone());
+            target
+        };
+        let (old, new) = (with_proxy(4096), with_proxy(5000));
+        let mut observed = old.world.clone();
+        observed.insert(proxy.clone(), State::Running);
+        insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running kube-proxy
+        - running CalicoFelix
+        - running CalicoNode
+        - hns-network Calico
+        ~ file C:\ProgramData\calicoctl-win\services.json
+        + running CalicoNode
+        ? hns-network Calico
+        + running CalicoFelix
+        + running kube-proxy
+        + file C:\k\cni\config\10-calico.conf
+        ");
+        let cycled = |target: &Target, observed: &World, owned: &Owned| {
+            diff(target, observed, owned).iter().any(|step| *step.id() == proxy)
+        };
+        assert!(!cycled(&new, &old.world, &owned(&old)), "it does not run");
+        assert!(!cycled(&node(5000), &observed, &owned(&old)), "it is to be left alone");
+        assert!(!cycled(&old, &World::from([(proxy.clone(), State::Running)]), &Owned::new()), "the first network");
+        assert!(!cycled(&Target::default(), &observed, &owned(&old)), "no network comes");
+        let mut smaller = old.clone();
+        smaller.world.insert(Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\services.json")), file("debug"));
+        assert!(!cycled(&smaller, &observed, &owned(&old)), "the network stays");
+        let mut gone = observed.clone();
+        gone.remove(&Id::Network("Calico".into()));
+        assert!(cycled(&old, &gone, &owned(&old)), "somebody deleted the network");
     }
 
     #[test]

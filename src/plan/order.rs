@@ -19,6 +19,11 @@ pub fn all_services() -> impl DoubleEndedIterator<Item = &'static str> {
     SERVICES.into_iter().chain([UPGRADE_SERVICE])
 }
 
+/// Whether a service is Calico's, and not one of another product.
+pub fn is_own(service: &str) -> bool {
+    all_services().any(|own| own == service)
+}
+
 /// The service that the other two depend on, and that makes the HNS networks.
 pub const NODE_SERVICE: &str = "CalicoNode";
 
@@ -28,12 +33,14 @@ pub const NODE_SERVICE: &str = "CalicoNode";
 /// kubeconfig and the etcd files at start; `felix.json` is Felix's alone. `config.ps1` and the CNI
 /// files are read by others. What CalicoNode writes while it runs is not touched beside it.
 ///
-/// A service that is another product's reads nothing of ours; only its own definition concerns it.
+/// A service that is another product's reads nothing of ours; its own definition concerns it, and the
+/// networks: kube-proxy has its load balancers in them.
 pub fn reads(service: &str, id: &Id) -> bool {
     match id {
         Id::Service(name) if name == service => true,
-        _ if !all_services().any(|own| own == service) => false,
-        Id::Tree(_) | Id::Network(_) => true,
+        Id::Network(_) => true,
+        _ if !is_own(service) => false,
+        Id::Tree(_) => true,
         Id::Service(name) => name == NODE_SERVICE,
         Id::File(path) => {
             let name = path.name().to_ascii_lowercase();

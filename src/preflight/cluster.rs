@@ -25,6 +25,14 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
+        id: "ApiServerIsClusterIp",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "a Windows host, and with it Calico, reaches no ClusterIP: the node's own kubeconfig must name the API server itself",
+        fix: "name the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does",
+        judge: Judge::Cluster(api_server),
+    },
+    Row {
         id: "ClusterRights",
         group: GROUP,
         severity: Severity::Error,
@@ -112,7 +120,6 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Why a question has no answer: in the cluster's words, else in these.
 fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
     let ours = if input.etcd() { "etcdv3" } else { "kubernetes" };
     match cluster.linux_datastore.as_deref() {
@@ -125,8 +132,36 @@ fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
     }
 }
 
+/// Why a question has no answer: in the cluster's words, else in these.
 pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) -> Finding {
     Unknown(cluster.untold(question).unwrap_or(otherwise).to_owned())
+}
+
+/// Whether the API server is called as pods call it.
+fn api_server(cluster: &ClusterFacts, input: &Input) -> Finding {
+    let Some(settings) = input.settings else { return without_settings(input) };
+    let rest = cluster.server.split_once("://").map_or(cluster.server.as_str(), |(_, rest)| rest);
+    let rest = rest.split('/').next().unwrap_or_default();
+    let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
+    let Ok(address) = host.parse::<std::net::Ipv4Addr>() else {
+        let inside = host.ends_with(".svc") || host.contains(".svc.") || host == "kubernetes.default";
+        let what = format!("{host} is a name for pods, which a Windows host does not resolve");
+        return if inside { Fail(what) } else { Pass(cluster.server.clone()) };
+    };
+    let within = |cidrs: &[Cidr]| cidrs.iter().any(|cidr| cidr.contains(&address));
+    let service = cluster.kubernetes_service_ips.iter().any(|ip| ip == host);
+    match service || within(&cluster.service_cidrs) || within(&settings.kubernetes.service_cidrs) {
+        true => Fail(format!("the API server is called {host}, a ClusterIP, which a Windows host cannot reach")),
+        false => Pass(cluster.server.clone()),
+    }
+}
+
+/// What a check says that is about a node's settings: elsewhere there are none to be made.
+fn without_settings(input: &Input) -> Finding {
+    match input.node {
+        Some(_) => Unknown("no settings could be made".into()),
+        None => Skip("no node was looked at".into()),
+    }
 }
 
 fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
@@ -151,7 +186,7 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
 }
 
 fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
-    let Some(settings) = input.settings else { return Skip("no node was looked at".into()) };
+    let Some(settings) = input.settings else { return without_settings(input) };
     match &cluster.node {
         Some(node) if !node.os.is_empty() && node.os != "windows" => {
             Fail(format!("the Node {} is a {} machine", node.name, node.os))

@@ -3,9 +3,10 @@
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
+use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
-use crate::facts::{Features, NodeFacts, RuntimeKind, Survey};
+use crate::facts::{Features, NodeFacts, Part, RuntimeKind, Survey};
 use crate::settings::{Backend, Provider};
 
 const GROUP: &str = "machine";
@@ -21,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "kubelet and the pods' network need a container runtime that runs",
         fix: "Start-Service containerd, or: calicoctl-win preflight --fix",
         judge: Judge::Node(|node, _| {
-            let Some(survey) = &node.survey else { return not_surveyed() };
+            let Some(survey) = &node.survey else { return not_surveyed(node) };
             match runtime_service(node, survey) {
                 None => Skip("the runtime is no service here".into()),
                 Some((name, true)) => Pass(name.into()),
@@ -54,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(|node, input| match (input.network(), node.features) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(network), _) if network.backend != Backend::WindowsBgp => Skip("BGP is not used".into()),
-            (Some(_), None) => Unknown("nobody looked for Windows features".into()),
+            (Some(_), None) => unread(node, Part::Features, "nobody looked for Windows features"),
             (Some(_), Some(Features { remote_access: true, .. })) => Pass("RemoteAccess is there".into()),
             (Some(_), Some(_)) => Fail("the Windows feature RemoteAccess with Routing is missing".into()),
         }),
@@ -68,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(|node, input| {
             match (input.network(), node.survey.as_ref().and_then(|s| s.vxlan_port_free)) {
                 (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
-                (_, None) => Unknown("nobody looked".into()),
+                (_, None) => unread(node, Part::Survey, "nobody looked"),
                 (_, Some(true)) => Pass("free".into()),
                 (_, Some(false)) => Fail("a program listens on UDP 4789".into()),
             }
@@ -84,7 +85,7 @@ pub(super) const ROWS: &[Row] = &[
             if input.network().is_some_and(|network| network.backend == Backend::None) {
                 return Skip("another plugin owns the network".into());
             }
-            let Some(survey) = &node.survey else { return not_surveyed() };
+            let Some(survey) = &node.survey else { return not_surveyed(node) };
             match survey.service("kubelet") {
                 None => Skip("kubelet is no service here".into()),
                 Some(_) if survey.service("CalicoNode").is_none() => Skip("CalicoNode is not installed yet".into()),
@@ -118,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "a release is unpacked beside the one that runs, and swapped only when it is whole",
         fix: "make room on the disk of C:, 1 GB at least",
         judge: Judge::Node(|node, _| match node.survey.as_ref().and_then(|survey| survey.disk_free) {
-            None => Unknown("nobody looked how much is free".into()),
+            None => unread(node, Part::Survey, "nobody looked how much is free"),
             Some(free) if free < ROOM => Fail(format!("{} MB are free", free >> 20)),
             Some(free) => Pass(format!("{} GB are free", free >> 30)),
         }),
@@ -131,6 +132,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "Restart-Computer, then run again",
         judge: Judge::Node(|node, _| match (node.pending_reboot.is_empty(), node.features) {
             (false, _) => Fail(node.pending_reboot.join("; ")),
+            (true, _) if node.untold(Part::PendingReboot).is_some() => unread(node, Part::PendingReboot, ""),
             // Both were measured together; a facts file of an older version has neither.
             (true, None) => Unknown("nobody looked".into()),
             (true, Some(_)) => Pass("nothing waits for a restart".into()),
@@ -147,12 +149,12 @@ pub(super) fn runtime_service(node: &NodeFacts, survey: &Survey) -> Option<(&'st
     Some((name, survey.service(name)?.running))
 }
 
-fn not_surveyed() -> Finding {
-    Unknown("the machine's services and networks were not looked at".into())
+fn not_surveyed(node: &NodeFacts) -> Finding {
+    unread(node, Part::Survey, "the machine's services and networks were not looked at")
 }
 
 fn other_cni(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed() };
+    let Some(survey) = &node.survey else { return not_surveyed(node) };
     let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
     let ours = &settings.cni.conf_file;
     let others = || survey.cni_configs.iter().filter(|config| !config.file.eq_ignore_ascii_case(ours));
@@ -171,7 +173,7 @@ fn flannel(node: &NodeFacts, input: &Input) -> Finding {
     if input.network().is_some_and(|network| network.backend == Backend::None) {
         return Skip("another plugin owns the network".into());
     }
-    let Some(survey) = &node.survey else { return not_surveyed() };
+    let Some(survey) = &node.survey else { return not_surveyed(node) };
     let networks = survey.networks.keys().filter(|name| matches!(name.as_str(), "vxlan0" | "cbr0"));
     let services = ["flanneld", "flannel"].into_iter().filter(|name| survey.service(name).is_some());
     let found: Vec<String> =
@@ -183,7 +185,7 @@ fn flannel(node: &NodeFacts, input: &Input) -> Finding {
 const GATES: [(&str, u64); 2] = [("WinDSR", 33), ("WinOverlay", 20)];
 
 fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed() };
+    let Some(survey) = &node.survey else { return not_surveyed(node) };
     let Some(proxy) = survey.service("kube-proxy") else { return Skip("kube-proxy is no service here".into()) };
     let mut wrong = Vec::new();
     let mut ours = "";
@@ -212,7 +214,7 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
 }
 
 fn leftovers(node: &NodeFacts, _: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return not_surveyed() };
+    let Some(survey) = &node.survey else { return not_surveyed(node) };
     let mut found = Vec::new();
     if survey.service("CalicoUpgrade").is_some() {
         found.push("the service CalicoUpgrade of older releases".to_owned());

@@ -15,6 +15,7 @@ mod tests;
 
 pub use cluster::minor;
 pub use mend::{Mend, mend};
+pub use node::machine_read;
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};

@@ -3,11 +3,24 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity, builds};
-use crate::facts::{Adapter, NodeFacts, Product, RuntimeKind};
-use crate::fault::Exit;
+use crate::facts::{Adapter, NodeFacts, Part, Product, RuntimeKind};
+use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
 
+const READ: &str = "MachineRead";
+
 pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: READ,
+        group: "node",
+        severity: Severity::Hard(Exit::Failed),
+        why: "a question to Windows that failed is no answer: adapters, HNS, the container runtime, services and networks decide how the node is installed",
+        fix: "run it elevated, see to what is named, and run it again",
+        judge: Judge::Node(|node, _| match node.undecided().as_slice() {
+            [] => Pass("all that decides".into()),
+            some => Fail(some.join("; ")),
+        }),
+    },
     Row {
         id: "Is64Bit",
         group: "node",
@@ -36,6 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "open PowerShell with Run as administrator",
         judge: Judge::Node(|node, _| match node.elevated {
             true => Pass("this session may administer the machine".into()),
+            false if node.untold(Part::Elevated).is_some() => unread(node, Part::Elevated, ""),
             false => Fail("this session may not administer the machine".into()),
         }),
     },
@@ -86,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "install current Windows updates, and Restart-Computer",
         judge: Judge::Node(|node, input| match (input.network(), node.hns) {
             (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
-            (_, None) => Unknown("HNS does not tell its version".into()),
+            (_, None) => unread(node, Part::Hns, "there is no HNS to tell its version"),
             (_, Some(hns)) if (hns.major, hns.minor) < (9, 2) => {
                 Fail(format!("this is HNS {}.{}", hns.major, hns.minor))
             }
@@ -123,6 +137,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "Install-WindowsFeature -Name Containers -Restart",
         judge: Judge::Node(|node, _| match node.hns {
             Some(hns) => Pass(format!("HNS {}.{}", hns.major, hns.minor)),
+            None if node.untold(Part::Hns).is_some() => unread(node, Part::Hns, ""),
             None => Fail("there is no Host Networking Service: the Windows feature Containers is missing".into()),
         }),
     },
@@ -137,6 +152,7 @@ pub(super) const ROWS: &[Row] = &[
             None if input.settings.is_some_and(|settings| settings.network.backend == Backend::None) => {
                 Skip("no CNI files are installed for the backend none".into())
             }
+            None if node.untold(Part::Runtime).is_some() => unread(node, Part::Runtime, ""),
             None => Fail("no service containerd or docker was found".into()),
         }),
     },
@@ -156,7 +172,9 @@ pub(super) const ROWS: &[Row] = &[
         fix: "leave spec.windowsNodes.cniBinDir and cniConfigDir out, or set bin_dir and conf_dir of containerd to the same",
         judge: Judge::Node(|node, input| {
             let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
-            let Some(runtime) = &node.runtime else { return Unknown("no container runtime was found".into()) };
+            let Some(runtime) = &node.runtime else {
+                return unread(node, Part::Runtime, "no container runtime was found");
+            };
             let pairs =
                 [(&settings.cni.bin_dir, &runtime.cni_bin_dir), (&settings.cni.conf_dir, &runtime.cni_conf_dir)];
             match pairs.into_iter().find(|(ours, theirs)| ours != theirs) {
@@ -174,7 +192,7 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(|node, _| {
             let fixed = node.adapters.iter().find(|adapter| !adapter.dhcp && adapter.reachable_address().is_some());
             match fixed {
-                _ if node.adapters.is_empty() => Unknown("no adapter was found".into()),
+                _ if node.adapters.is_empty() => unread(node, Part::Adapters, "no adapter was found"),
                 Some(adapter) if builds::LOSE_STATIC_ADDRESS.contains(&node.os.build) => {
                     Fail(format!("{} has a static address, on {}", adapter.name, builds::name(node.os.build)))
                 }
@@ -194,7 +212,7 @@ pub(super) const ROWS: &[Row] = &[
             }
             let named = input.network().and_then(|network| network.adapter.as_deref());
             match Adapter::choose(&node.adapters, named, None) {
-                None => Unknown("no adapter was found".into()),
+                None => unread(node, Part::Adapters, "no adapter was found"),
                 Some(adapter) if adapter.team => Fail(format!("{} is a team", adapter.name)),
                 Some(adapter) => Pass(adapter.name.clone()),
             }
@@ -207,6 +225,9 @@ pub(super) const ROWS: &[Row] = &[
         why: "HNS builds the virtual switch on an adapter with a real address; 169.254.x.x means that DHCP failed",
         fix: "give the adapter a static address or mend DHCP",
         judge: Judge::Node(|node, _| {
+            if node.untold(Part::Adapters).is_some() {
+                return unread(node, Part::Adapters, "");
+            }
             let valid = node.adapters.iter().find_map(|adapter| {
                 let address =
                     adapter.addresses.iter().find(|net| !net.addr().is_loopback() && !net.addr().is_link_local());
@@ -223,6 +244,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
         judge: Judge::Node(|node, input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
             None => Skip("no adapter is named; HNS chooses".into()),
+            Some(_) if node.untold(Part::Adapters).is_some() => unread(node, Part::Adapters, ""),
             Some(name) => {
                 let names: Vec<&str> = node.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
                 let switched = format!("vEthernet ({name})");
@@ -236,6 +258,24 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
+/// Why a part of the machine is not known: in Windows's words, else in these.
+pub(super) fn unread(node: &NodeFacts, part: Part, otherwise: &str) -> Finding {
+    Unknown(node.untold(part).unwrap_or(otherwise).to_owned())
+}
+
+/// Whether everything was read that decides how this machine is installed.
+///
+/// # Errors
+/// Fault `MachineRead` with all that was not.
+pub fn machine_read(node: &NodeFacts) -> Result<(), Fault> {
+    match node.undecided().as_slice() {
+        [] => Ok(()),
+        some => Err(Fault::new(Exit::Failed, READ, some.join("; ")).hint(
+            "see to what is named, and run it again: what Windows would have told decides how the node is installed",
+        )),
+    }
+}
+
 fn build(node: &NodeFacts, _: &Input) -> Finding {
     let os = &node.os;
     let name = format!("build {}.{}", os.build, os.ubr);
@@ -244,12 +284,15 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
         _ if os.product == Product::Client => Fail(format!("this is a client edition of Windows ({name})")),
         1..17763 => Fail(format!("{name} is older than Windows Server 2019")),
         17763 if os.ubr < 1432 => Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
+        17764..18317 => Fail(format!("{name} is older than 18317, from which on later versions than Server 2019 do")),
         _ => Pass(name),
     }
 }
 
 fn runtime_supported(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(runtime) = &node.runtime else { return Unknown("no container runtime was found".into()) };
+    let Some(runtime) = &node.runtime else {
+        return unread(node, Part::Runtime, "no container runtime was found");
+    };
     let version = input.cluster.and_then(|cluster| minor(&cluster.kubernetes_version));
     let Some((_, kubernetes)) = version else { return Unknown("the cluster's version is not known".into()) };
     match (runtime.kind, minor(&runtime.version)) {
@@ -267,7 +310,7 @@ fn runtime_supported(node: &NodeFacts, input: &Input) -> Finding {
 const WIN_HTTP_TLS12: u32 = 0x800;
 
 fn tls(node: &NodeFacts, _: &Input) -> Finding {
-    let Some(tls) = node.tls else { return Unknown("the settings were not read".into()) };
+    let Some(tls) = node.tls else { return unread(node, Part::Tls, "the settings were not read") };
     let mut off = Vec::new();
     if tls.client_enabled == Some(false) {
         off.push("SCHANNEL has TLS 1.2 disabled");

@@ -1,11 +1,14 @@
 //! Checks of the platform: what a cloud or a distribution needs for Windows nodes, and what of the
 //! machine it keeps to itself.
 
+use std::collections::BTreeMap;
+
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
+use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
-use crate::facts::{ClusterFacts, EksFacts, NodeFacts, Survey};
+use crate::facts::{ClusterFacts, EksFacts, NodeFacts, Part, Survey};
 use crate::fault::Exit;
 use crate::settings::{Backend, Provider, RemoteAccess};
 
@@ -43,13 +46,9 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "the role of Windows instances must be in the group eks:kube-proxy-windows, or kube-proxy may not read Services and EndpointSlices",
         fix: "kubectl -n kube-system edit configmap aws-auth, and add eks:kube-proxy-windows to the groups of the instances' role; or make an access entry of the type EC2_WINDOWS",
-        judge: Judge::Cluster(|cluster, _| match cluster.eks.as_ref().map(|eks| eks.windows_role) {
+        judge: Judge::Cluster(|cluster, _| match &cluster.eks {
             None => not_eks(),
-            Some(None) => {
-                untold(cluster, "aws-auth", "there is no ConfigMap aws-auth; access entries are not seen from here")
-            }
-            Some(Some(true)) => Pass("aws-auth has a role in eks:kube-proxy-windows".into()),
-            Some(Some(false)) => Fail("aws-auth has no role in the group eks:kube-proxy-windows".into()),
+            Some(eks) => instance_role(cluster, eks),
         }),
     },
     Row {
@@ -122,6 +121,24 @@ fn vpc_controller(cluster: &ClusterFacts, eks: &EksFacts) -> Finding {
     }
 }
 
+/// Access entries are kept by EKS beside the cluster, and not seen from inside; what they gave a node is.
+fn instance_role(cluster: &ClusterFacts, eks: &EksFacts) -> Finding {
+    match (eks.node_in_group, eks.windows_role) {
+        (Some(true), _) => Pass("this node is in eks:kube-proxy-windows".into()),
+        (Some(false), _) => Fail("this node logs in without the group eks:kube-proxy-windows".into()),
+        (None, Some(true)) => Pass("aws-auth has a role in eks:kube-proxy-windows".into()),
+        (None, Some(false)) => {
+            Fail("aws-auth has no role in the group eks:kube-proxy-windows, unless an access entry gives it".into())
+        }
+        (None, None) => untold(
+            cluster,
+            "aws-auth",
+            "there is no ConfigMap aws-auth, so access entries decide, which are not seen from inside the cluster: \
+             aws eks list-access-entries --cluster-name NAME",
+        ),
+    }
+}
+
 fn metadata_route(node: &NodeFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
     if !matches!(settings.provider, Provider::Ec2 | Provider::Gce) {
@@ -131,7 +148,7 @@ fn metadata_route(node: &NodeFacts, input: &Input) -> Finding {
         return Skip("no vSwitch is made".into());
     }
     let Some((survey, routes)) = node.survey.as_ref().and_then(|s| Some((s, s.link_local_routes.as_ref()?))) else {
-        return Unknown("the machine's routes were not looked at".into());
+        return unread(node, Part::Survey, "the machine's routes were not looked at");
     };
     match (routes.get(METADATA), settings.platform.metadata_route) {
         (_, false) => Fail("spec.platform.preserveMetadataRoute is off, so the vSwitch takes the route away".into()),
@@ -150,10 +167,18 @@ fn remote_session(node: &NodeFacts, input: &Input) -> Finding {
     if input.remote_access.is_empty() {
         return Skip("nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]".into());
     }
-    let Some(survey) = &node.survey else { return Unknown("the machine's services were not looked at".into()) };
+    let Some(survey) = &node.survey else {
+        return unread(node, Part::Survey, "the machine's services were not looked at");
+    };
     let wrong: Vec<String> = input.remote_access.iter().filter_map(|access| unreachable_by(*access, survey)).collect();
     let names: Vec<&str> = input.remote_access.iter().map(|access| access.name()).collect();
-    if wrong.is_empty() { Pass(names.join(", ")) } else { Fail(wrong.join("; ")) }
+    match (wrong.is_empty(), &survey.firewall.unread) {
+        (false, _) => Fail(wrong.join("; ")),
+        (true, Some(why)) => {
+            Unknown(format!("{} listens; whether the firewall lets anybody in: {why}", names.join(", ")))
+        }
+        (true, None) => Pass(names.join(", ")),
+    }
 }
 
 /// What keeps people from reaching the machine so.
@@ -164,8 +189,18 @@ fn unreachable_by(access: RemoteAccess, survey: &Survey) -> Option<String> {
         Some(found) if !found.running => return Some(format!("{name}: the service {service} is stopped")),
         Some(_) => {}
     }
-    let mut asked = access.ports().iter().filter_map(|port| survey.tcp_ports.get(port)).peekable();
+    let known = |answers: &BTreeMap<u16, bool>| access.ports().iter().any(|port| answers.contains_key(port));
+    let yes = |answers: &BTreeMap<u16, bool>, port: &u16| answers.get(port) == Some(&true);
     let ports: Vec<String> = access.ports().iter().map(ToString::to_string).collect();
-    (asked.peek().is_some() && !asked.any(|open| *open))
-        .then(|| format!("{name}: nothing answers on TCP {}", ports.join(" or ")))
+    let mut listening = access.ports().iter().filter(|port| yes(&survey.tcp_ports, port)).peekable();
+    if known(&survey.tcp_ports) && listening.peek().is_none() {
+        return Some(format!("{name}: nothing answers on TCP {}", ports.join(" or ")));
+    }
+    let lets_in = &survey.firewall.lets_in;
+    // A port that lets people in and has nobody behind it is no way.
+    let through = access
+        .ports()
+        .iter()
+        .any(|port| yes(lets_in, port) && (yes(&survey.tcp_ports, port) || !known(&survey.tcp_ports)));
+    (known(lets_in) && !through).then(|| format!("{name}: the firewall lets nobody in on TCP {}", ports.join(" or ")))
 }

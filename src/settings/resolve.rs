@@ -314,6 +314,7 @@ fn services(to: &mut Resolver<'_>, spec: &Spec, root: &WinPath) -> Services {
         valid_ip_timeout: wait.length(),
         log_dir: to.or_default("spec.services.logDir", given.log_dir.clone(), root.join("logs")),
         felix_log_severity: level(to, "spec.services.felixLogSeverity", given.felix_log_severity),
+        restart_kube_proxy: to.or_default("spec.services.restartKubeProxy", given.restart_kube_proxy, true),
         extra_env: to.or_default("spec.services.extraEnv", given.extra_env.clone(), Default::default()),
     }
 }

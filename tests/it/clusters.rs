@@ -47,6 +47,52 @@ fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
     }
 }
 
+/// An administrator names their kubeconfig once, and later runs find it by what the receipt says.
+#[test]
+fn later_runs_reach_the_cluster_as_the_install_did() {
+    let (lab, cluster) = cluster(Layout::V1);
+    lab.write("node.yaml", "spec: {kubernetes: {kubeconfig: admin.yaml}}\n");
+    let _installed = lab.run("install -y -c node.yaml").exits(0);
+    let receipt = lab.read("C/ProgramData/calicoctl-win/receipts/0001.json");
+    assert!(receipt.contains(lab.path("admin.yaml").to_str().unwrap()) && !receipt.contains("client-key"), "{receipt}");
+    let annotated = |lab: &Lab| {
+        let receipt = lab.run("receipt show -o json").exits(0).json();
+        let node = get(&cluster, "/api/v1/nodes/win-a1");
+        assert_eq!(
+            node["metadata"]["annotations"]["calicoctl-win/settings"], receipt["about"]["settings"],
+            "{receipt}"
+        );
+    };
+    for words in [
+        "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 --wait-for-cluster-vni=1s",
+        "resume -y",
+        "rollback -y",
+        "upgrade -y --release v3.33.0",
+    ] {
+        let code = if words.contains("wait-for") { 10 } else { 0 };
+        let _done = lab.run(words).exits(code);
+        annotated(&lab);
+    }
+    // A whole config that says nothing of it, too.
+    lab.write("whole.yaml", "spec: {services: {felixLogSeverity: debug}}\n");
+    let _whole = lab.run("reconfigure -y -c whole.yaml --release v3.33.0").exits(64);
+    let _whole = lab.run("reconfigure -y -c whole.yaml --set calico.version=v3.33.0").exits(0);
+    annotated(&lab);
+    assert!(!lab.path("node/cluster").exists(), "the sandbox's own cluster was not asked for");
+
+    std::fs::rename(lab.path("admin.yaml"), lab.path("moved.yaml")).unwrap();
+    let lost = lab.run("reconfigure -y -o json --set services.felixLogSeverity=info").exits(7).json();
+    assert_eq!(lost["error"]["id"], "KubeconfigMissing");
+    let what = lost["error"]["what"].as_str().unwrap();
+    assert!(
+        what.starts_with("generation 5 was made with the kubeconfig ") && what.ends_with("which cannot be read now")
+    );
+    let _named = lab.run("reconfigure -y --set services.felixLogSeverity=info --kubeconfig moved.yaml").exits(0);
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    let node = get(&cluster, "/api/v1/nodes/win-a1");
+    assert!(node["metadata"]["annotations"]["calicoctl-win/settings"].is_null(), "{node}");
+}
+
 #[test]
 fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
     let (lab, cluster) = cluster(Layout::V1);
@@ -161,7 +207,7 @@ fn missing_rights_are_named_all_at_once() {
     lab.write("joe.yaml", cluster.kubeconfig_of("joe", None).unwrap().replace(&url, &direct));
     let refused = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(7).json();
     assert_eq!(refused["error"]["id"], "ClusterRights");
-    insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 7 rights: get clusterinformations.crd.projectcalico.org in the whole cluster, get felixconfigurations.crd.projectcalico.org in the whole cluster, get ipamconfigs.crd.projectcalico.org in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts in calico-system, create serviceaccounts/token in calico-system");
+    insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 8 rights: get clusterinformations.crd.projectcalico.org default in the whole cluster, get felixconfigurations.crd.projectcalico.org default in the whole cluster, get ipamconfigs.crd.projectcalico.org default in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts calico-node in calico-system, get serviceaccounts calico-node in kube-system, create serviceaccounts/token calico-node in calico-system");
 
     // With the manifest that `explain` prints, the same user may.
     let page = lab.bare("explain ClusterRights").exits(0).stdout;
@@ -184,6 +230,9 @@ fn missing_rights_are_named_all_at_once() {
     let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
     assert!(findings(&checked, "ok").contains(&"ClusterRights: all that are needed".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
+    let _installed = lab.run("install -y --kubeconfig joe.yaml").exits(0);
+    let _tainted = lab.run("node taint os=windows:NoSchedule --kubeconfig joe.yaml").exits(0);
+    let _gone = lab.run("uninstall --purge -y --kubeconfig joe.yaml").exits(0);
 }
 
 #[test]

@@ -136,6 +136,42 @@ impl Lab {
         command
     }
 
+    fn saved_cluster(&self) -> Value {
+        serde_json::from_str(&fs::read_to_string(self.path("node/cluster/cluster.json")).unwrap()).unwrap()
+    }
+
+    /// Every object of the sandbox's cluster: kind, name and itself.
+    pub fn objects(&self) -> Vec<(String, String, Value)> {
+        let entry = |entry: &Value| {
+            let key = |field: &str| entry[0][field].as_str().unwrap().to_owned();
+            (key("kind"), key("name"), entry[1].clone())
+        };
+        self.saved_cluster()["objects"].as_array().unwrap().iter().map(entry).collect()
+    }
+
+    pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
+        self.objects().into_iter().find(|found| found.0 == kind && found.1 == name).map(|found| found.2)
+    }
+
+    /// Somebody edits an object of the cluster.
+    pub fn edit_object(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut saved = self.saved_cluster();
+        let found = saved["objects"].as_array_mut().unwrap().iter_mut();
+        let entry = found.into_iter().find(|entry| entry[0]["kind"] == kind && entry[0]["name"] == name).unwrap();
+        edit(&mut entry[1]);
+        fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
+    }
+
+    /// Somebody makes an object in the cluster.
+    pub fn add_object(&self, kind: &str, object: Value) {
+        let mut saved = self.saved_cluster();
+        let key = serde_json::json!({
+            "kind": kind, "namespace": object["metadata"]["namespace"], "name": object["metadata"]["name"],
+        });
+        saved["objects"].as_array_mut().unwrap().push(serde_json::json!([key, object]));
+        fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
+    }
+
     /// Ends the guards of this sandbox as a power cut does.
     #[cfg(target_os = "linux")]
     pub fn end_guards(&self) {

@@ -11,6 +11,7 @@ mod layering;
 mod matrix;
 mod review;
 mod stories;
+mod tokens;
 
 use std::path::PathBuf;
 

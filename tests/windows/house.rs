@@ -67,6 +67,12 @@ impl House {
         self.cluster.as_ref().expect("it serves")
     }
 
+    /// A text file of the cluster's own, by its path in the cluster's folder.
+    #[cfg(not(windows))]
+    pub fn of_cluster(&self, name: &str) -> String {
+        fs::read_to_string(self.cluster_dir.path().join(name)).unwrap()
+    }
+
     /// A node on which Calico was installed and is healthy.
     pub fn installed() -> Option<Self> {
         let house = Self::new()?;

@@ -11,4 +11,7 @@ mod machine;
 #[cfg(not(windows))]
 mod picture;
 mod stories;
+#[cfg(not(windows))]
+#[path = "../it/tokens.rs"]
+mod tokens;
 mod wire;

@@ -17,6 +17,7 @@ use super::stop::Stop;
 /// How bad an entry of the Event Log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
+    Information,
     Warning,
     Error,
 }

@@ -25,7 +25,8 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
 };
 use windows_sys::Win32::System::EventLog::{
-    DeregisterEventSource, EVENTLOG_ERROR_TYPE, EVENTLOG_WARNING_TYPE, RegisterEventSourceW, ReportEventW,
+    DeregisterEventSource, EVENTLOG_ERROR_TYPE, EVENTLOG_INFORMATION_TYPE, EVENTLOG_WARNING_TYPE, RegisterEventSourceW,
+    ReportEventW,
 };
 use windows_sys::Win32::System::JobObjects::{
     AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
@@ -232,6 +233,7 @@ pub fn boot_time() -> Timestamp {
 pub fn event_log(level: Level, message: &str) {
     // The message of each id from 1 to 1000 is the text alone: see `event_source`.
     let (kind, id) = match level {
+        Level::Information => (EVENTLOG_INFORMATION_TYPE, 1),
         Level::Warning => (EVENTLOG_WARNING_TYPE, 100),
         Level::Error => (EVENTLOG_ERROR_TYPE, 200),
     };

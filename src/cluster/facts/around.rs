@@ -34,10 +34,17 @@ fn of_daemon_set(set: &DaemonSet) -> Option<String> {
     }
 }
 
-/// The same by the ConfigMap of installs by manifest.
+/// The same by the ConfigMap of installs by manifest: etcd's manifests give endpoints there, and the
+/// others name the datastore in the CNI configuration only.
 fn of_config(map: &ConfigMap) -> Option<String> {
     let data = map.data.as_ref()?;
-    data.get("etcd_endpoints").filter(|endpoints| !endpoints.trim().is_empty()).map(|_| "etcdv3".to_owned())
+    if data.get("etcd_endpoints").is_some_and(|endpoints| !endpoints.trim().is_empty()) {
+        return Some("etcdv3".to_owned());
+    }
+    // A template with placeholders where numbers will be, so no JSON yet.
+    let (_, rest) = data.get("cni_network_config")?.split_once("\"datastore_type\"")?;
+    let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    value.split_once('"').map(|(datastore, _)| datastore.to_owned()).filter(|datastore| !datastore.is_empty())
 }
 
 /// The questions that need the Calico namespace or nothing at all.

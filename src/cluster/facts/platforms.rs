@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::{Question, Untold, ask, served};
 use crate::cluster::api::{Api, path};
@@ -14,8 +16,19 @@ use crate::facts::{ClusterFacts, EksFacts};
 /// The group in which EKS lets Windows nodes' kube-proxy read Services and EndpointSlices.
 const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
 
+/// In which every node is.
+const NODES: &str = "system:nodes";
+
+/// Tells whoever asks who the cluster takes them for, since Kubernetes 1.28.
+const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
 /// What older clusters ran to give Windows pods their addresses.
 const CONTROLLERS: [&str; 2] = ["vpc-resource-controller", "vpc-admission-webhook"];
+
+/// Whether this is the version of an API server of EKS, as `v1.31.2-eks-7f9249a`.
+pub(super) fn is_eks(version: &str) -> bool {
+    version.contains("-eks-")
+}
 
 /// The questions about it, on their way.
 pub(super) struct Platforms {
@@ -27,18 +40,37 @@ struct Eks {
     cni: Question<Option<ConfigMap>>,
     auth: Question<Option<ConfigMap>>,
     controllers: [(&'static str, Question<Option<Deployment>>); 2],
+    own: Question<Review>,
+}
+
+#[derive(Deserialize)]
+struct Review {
+    status: Option<Reviewed>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reviewed {
+    user_info: UserInfo,
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    groups: Vec<String>,
 }
 
 impl Platforms {
-    /// `version` is the API server's: that of EKS says so, as `v1.31.2-eks-7f9249a`.
+    /// `version` is the API server's.
     pub fn ask(api: &Arc<Api>, version: &str) -> Self {
         let map = |name| ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", name]));
         let deployment =
             |name| (name, ask(api, path(["apis", "apps", "v1", "namespaces", "kube-system", "deployments", name])));
-        let eks = version.contains("-eks-").then(|| Eks {
+        let eks = is_eks(version).then(|| Eks {
             cni: map("amazon-vpc-cni"),
             auth: map("aws-auth"),
             controllers: CONTROLLERS.map(deployment),
+            own: ask_who_we_are(api),
         });
         Self { openshift: served(api, "config.openshift.io", "v1"), eks }
     }
@@ -56,9 +88,19 @@ impl Platforms {
         }
         let auth = untold.may_be("aws-auth", eks.auth.answer().await)?.flatten();
         found.windows_role = auth.map(|map| value(&map, "mapRoles").contains(WINDOWS_GROUP));
+        let own = untold.may_be("selfsubjectreviews", eks.own.answer().await)?;
+        let groups = own.and_then(|review| review.status).map(|status| status.user_info.groups).unwrap_or_default();
+        let is_in = |group: &str| groups.iter().any(|one| one == group);
+        found.node_in_group = is_in(NODES).then(|| is_in(WINDOWS_GROUP));
         facts.eks = Some(found);
         Ok(())
     }
+}
+
+fn ask_who_we_are(api: &Arc<Api>) -> Question<Review> {
+    let api = Arc::clone(api);
+    let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    Question(tokio::spawn(async move { api.post(WHO_AM_I, &question).await }))
 }
 
 fn value<'a>(map: &'a ConfigMap, key: &str) -> &'a str {

@@ -5,7 +5,7 @@ use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> =
     FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS };
-const NEEDS: Needs<'_> = Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret_in: None };
+const NEEDS: Needs<'_> = Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None };
 const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
 const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
 const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";
@@ -216,6 +216,20 @@ fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
     let eks = facts(&server).unwrap().eks.unwrap();
     assert_eq!((eks.windows_ipam, eks.controllers.len(), eks.windows_role), (Some(true), 0, Some(true)));
 
+    assert_eq!(eks.node_in_group, None, "nobody says who we are");
+
+    // A node's own kubeconfig tells what an access entry gave it.
+    let who =
+        |groups: Value| json!({"status": {"userInfo": {"username": "system:node:ip-10-0-0-21", "groups": groups}}});
+    for (groups, in_group) in [
+        (json!(["system:nodes", "eks:kube-proxy-windows", "system:authenticated"]), Some(true)),
+        (json!(["system:nodes", "system:authenticated"]), Some(false)),
+        (json!(["system:masters"]), None),
+    ] {
+        server.on("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", [Reply::json(201, &who(groups))]);
+        assert_eq!(facts(&server).unwrap().eks.unwrap().node_in_group, in_group);
+    }
+
     // What the node's own identity may not read is not taken for absent.
     server.on(&format!("GET {KUBE_SYSTEM}/aws-auth"), [Reply::recorded("nobody-403-secrets-list")]);
     let facts = facts(&server).unwrap();
@@ -235,4 +249,151 @@ fn openshift_is_told_by_its_api_group_and_its_operators_node_by_an_annotation() 
     let facts = facts(&server).unwrap();
     assert!(facts.openshift);
     assert_eq!(facts.node.unwrap().wmco.as_deref(), Some("10.20.0"));
+}
+
+/// Installs by manifest have a ConfigMap; of a DaemonSet that was changed by hand it is what is left.
+#[test]
+fn the_linux_sides_datastore_is_read_from_its_daemon_set_or_from_calico_config() {
+    let template = |datastore: &str| {
+        let entry = if datastore.is_empty() { String::new() } else { format!("\"datastore_type\" : \"{datastore}\",") };
+        format!("{{\"plugins\": [{{\"type\": \"calico\", {entry} \"mtu\": __CNI_MTU__}}]}}")
+    };
+    let config = |data: Value| Reply::json(200, &json!({"metadata": {"name": "calico-config"}, "data": data}));
+    let daemon_set = |env: Value| {
+        let containers = json!([{"name": "calico-node", "env": env}]);
+        let spec = json!({"selector": {}, "template": {"spec": {"containers": containers}}});
+        Reply::json(200, &json!({"metadata": {"name": "calico-node"}, "spec": spec}))
+    };
+    let from_map =
+        |key| json!([{"name": key, "valueFrom": {"configMapKeyRef": {"name": "calico-config", "key": "k"}}}]);
+    let nothing = || absent("daemonsets", "calico-node");
+    let etcd = json!({"etcd_endpoints": "https://10.0.0.4:2379", "etcd_ca": "/calico-secrets/etcd-ca"});
+    let cases = [
+        ("etcd's manifest, ConfigMap only", nothing(), config(etcd), Some("etcdv3")),
+        (
+            "calico.yaml, ConfigMap only",
+            nothing(),
+            config(json!({"cni_network_config": template("kubernetes")})),
+            Some("kubernetes"),
+        ),
+        ("an empty list of endpoints", nothing(), config(json!({"etcd_endpoints": " "})), None),
+        ("a ConfigMap that does not say", nothing(), config(json!({"cni_network_config": template("")})), None),
+        (
+            "the DaemonSet's word counts",
+            daemon_set(json!([{"name": "DATASTORE_TYPE", "value": "kubernetes"}])),
+            config(json!({"etcd_endpoints": "http://old:2379"})),
+            Some("kubernetes"),
+        ),
+        (
+            "its etcd endpoints",
+            daemon_set(from_map("ETCD_ENDPOINTS")),
+            absent("configmaps", "calico-config"),
+            Some("etcdv3"),
+        ),
+        (
+            "a DaemonSet that does not say",
+            daemon_set(json!([])),
+            config(json!({"etcd_endpoints": "http://e:2379"})),
+            Some("etcdv3"),
+        ),
+        ("neither", nothing(), absent("configmaps", "calico-config"), None),
+    ];
+    for (name, set, map, datastore) in cases {
+        let server = cluster_v1();
+        server.on("GET /apis/apps/v1/namespaces/calico-system/daemonsets/calico-node", [set]);
+        server.on(&format!("GET {KUBE_SYSTEM}/calico-config"), [map]);
+        assert_eq!(facts(&server).unwrap().linux_datastore.as_deref(), datastore, "{name}");
+    }
+}
+
+/// A request as a right: its verb, what it is about, and where.
+fn right_of(seen: &testing::Seen) -> Option<String> {
+    let (method, path) = seen.key.split_once(' ').unwrap();
+    let path = path.split('?').next().unwrap();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", "v1", rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        // Discovery, which everybody may.
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] => (Some(*namespace), rest),
+        rest => (None, rest),
+    };
+    let (resource, name) = match rest {
+        ["selfsubjectaccessreviews" | "selfsubjectreviews"] => return None,
+        [resource] => (*resource, None),
+        [resource, name] => (*resource, Some(*name).filter(|_| *resource != "nodes")),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(method, "GET", "facts change nothing");
+    let verb = if rest.len() == 1 { "list" } else { "get" };
+    let text = |part: Option<&str>| part.map(str::to_owned);
+    let (verb, group, resource) = (verb.to_owned(), group.to_owned(), resource.to_owned());
+    let right = crate::facts::Right {
+        verb,
+        group,
+        resource,
+        name: text(name),
+        namespace: text(namespace),
+        ..Default::default()
+    };
+    Some(right.to_string())
+}
+
+/// The rights that a review asks about, but for what comes after looking.
+fn reviewed(seen: &testing::Seen) -> Option<String> {
+    if !seen.key.ends_with("selfsubjectaccessreviews") {
+        return None;
+    }
+    let body: Value = serde_json::from_str(&seen.body).unwrap();
+    let of = |key: &str| body["spec"]["resourceAttributes"][key].as_str().unwrap().to_owned();
+    let filled = |key: &str| Some(of(key)).filter(|text| !text.is_empty());
+    let (verb, group, resource) = (of("verb"), of("group"), of("resource"));
+    let right = crate::facts::Right {
+        name: filled("name"),
+        namespace: filled("namespace"),
+        verb,
+        group,
+        resource,
+        ..Default::default()
+    };
+    ["get", "list"].contains(&right.verb.as_str()).then(|| right.to_string())
+}
+
+fn without_calico(server: &Server) {
+    server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
+}
+
+/// Neither a right more than what is asked of the cluster, nor one less, whatever cluster it is.
+#[test]
+fn the_rights_that_are_asked_about_are_those_of_the_questions() {
+    type Edit = fn(&Server);
+    let clusters: [(&str, Edit, FactsOptions<'_>); 5] = [
+        ("plain", |_| (), OPTIONS),
+        ("EKS", on_eks, OPTIONS),
+        ("EKS without a name", on_eks, FactsOptions { node_name: None, ..OPTIONS }),
+        ("a namespace that is named", |_| (), FactsOptions { namespace_override: Some("calico-system"), ..OPTIONS }),
+        ("etcd", without_calico, OPTIONS),
+    ];
+    for (name, edit, options) in clusters {
+        let server = cluster_v1();
+        server.on("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", [Reply::recorded("ssar-allowed")]);
+        for list in ["globalnetworkpolicies", "networkpolicies"] {
+            server.on(&format!("GET /apis/crd.projectcalico.org/v1/{list}"), [Reply::json(200, &json!({"items": []}))]);
+        }
+        edit(&server);
+        let read = server.connect_within(impatient()).facts(&options).unwrap();
+        assert_eq!(read.missing_rights.as_deref(), Some([].as_slice()), "{name}");
+        let all = |of: fn(&testing::Seen) -> Option<String>| {
+            server.seen().iter().filter_map(of).collect::<std::collections::BTreeSet<String>>()
+        };
+        let (mut asked, mut reviews) = (all(right_of), all(reviewed));
+        // A node is read once its name is known.
+        for set in [&mut asked, &mut reviews] {
+            set.remove("get nodes in the whole cluster");
+        }
+        assert_eq!(reviews, asked, "{name}");
+    }
 }

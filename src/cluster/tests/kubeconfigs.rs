@@ -124,6 +124,30 @@ fn errors_of_a_file_name_the_file() {
     assert!(error.to_string().starts_with(&format!("the kubeconfig {} is not valid YAML", file.display())), "{error}");
 }
 
+/// Defect B18, the other half: the scripts took every line with `https` for the server's, so a second
+/// cluster, or a comment, made a kubeconfig for the node that no program can read.
+#[test]
+fn b18_of_several_https_lines_the_contexts_own_is_the_server() {
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let text = server.kubeconfig();
+    let others = "# moved here from https://old.test:6443\nclusters:\n\
+                  - {name: stage, cluster: {server: 'https://stage.test:6443'}}\n\
+                  - {name: prod, cluster: {server: https://prod.test}}\n";
+    let text = text.replacen("clusters:\n", others, 1);
+    assert_eq!(text.matches("https://").count(), 4, "{text}");
+
+    let cluster = Cluster::connect(&text, "somewhere".as_ref(), None, Some(server.address), &impatient()).unwrap();
+    assert!(cluster.get::<Value>("/version").unwrap().is_some());
+    assert_eq!(cluster.server(), "https://api.cluster.test:6443");
+    let token = crate::values::Secret::new("its-token".to_owned());
+    let credentials = cluster.assemble("calico-system", None, token, None).unwrap();
+    let written = String::from_utf8(crate::calico::kubeconfig::render(&credentials, "calico-system").unwrap()).unwrap();
+    let servers: Vec<&str> = written.lines().filter(|line| line.contains("https")).map(str::trim).collect();
+    assert_eq!(servers, ["server: https://api.cluster.test:6443"], "{written}");
+    assert_eq!(crate::calico::kubeconfig::parse(&written).unwrap().server, cluster.server());
+}
+
 #[cfg(unix)]
 #[test]
 fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {

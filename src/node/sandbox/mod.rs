@@ -12,6 +12,7 @@ mod services;
 mod stories;
 
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use jiff::Timestamp;
 use crate::facts::NodeFacts;
 use crate::node::win32::{self, refused};
 use crate::node::{Listing, Node};
-use crate::plan::item::{Access, Id, Service, State};
+use crate::plan::item::{Access, Id, IpConfig, Service, State};
 use crate::values::WinPath;
 
 use disk::Disk;
@@ -488,6 +489,15 @@ impl Node for SandboxNode {
         Ok(services.chain(model.processes.iter().map(|other| other.pid)).any(|pid| pid == process.pid))
     }
 
+    fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
+        self.alive()?;
+        let model = self.model()?;
+        let near = |adapter: &IpConfig| adapter.addresses.iter().any(|net| net.contains(&neighbour));
+        let adapters = self.list(Listing::Adapters)?;
+        let linked = adapters.iter().any(|(_, state)| matches!(state, State::Adapter(config) if near(config)));
+        Ok(linked && !model.silent.contains(&neighbour))
+    }
+
     /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");
@@ -560,6 +570,15 @@ impl Node for SandboxNode {
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
         self.alive()?;
         Disk { root: &self.root, model: &self.model()? }.secure(folder)
+    }
+
+    /// Only what tells one boot from another: no service starts by itself in a folder.
+    fn restart(&self, _why: &str) -> Result<()> {
+        self.alive()?;
+        let mut model = self.model()?;
+        model.boot_time = self.now();
+        model.boot_id = format!("boot-{}", model.boot_time.as_second());
+        self.yaml.borrow_mut().write(model)
     }
 
     fn left_until_reboot(&self) -> &[WinPath] {

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Runtime, Tls};
+use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Part, Runtime, Tls};
 use crate::node::firewall::is_the_rule;
 use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
@@ -85,6 +85,9 @@ pub struct Model {
     /// What stands in the registry on TLS; nothing, when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// What Windows does not tell, and in which words.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<Part, String>,
     #[serde(default)]
     pub adapters: Vec<NodeAdapter>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -104,6 +107,9 @@ pub struct Model {
     /// Files that somebody holds open, so that they cannot be replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_files: Vec<OpenFile>,
+    /// Neighbours on the network that do not answer.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub silent: BTreeSet<Ipv4Addr>,
     /// Faults on demand, as in `CALICO_WIN_SANDBOX_FAULT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
@@ -295,7 +301,7 @@ pub struct OpenFile {
 
 impl Model {
     pub fn facts(&self) -> NodeFacts {
-        NodeFacts {
+        let mut facts = NodeFacts {
             host_name: self.host_name.clone(),
             os: self.os.clone(),
             elevated: self.elevated,
@@ -311,7 +317,12 @@ impl Model {
             }),
             pending_reboot: self.pending_reboot.clone(),
             tls: Some(self.tls.unwrap_or_default()),
+            unread: BTreeMap::new(),
+        };
+        for (part, why) in &self.unread {
+            facts.leave_out(*part, why);
         }
+        facts
     }
 
     /// Whether a node is the same to its user. Ids of processes and of HNS networks are Windows's

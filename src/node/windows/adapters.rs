@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 use windows_registry::LOCAL_MACHINE;
-use windows_sys::Win32::Foundation::FARPROC;
+use windows_sys::Win32::Foundation::{ERROR_BAD_NET_NAME, ERROR_GEN_FAILURE, ERROR_NOT_FOUND, FARPROC};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     DNS_INTERFACE_SETTINGS, DNS_INTERFACE_SETTINGS_VERSION1, DNS_SETTING_NAMESERVER, MIB_IPINTERFACE_ROW,
-    MIB_UNICASTIPADDRESS_ROW,
+    MIB_IPNET_ROW2, MIB_UNICASTIPADDRESS_ROW,
 };
 use windows_sys::Win32::Networking::WinSock::{
-    AF_INET, IpDadStatePreferred, IpPrefixOriginManual, IpSuffixOriginManual,
+    AF_INET, IpDadStatePreferred, IpPrefixOriginManual, IpSuffixOriginManual, SOCKADDR_INET,
 };
 use windows_sys::core::GUID;
 
@@ -93,6 +93,34 @@ pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
         set_metric(&interface, wanted.metric)?;
     }
     Ok(())
+}
+
+/// Asks for a neighbour's hardware address; what the cache has of it does not count.
+///
+/// # Errors
+/// When no adapter is on its network, and where Windows cannot ask.
+pub fn answers(neighbour: Ipv4Addr) -> Result<bool> {
+    type Resolve = unsafe extern "system" fn(*mut MIB_IPNET_ROW2, *const SOCKADDR_INET) -> u32;
+    let what = || format!("ask {neighbour} for its hardware address");
+    let interfaces = iphelper::interfaces()?;
+    let near = |interface: &&Interface| interface.up && interface.addresses.iter().any(|net| net.contains(&neighbour));
+    let Some(interface) = interfaces.iter().find(near) else { return Ok(false) };
+    let found = iphelper::function(c"ResolveIpNetEntry2", &what())?;
+    // SAFETY: the function of this name has this form (netioapi.h); a found function is not null, and
+    // `Option` of it has the same form.
+    let resolve = unsafe { std::mem::transmute::<FARPROC, Resolve>(found) };
+    let mut row = MIB_IPNET_ROW2 {
+        Address: iphelper::sockaddr(neighbour),
+        InterfaceIndex: interface.index,
+        ..Default::default()
+    };
+    // SAFETY: the row outlives the call, which writes to it; no address to ask from is given.
+    match unsafe { resolve(&raw mut row, std::ptr::null()) } {
+        0 => Ok(true),
+        // Nobody has that address, or the link is down.
+        ERROR_BAD_NET_NAME | ERROR_NOT_FOUND | ERROR_GEN_FAILURE => Ok(false),
+        code => Err(refused(code, what()).into()),
+    }
 }
 
 fn config(interface: &Interface, rows: &[RouteRow]) -> IpConfig {

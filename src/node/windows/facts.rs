@@ -3,26 +3,74 @@
 use anyhow::{Context, Result};
 
 use super::{adapters, boot, features, hns, os, reboot, runtime, tls};
-use crate::facts::NodeFacts;
+use crate::facts::{NodeFacts, Part};
 
 /// Measures this machine. Nothing is changed but for the mark of this boot (see [`boot::id`]), and
-/// no process is started.
+/// no process is started. A part that Windows does not tell is left out, and says why.
 ///
 /// # Errors
-/// Naming what could not be measured; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
+/// Naming what nothing can be said without; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
 pub fn measure() -> Result<NodeFacts> {
-    Ok(NodeFacts {
+    let mut facts = NodeFacts {
         os: os::facts().context("measure Windows")?,
         host_name: os::host_name()?,
-        elevated: os::is_elevated()?,
+        elevated: false,
         boot_id: boot::id().context("find out which boot this is")?,
-        runtime: runtime::facts().context("find the container runtime")?,
-        adapters: adapters::facts().context("measure the network adapters")?,
-        hns: hns::version().context("ask HNS for its version")?,
-        features: Some(features::facts().context("look for Windows features")?),
-        pending_reboot: reboot::facts().context("look whether Windows must restart")?,
-        tls: Some(tls::facts().context("read the settings of TLS")?),
+        runtime: None,
+        adapters: Vec::new(),
+        hns: None,
+        features: None,
+        pending_reboot: Vec::new(),
+        tls: None,
         cloud: None,
         survey: None,
-    })
+        unread: std::collections::BTreeMap::new(),
+    };
+    let parts: [(Part, &str, Read); 7] = [
+        (Part::Elevated, "ask whether this session is elevated", |facts| set(&mut facts.elevated, os::is_elevated())),
+        (Part::Runtime, "find the container runtime", |facts| set(&mut facts.runtime, runtime::facts())),
+        (Part::Adapters, "measure the network adapters", |facts| set(&mut facts.adapters, adapters::facts())),
+        (Part::Hns, "ask HNS for its version", |facts| set(&mut facts.hns, hns::version())),
+        (Part::Features, "look for Windows features", |facts| set(&mut facts.features, features::facts().map(Some))),
+        (Part::PendingReboot, "look whether Windows must restart", |facts| {
+            set(&mut facts.pending_reboot, reboot::facts())
+        }),
+        (Part::Tls, "read the settings of TLS", |facts| set(&mut facts.tls, tls::facts().map(Some))),
+    ];
+    for (part, what, read) in parts {
+        if let Err(error) = read(&mut facts).context(what) {
+            facts.leave_out(part, format!("{error:#}"));
+        }
+    }
+    Ok(facts)
+}
+
+/// Measures one part.
+type Read = fn(&mut NodeFacts) -> Result<()>;
+
+fn set<T>(place: &mut T, answer: Result<T>) -> Result<()> {
+    *place = answer?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windows_registry::{LOCAL_MACHINE, Type};
+
+    use super::*;
+
+    /// Values of a type that no setting has, as a script in a hurry writes them.
+    #[test]
+    fn a_value_that_cannot_be_read_leaves_its_part_out_and_no_other() {
+        let key = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
+        let opened = LOCAL_MACHINE.create(key).unwrap();
+        opened.set_bytes("DisabledByDefault", Type::Other(11_000), &[1]).unwrap();
+        let facts = measure();
+        opened.remove_value("DisabledByDefault").unwrap();
+        let facts = facts.unwrap();
+        let why = facts.untold(Part::Tls).expect("it could not be read");
+        assert!(why.starts_with("read the settings of TLS: ") && why.contains("DisabledByDefault"), "{why}");
+        assert_eq!((facts.tls, facts.unread.len()), (None, 1), "{:?}", facts.unread);
+        assert!(facts.features.is_some());
+    }
 }

@@ -1,10 +1,12 @@
 //! Windows Firewall, through its COM interface. A rule's name there is its display name.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use windows::Win32::Foundation::{VARIANT_FALSE, VARIANT_TRUE};
 use windows::Win32::NetworkManagement::WindowsFirewall::{
-    INetFwPolicy2, INetFwRule, INetFwRules, NET_FW_ACTION_ALLOW, NET_FW_PROFILE2_ALL, NET_FW_RULE_DIR_IN, NetFwPolicy2,
-    NetFwRule,
+    INetFwPolicy2, INetFwRule, INetFwRules, NET_FW_ACTION_ALLOW, NET_FW_PROFILE2_ALL, NET_FW_PROFILE2_DOMAIN,
+    NET_FW_PROFILE2_PRIVATE, NET_FW_PROFILE2_PUBLIC, NET_FW_RULE_DIR_IN, NetFwPolicy2, NetFwRule,
 };
 use windows::Win32::System::Com::{
     CLSCTX_INPROC_SERVER, COINIT_MULTITHREADED, CoCreateInstance, CoInitializeEx, CoUninitialize,
@@ -15,12 +17,14 @@ use windows::core::{BSTR, HRESULT, Interface};
 
 use crate::calico::services::FIREWALL_GROUP;
 use crate::fault::{Exit, Fault};
-use crate::node::firewall::{VXLAN_RULE, is_the_rule};
+use crate::node::firewall::{self, Gate, VXLAN_RULE, is_the_rule};
 use crate::node::win32::{self, refused};
 use crate::plan::item::FirewallRule;
 
 /// `NET_FW_IP_PROTOCOL_TCP`, `_UDP`, `_ANY`.
-const PROTOCOLS: [(&str, i32); 3] = [("TCP", 6), ("UDP", 17), ("Any", 256)];
+const PROTOCOLS: [(&str, i32); 3] = [("TCP", TCP), ("UDP", 17), ("Any", ANY)];
+const TCP: i32 = 6;
+const ANY: i32 = 256;
 
 /// An inbound rule by its name, or by another name of the same rule; the state has the name it
 /// bears.
@@ -65,8 +69,41 @@ pub fn list() -> Result<Vec<(String, FirewallRule)>> {
     Ok(found)
 }
 
+/// Which of these TCP ports the firewall lets strangers in on, in the networks that the machine is in now.
+///
+/// # Errors
+/// When the firewall does not tell.
+pub fn lets_in(ports: &[u16]) -> Result<BTreeMap<u16, bool>> {
+    let firewall = Firewall::open()?;
+    let profiles = firewall.guarded().map_err(|e| told(&e, "ask where the firewall is on"))?;
+    let mut gates = Vec::new();
+    if profiles != 0 {
+        for rule in firewall.inbound()? {
+            gates.extend(gate(&rule, profiles).map_err(|e| told(&e, "read a firewall rule"))?);
+        }
+    }
+    Ok(ports.iter().map(|port| (*port, profiles == 0 || firewall::lets_in(&gates, *port))).collect())
+}
+
+/// A rule that is on in one of these profiles.
+fn gate(rule: &INetFwRule, profiles: i32) -> windows::core::Result<Option<Gate>> {
+    // SAFETY: methods of a live object.
+    unsafe {
+        if rule.Enabled()? != VARIANT_TRUE || rule.Profiles()? & profiles == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Gate {
+            allows: rule.Action()? == NET_FW_ACTION_ALLOW,
+            tcp: matches!(rule.Protocol()?, TCP | ANY),
+            ports: rule.LocalPorts()?.to_string(),
+            of_one: !rule.ApplicationName()?.is_empty() || !rule.ServiceName()?.is_empty(),
+        }))
+    }
+}
+
 /// The firewall's rules, with COM ready on this thread for as long as they are used.
 struct Firewall {
+    policy: INetFwPolicy2,
     rules: INetFwRules,
     /// Dropped after the rules.
     _com: Com,
@@ -80,7 +117,26 @@ impl Firewall {
             .map_err(|e| told(&e, "open Windows Firewall"))?;
         // SAFETY: a method of a live object.
         let rules = unsafe { policy.Rules() }.map_err(|e| told(&e, "read the firewall's rules"))?;
-        Ok(Self { rules, _com: com })
+        Ok(Self { policy, rules, _com: com })
+    }
+
+    /// The profiles of the networks that the machine is in, where the firewall keeps out what no rule
+    /// lets in; a bit for each.
+    fn guarded(&self) -> windows::core::Result<i32> {
+        // SAFETY: methods of a live object.
+        unsafe {
+            let current = self.policy.CurrentProfileTypes()?;
+            let mut guarded = 0;
+            for profile in [NET_FW_PROFILE2_DOMAIN, NET_FW_PROFILE2_PRIVATE, NET_FW_PROFILE2_PUBLIC] {
+                if current & profile.0 != 0
+                    && self.policy.get_FirewallEnabled(profile)? == VARIANT_TRUE
+                    && self.policy.get_DefaultInboundAction(profile)? != NET_FW_ACTION_ALLOW
+                {
+                    guarded |= profile.0;
+                }
+            }
+            Ok(guarded)
+        }
     }
 
     /// The inbound rules that a name stands for.

@@ -34,13 +34,14 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else 
 /// now may be on its way.
 static LAST_DELETED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// None where HNS is not installed, or refuses to tell.
+/// None where HNS is not installed.
 ///
 /// # Errors
-/// `HnsStuck` when it does not answer: that is no machine without HNS.
+/// When it refuses to tell, and `HnsStuck` when it does not answer: neither is a machine without HNS.
 pub fn version() -> Result<Option<HnsVersion>> {
     match call("GET", "/globals/version", String::new(), LOOK_LIMIT) {
-        Ok(answer) => Ok(answer.ok().and_then(|output| hns::version(&output))),
+        Ok(Ok(output)) => hns::version(&output).map(Some).context("read the version that HNS tells"),
+        Ok(Err(refusal)) => Err(refusal.fault("ask HNS for its version".to_owned()).into()),
         Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "HnsNotAvailable") => Ok(None),
         Err(error) => Err(error),
     }

@@ -28,6 +28,7 @@ mod testing;
 pub mod tls;
 
 use std::ffi::OsStr;
+use std::net::Ipv4Addr;
 use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -145,6 +146,10 @@ impl Node for WindowsNode {
             .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
     }
 
+    fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
+        adapters::answers(neighbour)
+    }
+
     fn executable(&self) -> Result<PathBuf> {
         std::env::current_exe().context("find the running executable")
     }
@@ -175,6 +180,10 @@ impl Node for WindowsNode {
 
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
         disk::secure(folder)
+    }
+
+    fn restart(&self, why: &str) -> Result<()> {
+        reboot::restart(why)
     }
 
     fn left_until_reboot(&self) -> &[WinPath] {

@@ -117,7 +117,7 @@ pub fn is_elevated() -> Result<bool> {
     let mut elevation = TOKEN_ELEVATION { TokenIsElevated: 0 };
     let mut needed = 0;
     let size = size_of::<TOKEN_ELEVATION>().try_into().expect("it is 4 bytes");
-    let token = Token::own()?;
+    let token = Token::open(TOKEN_QUERY)?;
     // SAFETY: the token is open, and the place has the size that is said.
     let told =
         unsafe { GetTokenInformation(token.0, TokenElevation, (&raw mut elevation).cast(), size, &raw mut needed) };
@@ -129,7 +129,7 @@ pub fn is_elevated() -> Result<bool> {
 
 /// The SID of the account that this program runs as; none when Windows does not say.
 pub fn own_sid() -> Option<String> {
-    let token = Token::own().ok()?;
+    let token = Token::open(TOKEN_QUERY).ok()?;
     // A TOKEN_USER with its SID behind it: 16 and 68 bytes at most. Words, so that it is aligned.
     let mut buffer = [0u64; 16];
     let mut needed = 0;
@@ -144,16 +144,25 @@ pub fn own_sid() -> Option<String> {
 }
 
 /// This process's access token.
-struct Token(HANDLE);
+pub struct Token(HANDLE);
 
 impl Token {
-    fn own() -> Result<Self> {
+    /// Opens it for what `access` says, as `TOKEN_QUERY`.
+    ///
+    /// # Errors
+    /// When Windows refuses.
+    pub fn open(access: u32) -> Result<Self> {
         let mut token = std::ptr::null_mut();
         // SAFETY: the handle stands for this process.
-        if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &raw mut token) } == 0 {
+        if unsafe { OpenProcessToken(GetCurrentProcess(), access, &raw mut token) } == 0 {
             return Err(refused(last_error(), "open this process's token").into());
         }
         Ok(Self(token))
+    }
+
+    /// Open for as long as this lives.
+    pub const fn handle(&self) -> HANDLE {
+        self.0
     }
 }
 

@@ -5,6 +5,11 @@ use super::*;
 pub(super) const STORIES: &[Story] = &[
     story("ClockSkew", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
     story(
+        "ApiServerIsClusterIp",
+        |scene| scene.cluster.server = "https://10.96.0.1:443".into(),
+        |scene| scene.settings = None,
+    ),
+    story(
         "ClusterRights",
         |scene| {
             scene.cluster.missing_rights =
@@ -71,4 +76,29 @@ fn a_node_that_is_called_otherwise_is_found_by_its_address() {
         "the cluster has no Node win-a1, but the Node ip-10-0-0-21.ec2.internal has this machine's address: \
          give --node-name ip-10-0-0-21.ec2.internal"
     );
+}
+
+#[test]
+fn the_api_server_is_not_called_as_pods_call_it() {
+    let servers: [Edit; 5] = [
+        |scene| {
+            scene.cluster.server = "https://172.20.0.1".into();
+            scene.cluster.kubernetes_service_ips = vec!["172.20.0.1".into()];
+        },
+        |scene| scene.cluster.server = "https://kubernetes.default.svc:443".into(),
+        |scene| scene.cluster.server = "https://kubernetes.default.svc.cluster.local/".into(),
+        |scene| scene.cluster.server = "https://api.example.com:6443/k8s/clusters/c-1".into(),
+        |scene| scene.cluster.server = "https://[fd00::10]:6443".into(),
+    ];
+    let told = servers.map(|edit| {
+        let check = check(&report(edit), "ApiServerIsClusterIp");
+        format!("{:?} {}", check.status, check.detail)
+    });
+    insta::assert_snapshot!(told.join("\n"), @r"
+    Fail the API server is called 172.20.0.1, a ClusterIP, which a Windows host cannot reach
+    Fail kubernetes.default.svc is a name for pods, which a Windows host does not resolve
+    Fail kubernetes.default.svc.cluster.local is a name for pods, which a Windows host does not resolve
+    Ok https://api.example.com:6443/k8s/clusters/c-1
+    Ok https://[fd00::10]:6443
+    ");
 }

@@ -6,9 +6,7 @@ pub(super) const STORIES: &[Story] = &[
     story(
         "RuntimeRunning",
         |scene| survey_of(scene).services.get_mut("containerd").unwrap().running = false,
-        |scene| {
-            scene.node.survey = None;
-        },
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
         "OtherCni",
@@ -16,14 +14,14 @@ pub(super) const STORIES: &[Story] = &[
             let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
             survey_of(scene).cni_configs.push(theirs);
         },
-        |scene| scene.node.survey = None,
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
         "Flannel",
         |scene| {
             survey_of(scene).networks.insert("vxlan0".into(), "Overlay".into());
         },
-        |scene| scene.node.survey = None,
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     Story {
         good: |scene| with_bgp(scene, "v3.29.5"),
@@ -35,15 +33,19 @@ pub(super) const STORIES: &[Story] = &[
             },
             |scene| {
                 with_bgp(scene, "v3.29.5");
-                scene.node.features = None;
+                scene.node.leave_out(Part::Features, "Windows refused it");
             },
         )
     },
-    story("UdpPort4789", |scene| survey_of(scene).vxlan_port_free = Some(false), |scene| scene.node.survey = None),
+    story(
+        "UdpPort4789",
+        |scene| survey_of(scene).vxlan_port_free = Some(false),
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
+    ),
     story(
         "KubeletAfterCalico",
         |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.clear(),
-        |scene| scene.node.survey = None,
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
         "KubeProxyFlags",
@@ -51,22 +53,24 @@ pub(super) const STORIES: &[Story] = &[
             let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
             proxy.command.push("--feature-gates=WinOverlay=true,WinDSR=true".into());
         },
-        |scene| scene.node.survey = None,
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
         "Leftovers",
         |scene| {
             survey_of(scene).services.insert("calicoupgrade".into(), ServiceFacts::default());
         },
-        |scene| scene.node.survey = None,
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
-    story("DiskSpace", |scene| survey_of(scene).disk_free = Some(300 << 20), |scene| scene.node.survey = None),
+    story(
+        "DiskSpace",
+        |scene| survey_of(scene).disk_free = Some(300 << 20),
+        |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
+    ),
     story(
         "PendingReboot",
         |scene| scene.node.pending_reboot.push("Component Based Servicing".into()),
-        |scene| {
-            scene.node.features = None;
-        },
+        |scene| scene.node.leave_out(Part::PendingReboot, "Windows refused it"),
     ),
 ];
 

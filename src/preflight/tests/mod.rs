@@ -16,7 +16,7 @@ use self::scene::{Edit, Scene, check, pool, refuse, report, scene, survey_of, un
 use super::*;
 use crate::facts::{
     Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,
-    OperatorFacts, Os, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts, Survey, Tls,
+    OperatorFacts, Os, Part, PolicyFacts, PoolFacts, Product, Right, Runtime, RuntimeKind, ServiceFacts, Survey, Tls,
     TyphaFacts,
 };
 use crate::report::explain::explain;
@@ -29,8 +29,7 @@ struct Story {
     pub id: &'static str,
     /// Fails, or warns where that is the severity.
     pub bad: Edit,
-    /// Cannot be told: the question was refused or nobody measured it. A check that has all it needs
-    /// in hand is skipped where it does not apply.
+    /// Cannot be told: the question was refused or nobody measured it.
     pub untold: Edit,
     /// What else the scene needs for the check to apply and pass.
     pub good: Edit,
@@ -53,13 +52,17 @@ fn every_check_passes_fails_and_says_when_it_cannot_tell() {
     }
 }
 
+/// Only what asks for everything else stands for itself: whether the cluster answers at all, and whether
+/// Windows does.
+const THEMSELVES: [&str; 2] = [super::cluster::REACHABLE, "MachineRead"];
+
 /// What of a story does not end as it must.
 fn ends(row: &Row, story: &Story) -> Vec<String> {
     let failed = if row.severity == Severity::Warning { CheckStatus::Warn } else { CheckStatus::Fail };
     let wanted: [(&str, Edit, &[CheckStatus]); 3] = [
         ("passes", story.good, &[CheckStatus::Ok]),
         ("fails", story.bad, &[failed]),
-        ("cannot be told", story.untold, &[CheckStatus::Unknown, CheckStatus::Skip]),
+        ("cannot be told", story.untold, &[CheckStatus::Unknown]),
     ];
     let told = wanted.map(|(word, edit, wanted)| (word, wanted, check(&report(edit), story.id)));
     let wrong = told.into_iter().filter(|(_, wanted, check)| !wanted.contains(&check.status));
@@ -80,7 +83,7 @@ fn gaps(row: &Row, told: &BTreeSet<&str>) -> Vec<&'static str> {
 
 #[test]
 fn every_check_has_a_why_a_fix_a_page_and_a_story() {
-    let told: BTreeSet<&str> = stories().map(|story| story.id).chain([super::cluster::REACHABLE]).collect();
+    let told: BTreeSet<&str> = stories().map(|story| story.id).chain(THEMSELVES).collect();
     let lacking: Vec<String> = catalogue()
         .filter(|row| !gaps(row, &told).is_empty())
         .map(|row| format!("{} lacks {}", row.id, gaps(row, &told).join(", ")))
@@ -89,7 +92,7 @@ fn every_check_has_a_why_a_fix_a_page_and_a_story() {
     let all: BTreeSet<&str> = catalogue().map(|row| row.id).collect();
     assert_eq!(all.len(), catalogue().count(), "an id stands twice");
     assert_eq!(told, all, "a story of no check");
-    assert_eq!(stories().count() + 1, all.len(), "a check has two stories");
+    assert_eq!(stories().count() + THEMSELVES.len(), all.len(), "a check has two stories");
 }
 
 #[test]
@@ -113,6 +116,38 @@ fn a_check_that_lacks_something_is_found_out() {
             "ClockSkew cannot be told, and is Ok: 0 s ahead of the API server's"
         ]
     );
+}
+
+#[test]
+fn what_windows_does_not_tell_is_no_answer_and_ends_the_run() {
+    for part in [Part::Adapters, Part::Hns, Part::Runtime, Part::Survey] {
+        let mut scene = scene();
+        scene.node.leave_out(part, "Windows refused it");
+        let input = Input { node: Some(&scene.node), ..Input::default() };
+        let report = run(Scope::Everything, &input, &["MachineRead".into()]);
+        let read = check(&report, "MachineRead");
+        assert_eq!((read.status, read.ignored, read.detail.as_str()), (CheckStatus::Fail, false, "Windows refused it"));
+        let failed: Vec<&str> = report
+            .checks
+            .iter()
+            .filter(|check| check.status == CheckStatus::Fail)
+            .map(|check| check.id.as_str())
+            .collect();
+        assert_eq!(failed, ["MachineRead"], "{part:?}: what was not read is not taken for absent");
+        let error = verdict(&report).unwrap_err();
+        assert_eq!(crate::report::document::exit_of(&error), Exit::Failed);
+        assert_eq!(machine_read(&scene.node).unwrap_err().what, "Windows refused it");
+    }
+    // What only advice hangs on stops nobody.
+    for part in [Part::Elevated, Part::Features, Part::PendingReboot, Part::Tls] {
+        let mut scene = scene();
+        scene.node.leave_out(part, "Windows refused it");
+        let input = Input { node: Some(&scene.node), ..Input::default() };
+        let report = run(Scope::Everything, &input, &[]);
+        assert_eq!(check(&report, "MachineRead").status, CheckStatus::Ok);
+        assert!(report.checks.iter().all(|check| check.status != CheckStatus::Fail), "{part:?}");
+        assert!(machine_read(&scene.node).is_ok());
+    }
 }
 
 #[test]

@@ -2,32 +2,32 @@
 
 use super::*;
 
+fn untold(scene: &mut Scene, part: Part) {
+    scene.node.leave_out(part, "Windows refused it");
+}
+
 pub(super) const STORIES: &[Story] = &[
     story("Is64Bit", |scene| scene.node.os.arch = "arm64".into(), |scene| scene.node.os.arch.clear()),
     story("WindowsBuild", |scene| scene.node.os.product = Product::Client, |scene| scene.node.os.build = 0),
-    story("HnsNotAvailable", |scene| scene.node.hns = None, |scene| scene.elsewhere = true),
-    story(
-        "ContainerRuntime",
-        |scene| scene.node.runtime = None,
-        |scene| {
-            scene.node.runtime = None;
-            scene.settings.as_mut().unwrap().network.backend = Backend::None;
-        },
-    ),
+    story("HnsNotAvailable", |scene| scene.node.hns = None, |scene| untold(scene, Part::Hns)),
+    story("ContainerRuntime", |scene| scene.node.runtime = None, |scene| untold(scene, Part::Runtime)),
     story(
         "AdapterHasValidIP",
         |scene| scene.node.adapters[0].addresses = vec!["169.254.7.7/16".parse().unwrap()],
-        |scene| scene.elsewhere = true,
+        |scene| untold(scene, Part::Adapters),
     ),
     Story {
         good: |scene| scene.settings.as_mut().unwrap().network.adapter = Some("ethernet".into()),
         ..story(
             "VxlanAdapter",
             |scene| scene.settings.as_mut().unwrap().network.adapter = Some("Ethernet 7".into()),
-            |scene| scene.settings.as_mut().unwrap().network.adapter = None,
+            |scene| {
+                scene.settings.as_mut().unwrap().network.adapter = Some("ethernet".into());
+                untold(scene, Part::Adapters);
+            },
         )
     },
-    story("Elevated", |scene| scene.node.elevated = false, |scene| scene.elsewhere = true),
+    story("Elevated", |scene| scene.node.elevated = false, |scene| untold(scene, Part::Elevated)),
     story("KnownBadBuild", |scene| scene.node.os.ubr = 2582, |scene| scene.node.os.build = 0),
     story(
         "KubernetesWindows",
@@ -36,7 +36,11 @@ pub(super) const STORIES: &[Story] = &[
             scene.cluster.kubernetes_version = "v1.10.0".into();
         },
     ),
-    story("HnsVxlan", |scene| scene.node.hns = Some(HnsVersion { major: 9, minor: 1 }), |scene| scene.node.hns = None),
+    story(
+        "HnsVxlan",
+        |scene| scene.node.hns = Some(HnsVersion { major: 9, minor: 1 }),
+        |scene| untold(scene, Part::Hns),
+    ),
     story(
         "ServiceSourceAddress",
         |scene| scene.node.hns = Some(HnsVersion { major: 10, minor: 1 }),
@@ -48,7 +52,7 @@ pub(super) const STORIES: &[Story] = &[
     story(
         "Tls12",
         |scene| scene.node.tls = Some(Tls { client_enabled: Some(false), ..Tls::default() }),
-        |scene| scene.node.tls = None,
+        |scene| untold(scene, Part::Tls),
     ),
     story(
         "RuntimeSupported",
@@ -58,8 +62,58 @@ pub(super) const STORIES: &[Story] = &[
     story(
         "CniFolders",
         |scene| scene.node.runtime.as_mut().unwrap().cni_conf_dir = WinPath::known(r"C:\etc\cni\net.d"),
-        |scene| scene.node.runtime = None,
+        |scene| untold(scene, Part::Runtime),
     ),
-    story("StaticAddress", |scene| scene.node.os.build = 19042, |scene| scene.node.adapters.clear()),
-    story("AdapterTeamed", |scene| scene.node.adapters[0].team = true, |scene| scene.node.adapters.clear()),
+    story("StaticAddress", |scene| scene.node.os.build = 19042, |scene| untold(scene, Part::Adapters)),
+    story("AdapterTeamed", |scene| scene.node.adapters[0].team = true, |scene| untold(scene, Part::Adapters)),
 ];
+
+/// The tables of builds, row by row, as three checks judge them.
+#[test]
+fn every_build_of_the_tables_is_judged() {
+    let judged = |build: u32, ubr: u32, product: Product| {
+        let mut scene = scene();
+        (scene.node.os.build, scene.node.os.ubr, scene.node.os.product) = (build, ubr, product);
+        scene.node.hns = None;
+        let input = Input { node: Some(&scene.node), ..Input::default() };
+        let report = run(Scope::Everything, &input, &[]);
+        let said = ["WindowsBuild", "KnownBadBuild", "ServiceSourceAddress"].map(|id| {
+            let check = check(&report, id);
+            format!("{:?} {}", check.status, check.detail)
+        });
+        format!("{build}.{ubr}: {}", said.join(" | "))
+    };
+    use Product::{Client, DomainController, Server};
+    let lines = [
+        judged(14393, 7000, Server),
+        judged(17763, 1431, Server),
+        judged(17763, 1432, Server),
+        judged(18316, 1, Server),
+        judged(18317, 1, Server),
+        judged(19042, 1, Server),
+        judged(20348, 2321, DomainController),
+        judged(20348, 2322, Server),
+        judged(20348, 2582, Server),
+        judged(20348, 2762, Server),
+        judged(22631, 1, Client),
+        judged(25398, 1, Server),
+        judged(26100, 1, Server),
+        judged(26100, 1, Client),
+    ];
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    14393.7000: Fail build 14393.7000 is older than Windows Server 2019 | Ok nothing is known against 14393.7000 | Warn build 14393 has no DSR
+    17763.1431: Fail build 17763.1431 lacks the update 17763.1432 of September 2020 | Ok nothing is known against 17763.1431 | Warn build 17763 has no DSR
+    17763.1432: Ok build 17763.1432 | Ok nothing is known against 17763.1432 | Ok DSR, by the build of Windows
+    18316.1: Fail build 18316.1 is older than 18317, from which on later versions than Server 2019 do | Ok nothing is known against 18316.1 | Warn build 18316 has no DSR
+    18317.1: Ok build 18317.1 | Ok nothing is known against 18317.1 | Ok DSR, by the build of Windows
+    19042.1: Ok build 19042.1 | Ok nothing is known against 19042.1 | Ok DSR, by the build of Windows
+    20348.2321: Ok build 20348.2321 | Ok nothing is known against 20348.2321 | Ok DSR, by the build of Windows
+    20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) mends it | Ok DSR, by the build of Windows
+    20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) mends it | Ok DSR, by the build of Windows
+    20348.2762: Ok build 20348.2762 | Ok nothing is known against 20348.2762 | Ok DSR, by the build of Windows
+    22631.1: Fail this is a client edition of Windows (build 22631.1) | Ok nothing is known against 22631.1 | Ok DSR, by the build of Windows
+    25398.1: Ok build 25398.1 | Ok nothing is known against 25398.1 | Ok DSR, by the build of Windows
+    26100.1: Ok build 26100.1 | Warn Calico's own documents do not name Server 2025 yet | Ok DSR, by the build of Windows
+    26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's own documents do not name Server 2025 yet | Ok DSR, by the build of Windows
+    ");
+}

@@ -1,7 +1,7 @@
 //! What a cloud or a distribution needs, and keeps to itself.
 
 use super::*;
-use crate::facts::EksFacts;
+use crate::facts::{EksFacts, Firewall};
 use crate::settings::{Provider, RemoteAccess};
 
 const EKS: &str = "v1.33.2-eks-7f9249a";
@@ -9,7 +9,7 @@ const EKS: &str = "v1.33.2-eks-7f9249a";
 /// An EKS cluster with all that Windows nodes need.
 fn eks(scene: &mut Scene) -> &mut EksFacts {
     scene.cluster.kubernetes_version = EKS.into();
-    scene.cluster.eks.insert(EksFacts { windows_ipam: Some(true), controllers: Vec::new(), windows_role: Some(true) })
+    scene.cluster.eks.insert(EksFacts { windows_ipam: Some(true), windows_role: Some(true), ..EksFacts::default() })
 }
 
 fn on_ec2(scene: &mut Scene) {
@@ -23,6 +23,7 @@ fn by_rdp(scene: &mut Scene) {
     scene.remote_access = &[RemoteAccess::Rdp];
     survey_of(scene).services.insert("termservice".into(), ServiceFacts { running: true, ..ServiceFacts::default() });
     survey_of(scene).tcp_ports = [(3389, true)].into();
+    survey_of(scene).firewall.lets_in = [(3389, true)].into();
 }
 
 pub(super) const STORIES: &[Story] = &[
@@ -102,7 +103,8 @@ pub(super) const STORIES: &[Story] = &[
             },
             |scene| {
                 by_rdp(scene);
-                scene.node.survey = None;
+                survey_of(scene).firewall =
+                    Firewall { unread: Some("the service mpssvc does not answer".into()), ..Firewall::default() };
             },
         )
     },
@@ -154,7 +156,6 @@ fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
             refuse(scene, "vpc-resource-controller");
         }),
         networking(|_| ()),
-        told(|scene| eks(scene).windows_role = None, "EksInstanceRole"),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
     Ok vpc-resource-controller and vpc-admission-webhook are there
@@ -162,7 +163,32 @@ fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
     Warn there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller
     Unknown user joe may not list vpc-resource-controller
     Skip this is no EKS cluster
-    Unknown there is no ConfigMap aws-auth; access entries are not seen from here
+    ");
+}
+
+/// An access entry leaves nothing in the cluster but the groups that it gives, which the node itself sees.
+#[test]
+fn a_node_that_logs_in_by_an_access_entry_is_not_looked_for_in_aws_auth() {
+    let role = |edit| told(edit, "EksInstanceRole");
+    let lines = [
+        role(|scene| eks(scene).windows_role = None),
+        role(|scene| eks(scene).windows_role = Some(false)),
+        role(|scene| {
+            let eks = eks(scene);
+            (eks.windows_role, eks.node_in_group) = (None, Some(true));
+        }),
+        role(|scene| {
+            let eks = eks(scene);
+            (eks.windows_role, eks.node_in_group) = (Some(false), Some(true));
+        }),
+        role(|scene| eks(scene).node_in_group = Some(false)),
+    ];
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    Unknown there is no ConfigMap aws-auth, so access entries decide, which are not seen from inside the cluster: aws eks list-access-entries --cluster-name NAME
+    Warn aws-auth has no role in the group eks:kube-proxy-windows, unless an access entry gives it
+    Ok this node is in eks:kube-proxy-windows
+    Ok this node is in eks:kube-proxy-windows
+    Warn this node logs in without the group eks:kube-proxy-windows
     ");
 }
 
@@ -208,11 +234,30 @@ fn one_of_winrms_two_ports_is_enough_and_a_stopped_service_is_named() {
             scene.remote_access = &[RemoteAccess::WinRm];
             survey_of(scene).tcp_ports = [(5985, false), (5986, false)].into();
         }),
+        session(|scene| {
+            by_rdp(scene);
+            survey_of(scene).firewall.lets_in = [(3389, false)].into();
+        }),
+        // What listens is kept out, and what is let in finds nobody.
+        session(|scene| {
+            scene.remote_access = &[RemoteAccess::WinRm];
+            survey_of(scene).services.insert("winrm".into(), ServiceFacts { running: true, ..ServiceFacts::default() });
+            survey_of(scene).tcp_ports = [(5985, true), (5986, false)].into();
+            survey_of(scene).firewall.lets_in = [(5985, false), (5986, true)].into();
+        }),
+        session(|scene| {
+            by_rdp(scene);
+            survey_of(scene).firewall =
+                Firewall { unread: Some("the service mpssvc does not answer".into()), ..Firewall::default() };
+        }),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
     Skip nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]
     Fail SSH: the service sshd is stopped
     Fail WinRM: there is no service WinRM
+    Fail RDP: the firewall lets nobody in on TCP 3389
+    Fail WinRM: the firewall lets nobody in on TCP 5985 or 5986
+    Unknown RDP listens; whether the firewall lets anybody in: the service mpssvc does not answer
     ");
 }
 

@@ -9,8 +9,8 @@ pub(super) struct Scene {
     pub cluster: ClusterFacts,
     pub settings: Option<Settings>,
     pub side: Option<ClusterSide>,
-    /// Nobody looked at the node.
-    pub elsewhere: bool,
+    /// The cluster was asked, and did not answer.
+    pub unreached: Option<&'static str>,
     pub remote_access: &'static [RemoteAccess],
 }
 
@@ -49,6 +49,7 @@ pub(super) fn scene() -> Scene {
         tls: Some(Tls::default()),
         cloud: None,
         survey: Some(survey()),
+        unread: std::collections::BTreeMap::new(),
     };
     let mut settings = samples::settings("v3.32.1");
     settings.node_name = "win-a1".parse().unwrap();
@@ -88,7 +89,7 @@ pub(super) fn scene() -> Scene {
         linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
-    Scene { node, cluster, settings: Some(settings), side: None, elsewhere: false, remote_access: &[] }
+    Scene { node, cluster, settings: Some(settings), side: None, unreached: None, remote_access: &[] }
 }
 
 pub(super) fn survey() -> Survey {
@@ -114,6 +115,7 @@ pub(super) fn survey() -> Survey {
         vxlan_port_free: Some(true),
         link_local_routes: Some([].into()),
         tcp_ports: [].into(),
+        firewall: crate::facts::Firewall::default(),
     }
 }
 
@@ -140,9 +142,9 @@ pub(super) fn report(edit: Edit) -> PreflightReport {
     let input = Input {
         settings: scene.settings.as_ref(),
         side: scene.side.as_ref(),
-        node: (!scene.elsewhere).then_some(&scene.node),
-        cluster: Some(&scene.cluster),
-        cluster_failure: None,
+        node: Some(&scene.node),
+        cluster: scene.unreached.is_none().then_some(&scene.cluster),
+        cluster_failure: scene.unreached,
         remote_access: scene.remote_access,
     };
     run(Scope::Everything, &input, &[])

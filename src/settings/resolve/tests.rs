@@ -28,6 +28,7 @@ fn node() -> NodeFacts {
         hns: Some(HnsVersion { major: 15, minor: 1 }),
         cloud: None,
         survey: None,
+        unread: std::collections::BTreeMap::new(),
         features: None,
         pending_reboot: Vec::new(),
         tls: None,
@@ -167,6 +168,7 @@ fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
     spec.services.extraEnv = {}  (default)
     spec.services.felixLogSeverity = "info"  (default)
     spec.services.logDir = "D:\\logs"  (node.yaml:2)
+    spec.services.restartKubeProxy = true  (default)
     spec.services.start = true  (default)
     spec.services.startupValidIPTimeout = "90s"  (default)
     spec.transport.caFile = null  (default)
@@ -278,6 +280,7 @@ fn without_a_cluster_everything_else_has_its_default() {
         },
         "logDir": "C:\\CalicoWindows\\logs",
         "felixLogSeverity": "info",
+        "restartKubeProxy": true,
         "extraEnv": {}
       },
       "platform": {
@@ -460,8 +463,9 @@ fn etcd_gets_its_certificates_from_files_or_a_secret() {
         let resolved = resolved(&fields, Some(&cluster()));
         (resolved.settings.datastore, resolved.run.etcd_tls_secret)
     };
-    let Datastore::Etcdv3 { endpoints, tls: None } = etcd(&[]).0 else { panic!("etcd without TLS") };
-    assert_eq!(endpoints, ["https://a:2379", "https://b:2379"]);
+    let plain = etcd(&["datastore.etcd.endpoints=http://a:2379,http://b:2379"]).0;
+    let Datastore::Etcdv3 { endpoints, tls: None } = plain else { panic!("etcd without TLS") };
+    assert_eq!(endpoints, ["http://a:2379", "http://b:2379"]);
     let files = [
         "datastore.etcd.keyFile=C:\\k.pem",
         "datastore.etcd.certFile=C:\\c.pem",

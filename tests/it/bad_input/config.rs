@@ -4,7 +4,7 @@ use super::{CONFIG, Case, case, screens};
 use crate::lab::Lab;
 
 /// What is wrong, and the document's fields below `spec:`.
-const SPECS: [(&str, &str); 27] = [
+const SPECS: [(&str, &str); 28] = [
     ("VNI too low", "calicoNetwork: {vxlan: {vxlanVNI: 4095}}"),
     ("VNI of the bootstrap network", "calicoNetwork: {vxlan: {vxlanVNI: 9999}}"),
     ("VNI too high", "calicoNetwork: {vxlan: {vxlanVNI: 65536}}"),
@@ -24,6 +24,10 @@ const SPECS: [(&str, &str); 27] = [
     (
         "half of the etcd TLS files",
         "datastore: {type: etcdv3, etcd: {endpoints: ['https://e:2379'], keyFile: 'C:\\k', certFile: 'C:\\c'}}",
+    ),
+    (
+        "etcd with https and nothing else",
+        "datastore: {type: etcdv3, etcd: {endpoints: ['http://a:2379', 'https://e:2379']}}",
     ),
     ("etcd without endpoints", "datastore: {type: etcdv3}"),
     ("misspelt field", "calicoNetwork: {vxlan: {vxlanVNl: 4096}}"),
@@ -87,6 +91,8 @@ fn every_wrong_value_is_named_with_its_place_and_what_is_allowed() {
       site.yaml:4:43: spec.calicoNetwork.vxlan.vxlanMACPrefix: `0E2A` is not a MAC prefix: two hexadecimal octets like 0E-2A
     half of the etcd TLS files
       site.yaml:4:76: spec.datastore.etcd.keyFile: etcd needs all of its TLS files or none; caCertFile missing
+    etcd with https and nothing else
+      site.yaml:4:47: spec.datastore.etcd.endpoints: https://e:2379 needs keyFile, certFile and caCertFile, or tlsSecretRef with a secret that has them
     etcd without endpoints
       site.yaml:4:21: spec.datastore.etcd.endpoints: the datastore etcdv3 needs endpoints, like [https://etcd-0:2379]
     misspelt field

@@ -3,14 +3,13 @@
 use std::fs;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
-use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::read;
+use crate::tokens::{self, claims};
 
 const KUBECONFIG: &str = "C/CalicoWindows/calico-kube-config";
 const SECRET: &str = "--set kubernetes.credentials=secret";
@@ -19,10 +18,6 @@ const SECRET: &str = "--set kubernetes.credentials=secret";
 pub fn token(lab: &Lab) -> String {
     let kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
     kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
-}
-
-fn claims(token: &str) -> Value {
-    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap()
 }
 
 /// Whether the sandbox's cluster has the secret that install makes.
@@ -50,16 +45,9 @@ fn give_etcd(cluster: &EmbeddedCluster) {
     cluster.as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
 }
 
-/// A token as the cluster signed it, some time ago: so much of its life is over.
+/// A token as the sandbox's cluster signed it, some time ago.
 fn aged(lab: &Lab, token: &str, over: impl Fn(i64) -> i64) -> String {
-    let mut old = claims(token);
-    let life = old["exp"].as_i64().unwrap() - old["iat"].as_i64().unwrap();
-    for time in ["iat", "nbf", "exp"] {
-        old[time] = json!(old[time].as_i64().unwrap() - over(life));
-    }
-    let key = KeyPair::from_pem(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap()).unwrap();
-    let signed = format!("{}.{}", token.split('.').next().unwrap(), URL_SAFE_NO_PAD.encode(old.to_string()));
-    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).unwrap()))
+    tokens::aged(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap(), token, over)
 }
 
 /// Puts a token into the node's kubeconfig, behind our back.
@@ -343,42 +331,112 @@ fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
     assert!(status["reasons"].to_string().contains("may not request tokens for itself"), "{status}");
 }
 
-/// Defect B29: with HostProcess the backend none is refused and the VNI is not looked at.
-#[test]
-fn a_host_process_pod_installs_with_its_own_account() {
-    let lab = Lab::node();
-    let _fetched = lab.run("credentials fetch --out got").exits(0);
+/// What Kubernetes mounts into a HostProcess pod of calico-node, below `mount` of the lab. Gives its token.
+fn mounted(lab: &Lab, cluster: &EmbeddedCluster) -> String {
+    lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
+    let _fetched = lab.run("credentials fetch --out got --kubeconfig admin.yaml").exits(0);
     let fetched: Value =
         serde_yaml::from_str(&fs::read_to_string(lab.path("got/calico-kube-config")).unwrap()).unwrap();
-    let of_pod = fetched["users"][0]["user"]["token"].as_str().unwrap();
+    let token = fetched["users"][0]["user"]["token"].as_str().unwrap();
     let ca = base64::prelude::BASE64_STANDARD
         .decode(fetched["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap())
         .unwrap();
-    let account = "mount/var/run/secrets/kubernetes.io/serviceaccount";
-    lab.write(&format!("{account}/token"), of_pod);
-    lab.write(&format!("{account}/ca.crt"), ca);
-    lab.write(&format!("{account}/namespace"), "calico-system");
-    let install = |host: &str, mount: bool, more: &str| {
-        let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
-        let mut command = lab.command(&format!("{words} {more}"));
-        command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", "6443");
-        if mount {
-            command.env("CONTAINER_SANDBOX_MOUNT_POINT", lab.path("mount"));
-        }
-        let output = command.output().unwrap();
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
-    let elsewhere = install("10.20.0.10", false, "");
-    assert_eq!(elsewhere["error"]["id"], "NotHostProcess", "{elsewhere:#}");
-    let wrong = install("10.20.0.10", true, "--set calicoNetwork.vxlan.vxlanVNI=100");
+    lab.write(&format!("{ACCOUNT}/token"), token);
+    lab.write(&format!("{ACCOUNT}/ca.crt"), ca);
+    lab.write(&format!("{ACCOUNT}/namespace"), "calico-system");
+    token.to_owned()
+}
+
+const ACCOUNT: &str = "mount/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// `install` in such a pod, with what Kubernetes tells it: the API server's host and port.
+fn in_a_pod(lab: &Lab, told: &[(&str, &str)], more: &str) -> Value {
+    let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
+    let mut command = lab.command(&format!("{words} {more}"));
+    command.env("CONTAINER_SANDBOX_MOUNT_POINT", lab.path("mount")).envs(told.iter().copied());
+    serde_json::from_slice::<Value>(&command.output().unwrap().stdout).unwrap()
+}
+
+/// Defect B29: with HostProcess the backend none is refused and the VNI is not looked at.
+#[test]
+fn b29_a_host_process_pod_installs_with_its_own_account() {
+    let lab = Lab::node();
+    let of_pod = mounted(&lab, &cluster(&lab));
+    let install = |more: &str| in_a_pod(&lab, &[(HOST, "10.20.0.10"), (PORT, "6443")], more);
+    let wrong = install("--set calicoNetwork.vxlan.vxlanVNI=100");
     assert_eq!(wrong["error"]["id"], "ConfigInvalid", "{wrong:#}");
-    let cluster_ip = install("10.20.0.10", true, "--set kubernetes.serviceCIDRs=10.20.0.0/16");
-    assert_ne!(cluster_ip["exit_code"], 0, "{cluster_ip:#}");
-    let none = install("10.20.0.10", true, "--set calicoNetwork.backend=none --dry-run");
+    let none = install("--set calicoNetwork.backend=none --dry-run");
     assert_eq!(none["exit_code"], 0, "{none:#}");
-    let installed = install("10.20.0.10", true, "");
+    let installed = install("");
     assert_eq!((&installed["exit_code"], &installed["changed"]), (&json!(0), &json!(true)), "{installed:#}");
     assert_eq!(token(&lab), of_pod);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+const HOST: &str = "KUBERNETES_SERVICE_HOST";
+const PORT: &str = "KUBERNETES_SERVICE_PORT";
+
+#[test]
+fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
+    let lab = Lab::node();
+    let seed = Seed::new("win-a1");
+    let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &seed, &[]).unwrap();
+    let of_pod = mounted(&lab, &cluster);
+    let port = cluster.addr().port().to_string();
+    let before = lab.picture_without_state();
+    let elsewhere = lab.run("install -y -o json --set kubernetes.credentials=host-process").exits(4).json();
+    assert_eq!(elsewhere["error"]["id"], "NotHostProcess", "{elsewhere:#}");
+    let refused = |told: &[(&str, &str)], more: &str| {
+        let answer = in_a_pod(&lab, told, more);
+        let error = &answer["error"];
+        format!(
+            "{} {}: {}\n  {}\n",
+            answer["exit_code"],
+            error["id"].as_str().unwrap(),
+            error["what"].as_str().unwrap(),
+            error["hint"].as_str().unwrap()
+        )
+    };
+    // What Kubernetes tells by itself is a ClusterIP, and mostly nothing answers there.
+    let nothing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let loopback = "--set kubernetes.serviceCIDRs=127.0.0.0/8 --ignore-preflight-errors ServiceCidr";
+    let told = [
+        refused(&[(HOST, "127.0.0.1"), (PORT, &port)], loopback),
+        refused(&[(HOST, "127.0.0.1"), (PORT, &nothing)], "--set transport.retries=0").replace(&nothing, "PORT"),
+        refused(&[], ""),
+        {
+            let name = format!("{ACCOUNT}/token");
+            fs::rename(lab.path(&name), lab.path("mount/token")).unwrap();
+            let told = refused(&[(HOST, "127.0.0.1"), (PORT, &port)], "");
+            fs::rename(lab.path("mount/token"), lab.path(&name)).unwrap();
+            told
+        },
+        {
+            let name = format!("{ACCOUNT}/token");
+            lab.write(&name, format!("{of_pod}x"));
+            let told = refused(&[(HOST, "127.0.0.1"), (PORT, &port)], "");
+            lab.write(&name, &of_pod);
+            told.replace(&port, "PORT")
+        },
+    ];
+    insta::assert_snapshot!(told.concat(), @r"
+    3 ApiServerIsClusterIp: the API server is called 127.0.0.1, a ClusterIP, which a Windows host cannot reach
+      name the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does
+    7 ClusterRefused: the API server at https://127.0.0.1:PORT refuses the connection
+      the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it and KUBERNETES_SERVICE_PORT to the API server's own address; is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
+    4 NotHostProcess: KUBERNETES_SERVICE_HOST is not set
+      kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
+    4 NotHostProcess: the pod's token cannot be read
+      kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
+    7 ClusterUnauthorized: the API server at https://127.0.0.1:PORT does not accept our credentials
+      the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
+    ");
+    lab.picture_without_state().same_as(&before);
+
+    let installed = in_a_pod(&lab, &[(HOST, "127.0.0.1"), (PORT, &port)], "");
+    assert_eq!((&installed["exit_code"], &installed["changed"]), (&json!(0), &json!(true)), "{installed:#}");
+    assert_eq!(token(&lab), of_pod);
+    assert!(lab.read(KUBECONFIG).contains(&format!("https://127.0.0.1:{port}")), "the server that the pod was told");
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 

@@ -83,7 +83,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
     [ 2/9]  files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
-    [ 3/9]  registry        HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile, HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported, HKLM\Software\Tigera\Calico\InstalledBy  SECONDS
+    [ 3/9]  registry        Application\calicoctl-win, Tigera\Calico  SECONDS
     [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
     [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
@@ -149,7 +149,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
     [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
     [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 5/8]  registry        HKLM\Software\Tigera\Calico\LastBootTime, HKLM\Software\Tigera\Calico\InstalledBy, HKLM\Software\Tigera\Calico\BootId and 2 more  SECONDS
+    [ 5/8]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
     [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node

@@ -1,6 +1,8 @@
 //! What users live through, with the built program on a sandbox.
 
 mod adoption;
+#[cfg(target_os = "linux")]
+mod at_boot;
 mod changes;
 mod crashes;
 mod credentials;
@@ -9,6 +11,7 @@ mod drain;
 mod failures;
 mod first_day;
 mod import;
+mod lease;
 mod offline;
 mod output;
 mod plans;

@@ -197,3 +197,37 @@ fn a_lost_metadata_route_is_told() {
     let off = lab.run("preflight -o json --set platform.preserveMetadataRoute=false").exits(0).json();
     assert!(told(&off, "MetadataRoute").starts_with("warn: spec.platform.preserveMetadataRoute is off"), "{off}");
 }
+
+#[test]
+fn what_windows_does_not_tell_is_shown_and_nothing_is_installed_on_a_guess() {
+    let unread = |part: &str| {
+        let lab = Lab::node();
+        lab.edit_yaml(|yaml| {
+            yaml.replacen("adapters:\n", &format!("unread: {{{part}: Windows refused it}}\nadapters:\n"), 1)
+        });
+        lab
+    };
+    for part in ["adapters", "hns", "runtime", "survey"] {
+        let lab = unread(part);
+        let before = lab.picture_without_state();
+        let checked = lab.run("preflight -o json").exits(1).json();
+        assert_eq!(told(&checked, "MachineRead"), "fail: Windows refused it", "{part}");
+        assert_eq!(checked["summary"]["fail"], 1, "{part}: {checked:#}");
+        let refused = lab.run("install -y -o json --ignore-preflight-errors MachineRead").exits(1).json();
+        assert_eq!(refused["error"]["id"], "MachineRead", "{part}: {refused:#}");
+        assert_eq!(lab.run("config show --origins -o json").exits(1).json()["error"]["id"], "MachineRead", "{part}");
+        lab.picture_without_state().same_as(&before);
+    }
+    // Advice that cannot be given stops nobody.
+    for (part, id) in [("tls", "Tls12"), ("features", "RoutingFeature"), ("pendingReboot", "PendingReboot")] {
+        let lab = unread(part);
+        let bgp = "--set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
+        let checked = lab.run(&format!("preflight -o json {bgp}")).exits(0).json();
+        assert_eq!(told(&checked, id), "unknown: Windows refused it", "{checked:#}");
+    }
+    // A service manager that does not answer.
+    let lab = Lab::node();
+    let checked = lab.fails_at("list services=fail", "preflight -o json").exits(1).json();
+    assert!(told(&checked, "MachineRead").starts_with("fail: look at the machine: list the services"), "{checked:#}");
+    assert!(told(&checked, "UdpPort4789").starts_with("unknown: look at the machine"), "{checked:#}");
+}

@@ -2,25 +2,15 @@
 
 use std::fs;
 
+use calicoctl_win::node::sandbox::model::{Model, Name};
 use serde_json::{Value, json};
 
 use crate::lab::Lab;
 
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// Every object of the sandbox's cluster: kind, name and itself.
-fn objects(lab: &Lab) -> Vec<(String, String, Value)> {
-    let text = fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap();
-    let saved: Value = serde_json::from_str(&text).unwrap();
-    let entry = |entry: &Value| {
-        let key = |field: &str| entry[0][field].as_str().unwrap().to_owned();
-        (key("kind"), key("name"), entry[1].clone())
-    };
-    saved["objects"].as_array().unwrap().iter().map(entry).collect()
-}
-
 fn kubernetes_node(lab: &Lab) -> Value {
-    objects(lab).into_iter().find(|(kind, name, _)| kind == "nodes" && name == "win-a1").unwrap().2
+    lab.object("nodes", "win-a1").unwrap()
 }
 
 fn cordoned(lab: &Lab) -> bool {
@@ -29,7 +19,7 @@ fn cordoned(lab: &Lab) -> bool {
 
 /// How many pods are on the node.
 fn pods(lab: &Lab) -> usize {
-    objects(lab).iter().filter(|(kind, _, pod)| kind == "pods" && pod["spec"]["nodeName"] == "win-a1").count()
+    lab.objects().iter().filter(|(kind, _, pod)| kind == "pods" && pod["spec"]["nodeName"] == "win-a1").count()
 }
 
 /// What `status` says, and the VSID of the network.
@@ -43,16 +33,6 @@ fn standing(lab: &Lab) -> (String, u64) {
 
 fn healthy(vsid: u64) -> (String, u64) {
     ("Healthy".to_owned(), vsid)
-}
-
-/// Somebody edits an object of the cluster.
-fn edit(lab: &Lab, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
-    let path = lab.path("node/cluster/cluster.json");
-    let mut saved: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let found = saved["objects"].as_array_mut().unwrap().iter_mut();
-    let entry = found.into_iter().find(|entry| entry[0]["kind"] == kind && entry[0]["name"] == name).unwrap();
-    edit(&mut entry[1]);
-    fs::write(path, saved.to_string()).unwrap();
 }
 
 #[test]
@@ -83,7 +63,9 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
 #[test]
 fn the_vni_of_the_cluster_is_followed() {
     let lab = Lab::installed();
-    edit(&lab, "felixconfigurations.crd.projectcalico.org", "default", |felix| felix["spec"]["vxlanVNI"] = 5000.into());
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+        felix["spec"]["vxlanVNI"] = 5000.into();
+    });
     let refused = lab.run("install -y -o json").exits(13).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain");
     assert!(refused["error"]["hint"].as_str().unwrap().contains("calicoctl-win reconfigure"));
@@ -98,7 +80,9 @@ fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
     let late = lab.run(&format!("{VNI} -o json --wait-for-cluster-vni=1s")).exits(10).json();
     assert_eq!(late["error"]["id"], "ClusterVniNotSeen", "{late}");
     assert!(cordoned(&lab) && standing(&lab).1 == 5000);
-    edit(&lab, "felixconfigurations.crd.projectcalico.org", "default", |felix| felix["spec"]["vxlanVNI"] = 5000.into());
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+        felix["spec"]["vxlanVNI"] = 5000.into();
+    });
     let _done = lab.run("resume -y").exits(0);
     assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
     let _at_once = lab.run("reconfigure -y --set services.felixLogSeverity=debug --wait-for-cluster-vni").exits(0);
@@ -163,9 +147,9 @@ fn a_log_level_restarts_the_one_service_that_reads_it() {
     assert!(planned["plan"]["about_seconds_down"].as_u64().unwrap() <= 4, "{planned}");
 }
 
-#[test]
-fn kube_proxy_is_somebody_else_s_and_is_told_to_be_stale() {
-    let lab = Lab::installed();
+/// A node on which kube-proxy runs.
+fn with_kube_proxy() -> Lab {
+    let lab = Lab::node();
     let proxy = r"services:
   kube-proxy:
     definition:
@@ -177,8 +161,79 @@ fn kube_proxy_is_somebody_else_s_and_is_told_to_be_stale() {
     pid: 9000
 ";
     lab.edit_yaml(|yaml| yaml.replacen("services:\n", proxy, 1));
+    lab.write("node/C/k/kube-proxy.exe", "MZ");
+    lab
+}
+
+/// The process of kube-proxy; none when it does not run.
+fn kube_proxy(lab: &Lab) -> Option<u32> {
+    let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    model.services[&Name::new("kube-proxy")].pid
+}
+
+#[test]
+fn kube_proxy_is_restarted_around_another_network_and_left_alone_otherwise() {
+    let lab = with_kube_proxy();
+    let bare = lab.picture();
+    let _there = lab.run("install -y").exits(0);
+    let _log = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    assert_eq!(kube_proxy(&lab), Some(9000), "nothing of it changed");
+
+    let lines = lab.run(&format!("{VNI} -o ndjson")).exits(0).ndjson();
+    let done = |phase: &str| -> Vec<&str> {
+        let those = lines.iter().filter(|line| line["type"] == "phase_complete" && line["phase"]["id"] == phase);
+        those.map(|line| line["message"].as_str().unwrap()).collect()
+    };
+    assert_eq!(done("services-stop"), ["kube-proxy, CalicoFelix, CalicoNode"]);
+    assert_eq!(done("services-start"), ["CalicoNode", "CalicoFelix, kube-proxy"]);
+    assert!(kube_proxy(&lab).is_some_and(|pid| pid != 9000));
+    assert!(!lines.iter().any(|line| line.to_string().contains("KubeProxyStale")));
+
+    // One that somebody stopped stays so.
+    let runs_as = |pid: Option<u32>| {
+        lab.edit_yaml(|yaml| {
+            let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+            model.services.get_mut(&Name::new("kube-proxy")).unwrap().pid = pid;
+            serde_yaml::to_string(&model).unwrap()
+        });
+    };
+    runs_as(None);
+    let _back = lab.run("rollback -y").exits(0);
+    assert_eq!((kube_proxy(&lab), standing(&lab)), (None, healthy(4096)));
+    let _gone = lab.run("uninstall --purge -y").exits(0);
+    assert_eq!(kube_proxy(&lab), None);
+    runs_as(Some(9000));
+    lab.picture().says_the_same_as(&bare);
+}
+
+#[test]
+fn kube_proxy_runs_again_however_a_run_ends() {
+    let there = with_kube_proxy();
+    let _there = there.run("install -y").exits(0);
+    for at in ["put running kube-proxy#1=exit-after", "put network Calico#1=exit-after"] {
+        for after in ["resume -y", "resume -y --undo", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=6000"] {
+            let lab = there.copy();
+            let _killed = lab.fails_at(at, VNI).exits(137);
+            assert_eq!(kube_proxy(&lab), None);
+            let _done = lab.run(after).exits(0);
+            assert!(kube_proxy(&lab).is_some(), "{at}, then {after}");
+        }
+    }
+    let lab = there.copy();
+    let failed = lab.fails_at("put running kube-proxy#2=fail", &format!("{VNI} -o json")).exits(9).json();
+    assert_eq!((&failed["rolled_back"], standing(&lab)), (&json!(true), healthy(4096)), "{failed}");
+    assert!(kube_proxy(&lab).is_some());
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert!(kube_proxy(&lab).is_some(), "it is not ours to take away");
+}
+
+#[test]
+fn kube_proxy_is_left_alone_where_the_config_says_so() {
+    let lab = with_kube_proxy();
+    let _there = lab.run("install -y --set services.restartKubeProxy=false").exits(0);
     let done = lab.run(&format!("{VNI} -o json")).exits(0).json();
-    assert_eq!(done["next"][0], "Restart-Service kube-proxy", "{done}");
+    assert_eq!((&done["next"][0], kube_proxy(&lab)), (&json!("Restart-Service kube-proxy"), Some(9000)), "{done}");
+    assert!(done["warnings"].to_string().contains("KubeProxyStale"));
     let log = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
     assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
 }
@@ -223,54 +278,22 @@ fn a_vni_change_adds_no_more_than_a_second_to_windows_own_times() {
 }
 
 #[test]
-fn a_node_that_another_machine_changes_is_left_alone() {
-    let lab = Lab::installed();
-    let path = lab.path("node/cluster/cluster.json");
-    let saved = || -> Value { serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap() };
-    let key =
-        json!({"kind": "leases.coordination.k8s.io", "namespace": "kube-node-lease", "name": "calicoctl-win.win-a1"});
-    let held = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "calicoctl-win.win-a1", "namespace": "kube-node-lease", "uid": "7", "resourceVersion": "7"},
-        "spec": {"holderIdentity": "jump-host/r7", "leaseDurationSeconds": 3600, "renewTime": jiff::Timestamp::now().to_string()},
-    });
-    let mut cluster = saved();
-    cluster["objects"].as_array_mut().unwrap().push(json!([key, held]));
-    fs::write(&path, cluster.to_string()).unwrap();
-    let before = lab.picture_without_state();
-    let refused = lab.run(&format!("{VNI} -o json")).exits(14).json();
-    assert_eq!(refused["error"]["id"], "NodeLeased", "{refused}");
-    let what = refused["error"]["what"].as_str().unwrap();
-    assert!(
-        what.starts_with("node win-a1 is being changed by run r7 on jump-host, whose Lease holds until 20"),
-        "{what}"
-    );
-    lab.picture_without_state().same_as(&before);
-    assert_eq!((pods(&lab), cordoned(&lab)), (2, false));
-
-    // Its machine died long ago.
-    let old = |lease: &mut Value| lease["spec"]["renewTime"] = "2026-01-02T15:04:05.000000Z".into();
-    edit(&lab, "leases.coordination.k8s.io", "calicoctl-win.win-a1", old);
-    let _done = lab.run(VNI).exits(0);
-    let left = saved()["objects"].as_array().unwrap().iter().filter(|entry| entry[0] == key).count();
-    assert_eq!((standing(&lab), left), (healthy(5000), 0), "it is given back");
-}
-
-#[test]
 fn status_shows_that_the_cluster_has_another_vni() {
     let lab = Lab::installed();
     let _there = lab.run(VNI).exits(0);
     let mixed = || lab.run("status -o json").json()["mixed_vni"].clone();
     assert_eq!(mixed(), json!({"node": 5000, "cluster": 4096}));
     assert!(lab.run("status").stdout.contains("! VNI 5000 here, 4096 in FelixConfiguration"));
-    edit(&lab, "felixconfigurations.crd.projectcalico.org", "default", |felix| felix["spec"]["vxlanVNI"] = 5000.into());
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+        felix["spec"]["vxlanVNI"] = 5000.into();
+    });
     assert_eq!(mixed(), Value::Null);
 }
 
 #[test]
 fn a_drain_that_is_refused_changes_nothing() {
     let lab = Lab::installed();
-    edit(&lab, "poddisruptionbudgets.policy", "web", |budget| budget["spec"]["maxUnavailable"] = 0.into());
+    lab.edit_object("poddisruptionbudgets.policy", "web", |budget| budget["spec"]["maxUnavailable"] = 0.into());
     let before = lab.picture_without_state();
     let refused = lab.run(&format!("{VNI} -o json")).exits(8).json();
     assert_eq!(refused["error"]["id"], "DrainNeverAllowed");

@@ -142,3 +142,53 @@ fn a_repair_moves_no_pods_without_need_and_touches_no_strangers() {
     let yaml = lab.read("node.yaml");
     assert!(yaml.contains("azure") && yaml.contains("Contoso"), "{yaml}");
 }
+
+/// What the store and the cache have is not asked for elsewhere: the site may be away, and the cluster
+/// has nothing to do with it.
+#[test]
+fn a_damaged_program_comes_from_what_is_on_the_machine_as_long_as_it_is_there() {
+    let lab = Lab::installed();
+    let program = fs::read(lab.on_node("C/CalicoWindows/calico-node.exe")).unwrap();
+    let plugin = "C/Program Files/containerd/cni/bin/calico.exe";
+    for away in ["release 404", "release 404; api down"] {
+        overwritten(&lab, plugin);
+        // With the cluster away CalicoNode could not start with the new program.
+        if !away.contains("api") {
+            overwritten(&lab, "C/CalicoWindows/calico-node.exe");
+        }
+        // Only what was changed is told, and not what a repair does besides.
+        let status = lab.run("status").exits(12);
+        let changed = if away.contains("api") { "" } else { r"release C:\CalicoWindows, " };
+        let plugin = r"file C:\Program Files\containerd\cni\bin\calico.exe";
+        let told = |line: &str| {
+            let list = line.strip_prefix("! changed since the last run: ")?;
+            let mut list: Vec<&str> = list.split(", ").collect();
+            list.sort_unstable_by(|a, b| b.cmp(a));
+            Some(list.join(", "))
+        };
+        let told = status.stdout.lines().find_map(told).unwrap_or_default();
+        assert_eq!(told, format!("{changed}{plugin}"), "{status}");
+        assert!(status.stdout.contains("Put it right: calicoctl-win repair"), "{status}");
+        let lines = lab.fails_at(away, "repair -y -o ndjson").exits(0).ndjson();
+        let fetches = |line: &Value| {
+            let phase = line["phase"]["id"].as_str().unwrap_or_default();
+            phase == "cluster" || line["type"].as_str().unwrap().starts_with("download")
+        };
+        assert!(!lines.iter().any(fetches), "{away}");
+        assert_eq!(fs::read(lab.on_node("C/CalicoWindows/calico-node.exe")).unwrap(), program);
+        assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]), "{away}");
+    }
+
+    // The zip that was named, where nothing was downloaded.
+    let named = Lab::node();
+    let cache = fs::read_dir(lab.path("node/cache")).unwrap().map(|entry| entry.unwrap().path());
+    let zip = cache.into_iter().find(|path| path.extension().is_some_and(|end| end == "zip")).unwrap();
+    fs::copy(zip, named.path("calico-windows-v3.32.1.zip")).unwrap();
+    let _there = named.run("install -y --release calico-windows-v3.32.1.zip").exits(0);
+    overwritten(&named, "C/CalicoWindows/calico-node.exe");
+    let _mended = named.fails_at("release 404", "repair -y").exits(0);
+    overwritten(&named, "C/CalicoWindows/calico-node.exe");
+    fs::remove_file(named.path("calico-windows-v3.32.1.zip")).unwrap();
+    let lost = named.fails_at("release 404", "repair -y -o json").exits(6).json();
+    assert_eq!(lost["error"]["id"], "ReleaseNotFound", "{lost}");
+}

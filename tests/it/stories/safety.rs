@@ -6,8 +6,8 @@ use calicoctl_win::values::WinPath;
 
 use crate::lab::Lab;
 
-#[test]
-fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot() {
+/// A node whose installed program runs, so that its file can only go with the next boot.
+fn in_use() -> Lab {
     let lab = Lab::installed();
     let exe = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
     let mut node = SandboxNode::open(&lab.path("node")).unwrap();
@@ -17,7 +17,12 @@ fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot(
         Ok(())
     })
     .unwrap();
+    lab
+}
 
+#[test]
+fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot() {
+    let lab = in_use();
     let gone = lab.run("uninstall -y -o json").exits(if cfg!(windows) { 3010 } else { 3010 & 0xFF }).json();
 
     assert_eq!((&gone["exit_name"], &gone["exit_code"]), (&"REBOOT_REQUIRED".into(), &3010.into()), "{gone}");
@@ -25,6 +30,39 @@ fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot(
     assert_eq!(gone["next"][0], "Restart-Computer");
     assert!(!lab.on_node("C/Program Files/calicoctl-win/calicoctl-win.exe").exists());
     assert!(lab.on_node("C/Program Files/calicoctl-win/calicoctl-win.exe.old-1").exists());
+}
+
+/// Whether Windows restarts, and when, is the config's to say.
+#[test]
+fn a_restart_that_windows_needs_is_left_asked_for_or_made() {
+    for (policy, name, code, boots) in
+        [("never", "OK", 0, false), ("request", "REBOOT_REQUIRED", 3010, false), ("now", "REBOOT_STARTED", 1641, true)]
+    {
+        let lab = in_use();
+        let exit = if cfg!(windows) { code } else { code & 0xFF };
+        let gone = lab.run(&format!("uninstall -y -o json --set reboot.policy={policy}")).exits(exit).json();
+        assert_eq!((&gone["exit_name"], &gone["exit_code"]), (&name.into(), &code.into()), "{gone}");
+        assert!(gone["warnings"].to_string().contains("GoneWithReboot"), "{gone}");
+        assert_eq!(!lab.read("node.yaml").contains("bootId: boot-1\n"), boots, "{policy}");
+    }
+}
+
+/// What is on its way out must be told by every verb that changes the node, and not by uninstall alone.
+#[test]
+fn a_change_that_needs_a_restart_says_so() {
+    let lab = Lab::installed();
+    let mut node = SandboxNode::open(&lab.path("node")).unwrap();
+    let plugin = r"C:\Program Files\containerd\cni\bin\calico-ipam.exe";
+    let program = Process { pid: 5000, image: WinPath::known(plugin), service: None };
+    node.edit(|model| {
+        model.processes.push(program);
+        Ok(())
+    })
+    .unwrap();
+    let exit = if cfg!(windows) { 3010 } else { 3010 & 0xFF };
+    let policy_only = "reconfigure -y -o json --set calicoNetwork.backend=none";
+    let changed = lab.run(policy_only).exits(exit).json();
+    assert_eq!((&changed["exit_name"], &changed["next"][0]), (&"REBOOT_REQUIRED".into(), &"Restart-Computer".into()));
 }
 
 /// Elsewhere a sandbox cannot say who may write.

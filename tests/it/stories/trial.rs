@@ -47,11 +47,7 @@ fn went_back(lab: &Lab, limit: u64) {
 }
 
 fn lease(lab: &Lab) -> Option<Value> {
-    let saved: Value =
-        serde_json::from_str(&fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap()).unwrap();
-    let entries = saved["objects"].as_array().unwrap().iter();
-    let mut leases = entries.filter(|entry| entry[0]["kind"].as_str().unwrap().starts_with("leases"));
-    leases.next().map(|entry| entry[1]["spec"].clone())
+    lab.object("leases.coordination.k8s.io", "calicoctl-win.win-a1").map(|lease| lease["spec"].clone())
 }
 
 #[test]
@@ -109,6 +105,33 @@ fn without_a_way_to_the_api_server_the_node_goes_back_before_its_time() {
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
     lab.edit_yaml(|yaml| yaml.replace("\nfaults:\n- api down\n", "\n").replace("faults: [api down]\n", ""));
     went_back(&lab, 120);
+}
+
+/// It is configured still, and nobody answers there.
+#[test]
+fn without_its_gateway_the_node_goes_back_before_its_time() {
+    let lab = Lab::installed();
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
+    let begun = Instant::now();
+    lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
+    until(&lab, 29, "it goes back", over);
+    assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
+    went_back(&lab, 60);
+    let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
+    let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
+    assert!(said.contains("TrialTakenBack: the gateway 10.20.0.1 does not answer for "), "{said}");
+}
+
+/// One that never answers says nothing.
+#[test]
+fn a_gateway_that_was_silent_before_is_no_reason_to_go_back() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
+    let _tried = lab.run(&format!("{TRY} --confirm-timeout 8s")).exits(0);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(!over(&lab));
+    let _kept = lab.run("confirm").exits(0);
+    assert_eq!(vsid(&lab), Some(5000));
 }
 
 #[test]

@@ -14,13 +14,8 @@ fn bare() -> Picture {
 
 /// An object of the sandbox's cluster.
 fn object(lab: &Lab, kind: &str, name: &str) -> Option<Value> {
-    let text = fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap();
-    let saved: Value = serde_json::from_str(&text).unwrap();
-    let entries = saved["objects"].as_array().unwrap().iter();
-    let mut found = entries.filter(|entry| {
-        entry[0]["kind"].as_str().unwrap().starts_with(kind) && entry[0]["name"].as_str().unwrap().starts_with(name)
-    });
-    found.next().map(|entry| entry[1].clone())
+    let mut found = lab.objects().into_iter().filter(|(of, named, _)| of.starts_with(kind) && named.starts_with(name));
+    found.next().map(|(_, _, object)| object)
 }
 
 /// Every receipt is gone: what we made is found by our marks and by its known names (defect B15: what
@@ -39,6 +34,9 @@ fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
         let plain = Lab::node().picture_without_state();
         // Folders that stood empty after us cannot be told from others' when no receipt says so.
         lab.picture_without_state().without_folders().says_the_same_as(&plain.without_folders());
+        for document in ["services.json", "felix.json"] {
+            assert!(!lab.on_node(&format!("{STATE}/{document}")).exists(), "{document} may hold a password");
+        }
         let nothing = lab.run("uninstall -y -o json").exits(0).json();
         assert_eq!(nothing["status"], "no_changes", "{nothing}");
         // And the node can be taken again.

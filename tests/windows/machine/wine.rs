@@ -59,18 +59,32 @@ impl Machine {
     /// the pipes that its output comes through. Services with the start type `auto` start.
     pub fn power_on(&self) {
         quietly(self.wine("wineserver").arg("-p"));
-        quietly(self.command("cmd").args(["/c", "exit"]));
+        // It says how it is called, and ends. Of all programs it asks the least of Wine.
+        quietly(&mut self.command(&Self::standins().join("run.exe").to_string_lossy()));
     }
 
     /// Cuts the power: every process is gone at once, and nothing is asked. The registry is saved,
     /// which a real power cut only promises for what was flushed.
     pub fn cut_power(&self) {
-        for option in ["-k", "-w"] {
-            quietly(self.wine("wineserver").arg(option));
-        }
+        self.stop();
         eventually("the last process to be gone", Duration::from_secs(20), || {
             self.processes().is_empty().then_some(())
         });
+    }
+
+    fn stop(&self) {
+        // The wineserver alone would give each of them half a second to leave. None sees another go.
+        let all: Vec<String> = self
+            .everything()
+            .filter(|(_, line)| !line.contains("wineserver"))
+            .map(|(pid, _)| pid.to_string())
+            .collect();
+        for signal in ["-STOP", "-KILL"].iter().filter(|_| !all.is_empty()) {
+            quietly(Command::new("kill").arg(signal).args(&all));
+        }
+        for option in ["-k", "-w"] {
+            quietly(self.wine("wineserver").arg(option));
+        }
     }
 
     /// An empty folder on the same disk.
@@ -148,25 +162,32 @@ impl Machine {
         (command, code)
     }
 
-    /// Every process of the machine, Wine's own among them, by the prefix in its environment.
+    /// Every process of the machine, Wine's own among them.
     pub fn processes(&self) -> Vec<Process> {
-        let ours = format!("WINEPREFIX={}", self.root.path().display());
-        let process = |folder: PathBuf| {
-            let pid = folder.file_name()?.to_str()?.parse().ok()?;
-            let environment = fs::read(folder.join("environ")).ok()?;
-            if !environment.split(|byte| *byte == 0).any(|variable| variable == ours.as_bytes()) {
-                return None;
-            }
-            let line = fs::read(folder.join("cmdline")).ok()?;
-            let line = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
+        let process = |(pid, line): (u32, String)| {
             // Only what has a path of Windows: neither `wine` on its way nor the wineserver.
             let (drive, rest) = line.split_once(":\\")?;
             let end = rest.to_ascii_lowercase().find(".exe")? + ".exe".len();
             let image = rest[..end].rsplit('\\').next()?.to_owned();
             (drive.len() <= 2).then_some(Process { pid, image, command_line: line })
         };
+        self.everything().filter_map(process).collect()
+    }
+
+    /// Pid and command line of everything that runs for this machine, by the prefix in its environment.
+    fn everything(&self) -> impl Iterator<Item = (u32, String)> {
+        let ours = format!("WINEPREFIX={}", self.root.path().display());
+        let process = move |folder: PathBuf| {
+            let pid = folder.file_name()?.to_str()?.parse().ok()?;
+            let environment = fs::read(folder.join("environ")).ok()?;
+            if !environment.split(|byte| *byte == 0).any(|variable| variable == ours.as_bytes()) {
+                return None;
+            }
+            let line = fs::read(folder.join("cmdline")).ok()?;
+            Some((pid, String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned()))
+        };
         let folders = fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|entry| entry.path());
-        folders.filter_map(process).collect()
+        folders.filter_map(process)
     }
 
     /// Starts the executable so that killing the child is killing its Windows process: nothing stands
@@ -205,9 +226,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        for option in ["-k", "-w"] {
-            quietly(self.wine("wineserver").arg(option));
-        }
+        self.stop();
     }
 }
 
@@ -224,24 +243,41 @@ fn variable(name: &str) -> Option<PathBuf> {
 fn clone(template: &Path, prefix: &Path) {
     let windows = template.join("drive_c/windows");
     fs::create_dir(prefix.join("drive_c")).unwrap();
-    copy("-al", &windows, &prefix.join("drive_c"));
+    let linked = Command::new("cp").arg("-al").arg(&windows).arg(prefix.join("drive_c")).status().unwrap();
+    assert!(linked.success(), "cannot link {}", windows.display());
     copy_prefix(template, prefix);
 }
 
 /// Copies all of a prefix but Windows' own folder, which no program changes.
 fn copy_prefix(from: &Path, to: &Path) {
     for item in inside(from).into_iter().filter(|item| !item.ends_with("drive_c")) {
-        copy("-a", &item, to);
+        copy_into(&item, to);
     }
     fs::create_dir_all(to.join("drive_c")).unwrap();
     for item in inside(&from.join("drive_c")).into_iter().filter(|item| !is_windows(item)) {
-        copy("-a", &item, &to.join("drive_c"));
+        copy_into(&item, &to.join("drive_c"));
     }
 }
 
-fn copy(options: &str, from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg(options).arg(from).arg(to).status().unwrap();
-    assert!(copied.success(), "cannot copy {}", from.display());
+/// Copies a file, a link or a folder with all that is in it. What is large, as programs and archives, is
+/// linked: nothing writes into such a file, but puts another in its place.
+fn copy_into(item: &Path, folder: &Path) {
+    const LARGE: u64 = 1 << 20;
+    const GROWS: [&str; 3] = ["reg", "log", "jsonl"];
+    let to = folder.join(item.file_name().expect("it lies in a folder"));
+    let about = fs::symlink_metadata(item).unwrap();
+    if about.is_symlink() {
+        std::os::unix::fs::symlink(fs::read_link(item).unwrap(), to).unwrap();
+    } else if about.is_dir() {
+        fs::create_dir_all(&to).unwrap();
+        inside(item).iter().for_each(|item| copy_into(item, &to));
+        fs::set_permissions(to, about.permissions()).unwrap();
+    } else if about.len() > LARGE && !item.extension().is_some_and(|end| GROWS.iter().any(|name| end == *name)) {
+        fs::hard_link(item, to).unwrap();
+    } else {
+        let _bytes = fs::copy(item, &to).unwrap();
+        File::options().write(true).open(to).unwrap().set_modified(about.modified().unwrap()).unwrap();
+    }
 }
 
 fn inside(folder: &Path) -> Vec<PathBuf> {

@@ -191,6 +191,12 @@ static HRESULT WINAPI put_ports(INetFwRule *this, BSTR text)
     return protocol == 6 || protocol == 17 ? take_text(this, text, PORTS) : E_INVALIDARG;
 }
 
+/* No rule here is one program's or one service's. */
+static HRESULT WINAPI get_nobody(INetFwRule *this, BSTR *to)
+{
+    return give_text("", to);
+}
+
 static const INetFwRuleVtbl rule_vtable = {
     .QueryInterface = rule_query,
     .AddRef = rule_add_ref,
@@ -199,6 +205,8 @@ static const INetFwRuleVtbl rule_vtable = {
     .put_Name = put_name,
     .get_Grouping = get_grouping,
     .put_Grouping = put_grouping,
+    .get_ApplicationName = get_nobody,
+    .get_ServiceName = get_nobody,
     .get_Protocol = get_protocol,
     .put_Protocol = put_protocol,
     .get_LocalPorts = get_ports,
@@ -405,9 +413,31 @@ static HRESULT WINAPI policy_rules(INetFwPolicy2 *this, INetFwRules **to)
     return result;
 }
 
+/* One network, of the profile Domain. The firewall is on there, and lets in what a rule names. */
+static HRESULT WINAPI policy_profiles(INetFwPolicy2 *this, LONG *profiles)
+{
+    *profiles = NET_FW_PROFILE2_DOMAIN;
+    return S_OK;
+}
+
+static HRESULT WINAPI policy_enabled(INetFwPolicy2 *this, NET_FW_PROFILE_TYPE2 profile, VARIANT_BOOL *enabled)
+{
+    *enabled = VARIANT_TRUE;
+    return S_OK;
+}
+
+static HRESULT WINAPI policy_inbound(INetFwPolicy2 *this, NET_FW_PROFILE_TYPE2 profile, NET_FW_ACTION *action)
+{
+    *action = NET_FW_ACTION_BLOCK;
+    return S_OK;
+}
+
 static const INetFwPolicy2Vtbl policy_vtable = {.QueryInterface = policy_query,
                                                 .AddRef = (void *)one_reference,
                                                 .Release = (void *)one_reference,
+                                                .get_CurrentProfileTypes = policy_profiles,
+                                                .get_FirewallEnabled = policy_enabled,
+                                                .get_DefaultInboundAction = policy_inbound,
                                                 .get_Rules = policy_rules};
 static INetFwPolicy2 the_policy = {.lpVtbl = (INetFwPolicy2Vtbl *)&policy_vtable};
 

@@ -175,6 +175,12 @@ __declspec(dllexport) DWORD WINAPI GetIpForwardEntry2(MIB_IPFORWARD_ROW2 *row)
     return code;
 }
 
+/* Every neighbour answers, unless `iphlpapi.faults` says otherwise. */
+__declspec(dllexport) DWORD WINAPI ResolveIpNetEntry2(MIB_IPNET_ROW2 *row, const SOCKADDR_INET *source)
+{
+    return asked_fault("ResolveIpNetEntry2");
+}
+
 __declspec(dllexport) void WINAPI InitializeIpForwardEntry(MIB_IPFORWARD_ROW2 *row)
 {
     memset(row, 0, sizeof *row);

@@ -3,7 +3,9 @@
  *     run.exe FILE PROGRAM ARGUMENT…
  *
  * Wine's own exit code has 8 bits. And on a busy machine Wine ends a process that takes a second to
- * leave after it said its code: then this file still has it. */
+ * leave after it said its code: then this file still has it.
+ *
+ * The program gets no console, as under a scheduler: for each console Wine would start a program. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>
@@ -22,14 +24,20 @@ static WCHAR *next(WCHAR *at)
 
 int main(int argc, char **argv)
 {
-    STARTUPINFOW startup = { .cb = sizeof startup };
+    STARTUPINFOW startup = {
+        .cb = sizeof startup,
+        .dwFlags = STARTF_USESTDHANDLES,
+        .hStdInput = GetStdHandle(STD_INPUT_HANDLE),
+        .hStdOutput = GetStdHandle(STD_OUTPUT_HANDLE),
+        .hStdError = GetStdHandle(STD_ERROR_HANDLE),
+    };
     PROCESS_INFORMATION process;
     DWORD code = 0;
     if (argc < 3)
         return 2;
     /* As it was given: the program sees its arguments quoted as its caller quoted them. */
     WCHAR *line = next(next(GetCommandLineW()));
-    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &startup, &process)) {
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, DETACHED_PROCESS, NULL, NULL, &startup, &process)) {
         fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
         return 1;
     }

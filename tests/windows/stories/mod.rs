@@ -3,6 +3,8 @@
 #[cfg(not(windows))]
 mod adoption;
 #[cfg(not(windows))]
+mod credentials;
+#[cfg(not(windows))]
 mod executable;
 #[cfg(not(windows))]
 mod faults;

@@ -74,6 +74,37 @@ fn finish(house: &House, (point, reached): Point) {
     assert_eq!(again["changed"], false, "{point}: {again:#}");
 }
 
+/// Nobody is there when the power comes back: the run had said what is to become of it.
+#[test]
+fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() {
+    for (asked, vsid) in [("finish", 5000), ("undo", 4096)] {
+        let Some(house) = House::installed() else { return };
+        house.until_healthy();
+        let network = |house: &House| {
+            let network = house.hns().remove("Calico").unwrap_or_default();
+            network["Subnets"][0]["Policies"][0]["VSID"].clone()
+        };
+        let words = format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 --at-boot {asked}");
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let mut change: Child = house.machine.start(&words, "test/said");
+        let begun = std::time::Instant::now();
+        // The old network is gone, or the new one there: the journal is, in both cases.
+        while network(&house) == 4096 && change.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < SOON, "the network never went:\n{}", house.read("test/said"));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        house.machine.cut_power();
+        change.wait().unwrap();
+        assert!(house.machine.c(r"ProgramData\calicoctl-win\journal.jsonl").exists(), "{asked}: it was over");
+        house.machine.power_on();
+        let status = eventually("the run is over", 2 * SOON, || {
+            let status = house.status();
+            (status["run"].is_null() && status["overall"] == "Healthy").then_some(status)
+        });
+        assert_eq!((network(&house), &status["node"]["schedulable"]), (vsid.into(), &Value::Bool(true)), "{asked}");
+    }
+}
+
 fn take_back(house: &House, (point, reached): Point) {
     house.foreign_networks();
     let before = Picture::take(&house.machine);

@@ -57,6 +57,18 @@ fn b31_a_rule_that_is_there_is_changed_in_place_and_several_become_one() {
 }
 
 #[test]
+fn it_is_told_on_which_ports_strangers_get_in() {
+    // Profiles are bits: Domain, Private, Public. The machine's network is of the first.
+    let rules = "1\tRDP\t\t6\t3389\t1\t1\t1\t1\n2\tWinRM, private\t\t6\t5985-5986\t1\t1\t1\t2\n\
+                 3\tSSH, off\t\t6\t22\t0\t1\t1\t7\n4\tSSH, outbound\t\t6\t22\t1\t2\t1\t7\n";
+    let Some(machine) = firewall(rules, "") else { return };
+    let told = lets_in(&[3389, 5985, 22]).unwrap();
+    assert_eq!(told, [(22, false), (3389, true), (5985, false)].into());
+    machine.write("firewall.faults", "Enum 0x800706D9\n");
+    drop(lets_in(&[3389]).unwrap_err());
+}
+
+#[test]
 fn a_firewall_that_refuses_says_why() {
     let mut tell = Vec::new();
     for fault in ["Rules 0x800706D9", "Add 0x80070005", "Enum 0x80070057"] {

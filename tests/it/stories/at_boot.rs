@@ -1,0 +1,89 @@
+//! The power goes in the middle of a run, nobody is there when it comes back, and the run had said what
+//! is to become of it then.
+
+use std::time::{Duration, Instant};
+
+use calicoctl_win::node::sandbox::model::{Model, Name};
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+
+/// Windows starts, and with it CalicoNode.
+fn boots(lab: &Lab) {
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        model.boot_id = "the next boot".into();
+        // After everything that the run wrote down, whatever its clock says.
+        model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
+        for name in ["CalicoNode", "CalicoFelix"] {
+            model.services.get_mut(&Name::new(name)).unwrap().pid = None;
+        }
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let _scm = lab.run("service start");
+}
+
+fn interrupted(lab: &Lab) -> bool {
+    lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists()
+        || lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists()
+}
+
+/// Health and VSID, once nothing is under way any more.
+fn settled(lab: &Lab) -> (Value, Value) {
+    let begun = Instant::now();
+    while interrupted(lab) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody ends the run");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let _settled = lab.run("status --wait --timeout 60s").exits(0);
+    let status = lab.run("status -o json").exits(0).json();
+    let calico = status["networks"].as_array().unwrap().iter().find(|network| network["name"] == "Calico");
+    assert_eq!((&status["run"], &status["node"]["schedulable"]), (&Value::Null, &json!(true)), "{status:#}");
+    (status["overall"].clone(), calico.map_or(Value::Null, |calico| calico["vsid"].clone()))
+}
+
+#[test]
+fn a_run_that_a_boot_cut_off_is_finished_or_undone_as_it_asked_for() {
+    let there = Lab::installed();
+    for (asked, vsid) in
+        [("--at-boot finish", 5000), ("--at-boot undo", 4096), ("--set reboot.resumeOnBoot=true", 5000)]
+    {
+        for fault in [
+            "put *10-calico.conf#1=exit-after",
+            "put network Calico=exit-after",
+            "put running CalicoFelix#2=exit-before",
+        ] {
+            let lab = there.copy();
+            let _power_goes = lab.fails_at(fault, &format!("{VNI} {asked}")).exits(137);
+            boots(&lab);
+            assert_eq!(settled(&lab), (json!("Healthy"), json!(vsid)), "{asked}, {fault}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_asked_for_nothing_is_left_to_people() {
+    let lab = Lab::installed();
+    let _power_goes = lab
+        .fails_at("put network Calico=exit-after", &format!("{VNI} --set reboot.resumeOnBoot=true --at-boot leave"))
+        .exits(137);
+    boots(&lab);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(interrupted(&lab));
+    let status = lab.run("status -o json").json();
+    assert_eq!(status["run"]["interrupted"], true, "{status:#}");
+    let _by_hand = lab.run("resume -y").exits(0);
+    assert_eq!(settled(&lab), (json!("Healthy"), json!(5000)));
+}
+
+/// The service restarts, and Windows does not: the run may be at it, or somebody looks at what it left.
+#[test]
+fn without_a_boot_nothing_goes_on_by_itself() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put network Calico=exit-after", &format!("{VNI} --at-boot finish")).exits(137);
+    let _restart = lab.run("service restart");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(interrupted(&lab));
+}
