@@ -69,19 +69,21 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
 }
 
 /// The load balancers of services were in the network that went, and kube-proxy believes that they
-/// are there still, if the config forbids to restart it.
-fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> Result<bool> {
+/// are there still, if the config forbids to restart it. A change that is made does not fail for a look.
+fn warn_of_kube_proxy(app: &mut App, node: &dyn Node, prepared: &Prepared) -> bool {
     let gone = |change: &Change| change.kind == "hns-network" && change.before.is_some();
-    let left = !prepared.resolved.settings.services.restart_kube_proxy;
-    let stale =
-        left && prepared.plan.changes.iter().any(gone) && node.get(&Id::Running(kube_proxy::NAME.into()))?.is_some();
+    if prepared.resolved.settings.services.restart_kube_proxy || !prepared.plan.changes.iter().any(gone) {
+        return false;
+    }
+    // Restarting one that does not run harms nobody.
+    let stale = node.get(&Id::Running(kube_proxy::NAME.into())).map_or(true, |runs| runs.is_some());
     if stale {
         app.warn(
             "KubeProxyStale",
             format!("the service {} still counts on the network that is gone: restart it", kube_proxy::NAME),
         );
     }
-    Ok(stale)
+    stale
 }
 
 /// How long a trial goes on without `confirm`, if the change is to be one.
@@ -110,7 +112,7 @@ fn change(
         }
         drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "reconfigure", options))
     })?;
-    let stale = warn_of_kube_proxy(app, node, prepared)?;
+    let stale = warn_of_kube_proxy(app, node, prepared);
     annotate(app, &prepared.cluster, &prepared.about);
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, prepared, limit.length())?;
