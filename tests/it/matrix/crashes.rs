@@ -115,6 +115,10 @@ impl<'a> Ground<'a> {
         }
         let old = if half_way { &self.undone } else { &self.old };
         let (mut from_old, mut from_new) = (whole.against(old), whole.against(&self.new));
+        // A recovery that had gone back before it was ended leaves nothing half-way, and no drift.
+        if !half_way && whole.against(&self.undone).len() < from_old.len() {
+            from_old = whole.against(&self.undone);
+        }
         // What a generation needs may be in the store already.
         from_old.retain(|line| !whole.is_needed(line));
         from_new.retain(|line| !whole.is_needed(line));
