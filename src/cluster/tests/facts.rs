@@ -393,6 +393,10 @@ fn the_rights_that_are_asked_about_are_those_of_the_questions() {
         // A node is read once its name is known.
         for set in [&mut asked, &mut reviews] {
             set.remove("get nodes in the whole cluster");
+            // Where the other namespace answers first, nobody waits until this one was asked.
+            if options.namespace_override.is_none() {
+                set.remove("get serviceaccounts calico-node in kube-system");
+            }
         }
         assert_eq!(reviews, asked, "{name}");
     }
