@@ -12,6 +12,7 @@ use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::store;
 use super::{cancel, debris, keep};
+use crate::calico::registry;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{borrowed, diff, ids};
@@ -459,7 +460,9 @@ fn take_steps(
             clock.before(step, node.now());
             let result = match step {
                 Step::Put { id, before, after } => {
-                    let any = id.is_derived() || comes_with_release(id, steps);
+                    // What the agent itself writes it may write until it is stopped.
+                    let own = registry::agents_own().contains(id);
+                    let any = own || id.is_derived() || comes_with_release(id, steps);
                     clear_for(node, step, steps, target)
                         .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any))
                         .map(|did| changed += usize::from(did))

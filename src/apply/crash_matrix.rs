@@ -14,7 +14,7 @@ use super::receipt::About;
 use super::store;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::layout::Layout;
-use crate::calico::samples;
+use crate::calico::{registry, samples};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::{Crash, Fault};
 use crate::node::sandbox::model::{Model, Name};
@@ -58,7 +58,7 @@ impl Lab {
             management_ip: None,
         };
         node.put(&Id::Network("cbr0".into()), Some(&State::Network(flannel))).unwrap();
-        let key = crate::calico::registry::last_boot_time();
+        let key = registry::last_boot_time();
         node.put(&key, Some(&State::RegValue(RegValue::String("1/1/2026 8:00 AM".into())))).unwrap();
         node.pause(Duration::from_secs(60));
         drop(node);
@@ -103,7 +103,7 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
             node.put(&id, Some(&wanted))?;
         }
     }
-    let key = crate::calico::registry::last_boot_time();
+    let key = registry::last_boot_time();
     node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))
 }
 
@@ -430,4 +430,27 @@ fn a_network_that_calico_node_made_before_it_was_stopped_goes_before_it_starts()
     resume(&mut node, &mut meanwhile).unwrap();
     assert_eq!((made, vsid(&node)), (Some(4096), Some(5000)));
     NEW_VNI.check_forward(&lab, "a boot");
+}
+
+/// At boot CalicoNode writes down for which boot the network is up: also when an uninstall was planned
+/// just before, until it is stopped.
+#[test]
+fn what_calico_node_wrote_after_the_plan_goes_with_an_uninstall() {
+    let (lab, _) = UNINSTALL.start();
+    let says = |boot: &str| {
+        let value = State::RegValue(RegValue::String(boot.into()));
+        lab.node(None).put(&registry::last_boot_time(), Some(&value)).unwrap();
+    };
+    says("this boot");
+    assert!(UNINSTALL.interrupted(&lab, "put running CalicoFelix=exit-before"));
+    let mut stopped = 0;
+    let mut meanwhile = |event: Event| {
+        if matches!(event, Event::PhaseCompleted { phase: "services-stop", .. }) {
+            says("the next boot");
+            stopped += 1;
+        }
+    };
+    resume(&mut lab.node(None), &mut meanwhile).unwrap();
+    assert_eq!(stopped, 1);
+    UNINSTALL.check_forward(&lab, "a boot");
 }

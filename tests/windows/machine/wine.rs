@@ -84,10 +84,22 @@ impl Machine {
         }
         // What `wineserver -k` does, but that one ends the server before the registry is saved when that
         // takes more than three seconds.
-        for (pid, _) in self.everything().filter(|(_, line)| line.contains("wineserver")) {
-            quietly(Command::new("kill").args(["-INT", &pid.to_string()]));
-        }
-        quietly(self.wine("wineserver").arg("-w"));
+        let servers = || -> Vec<String> {
+            let servers = self.everything().filter(|(_, line)| line.contains("wineserver"));
+            servers.map(|(pid, _)| pid.to_string()).collect()
+        };
+        // Asked again and again it would begin again and again.
+        let gone = (0..12).any(|_| {
+            let there = servers();
+            if !there.is_empty() {
+                quietly(Command::new("kill").arg("-INT").args(&there));
+            }
+            (0..1000).any(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                servers().is_empty()
+            })
+        });
+        assert!(gone || std::thread::panicking(), "the wineserver does not go");
     }
 
     /// An empty folder on the same disk.
