@@ -221,10 +221,10 @@ pub fn boot_time() -> Timestamp {
             query(TIME_OF_DAY, answer.as_mut_ptr().cast(), size_of_val(&answer) as u32, ptr::null_mut())
         })
     };
-    // 100 ns since 1601.
-    let unix = answer[0] / 10_000_000 - 11_644_473_600;
+    // 100 ns since 1601. To the last of them: what began less than a second before is from before.
+    let unix = i128::from(answer[0]) - 116_444_736_000_000_000;
     match done {
-        Some(0) => Timestamp::from_second(unix).unwrap_or_else(|_| Timestamp::now()),
+        Some(0) => Timestamp::from_nanosecond(unix * 100).unwrap_or_else(|_| Timestamp::now()),
         _ => Timestamp::now(),
     }
 }
