@@ -94,10 +94,12 @@ impl Machine {
             if !there.is_empty() {
                 quietly(Command::new("kill").arg("-INT").args(&there));
             }
+            // What has ended has no environment, also while nobody has asked how it ended.
+            let runs = |pid: &String| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| !all.is_empty());
             (0..1000).any(|_| {
                 std::thread::sleep(Duration::from_millis(5));
-                servers().is_empty()
-            })
+                !there.iter().any(runs)
+            }) && servers().is_empty()
         });
         assert!(gone || std::thread::panicking(), "the wineserver does not go");
     }
