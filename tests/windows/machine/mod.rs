@@ -6,10 +6,11 @@ mod real;
 mod wine;
 
 use std::fs::{self, File};
+use std::io::{Read, Seek};
 #[cfg(not(windows))]
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -94,8 +95,23 @@ impl Machine {
     pub fn run_program(&self, program: &str, args: &[&str]) -> Ended {
         let (mut command, code) = self.command_with_code(program);
         command.args(args);
-        let output = command.output().unwrap();
+        let output = self.output(&mut command);
         Ended::new(code(&output), output)
+    }
+
+    /// Runs a command to its end. Not through pipes: what it started and left behind may hold on to them,
+    /// and this would wait for that.
+    fn output(&self, command: &mut Command) -> Output {
+        let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile_in(self.root.path()).unwrap());
+        let (out, err) = (stdout.try_clone().unwrap(), stderr.try_clone().unwrap());
+        let status = command.stdin(Stdio::null()).stdout(out).stderr(err).status().unwrap();
+        let [stdout, stderr] = [&mut stdout, &mut stderr].map(|file| {
+            let mut said = Vec::new();
+            file.rewind().unwrap();
+            let _length = file.read_to_end(&mut said).unwrap();
+            said
+        });
+        Output { status, stdout, stderr }
     }
 
     /// Starts the executable and does not wait for it. What it says goes to the file `said`.

@@ -163,7 +163,7 @@ impl Machine {
     pub fn run_with_event_log(&self, args: &[&str]) -> (Ended, Vec<String>) {
         let exe = self.exe().to_string_lossy();
         let (mut command, code) = self.command_with_code(&exe);
-        let output = command.args(args).env("WINEDEBUG", "-all,+eventlog").output().unwrap();
+        let output = self.output(command.args(args).env("WINEDEBUG", "-all,+eventlog"));
         let ended = Ended::new(code(&output), output);
         let entry = |line: &str| {
             let (level, said) = line.split_once(":eventlog:ReportEventW L\"")?;
