@@ -189,11 +189,13 @@ fn refusals_are_told_in_our_words_with_hnss_own_beside_them() {
 }
 
 #[test]
-fn the_version_is_asked_for_and_may_be_missing() {
+fn the_version_is_asked_for_and_a_refusal_is_no_answer() {
     let Some(machine) = machine() else { return };
     assert_eq!(version().unwrap(), Some(HnsVersion { major: 13, minor: 2 }));
     machine.write("hns.faults", "0 1 GET /globals hresult 0x800706BA\n");
-    assert_eq!(version().unwrap(), None);
+    let error = version().unwrap_err();
+    let expected = "ask HNS for its version (Windows error 1722: the service that is to answer is stopped)";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]
