@@ -34,6 +34,8 @@ cc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$wine_dir/standins/machine.so" te
 
 export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY
+# It keeps the heap of each process out of the place that Wine needs.
+export LD_PRELOAD=$PWD/$wine_dir/standins/machine.so
 wineboot -i >/dev/null 2>&1
 for file in packaging/wine/server2022.reg tests/windows/shims/overrides.reg; do
     wine regedit /S "Z:${PWD//\//\\}\\${file//\//\\}" >/dev/null 2>&1
@@ -41,6 +43,7 @@ done
 # Switched off: what is cloned must not be in use.
 wineserver -k || true
 wineserver -w
+unset LD_PRELOAD
 LC_ALL=C awk -f packaging/wine/slim.awk "$template/system.reg" >"$template/slim.reg"
 mv "$template/slim.reg" "$template/system.reg"
 

@@ -7,6 +7,8 @@ template=${CALICOCTL_WIN_WINE_PREFIX:-$(cd "$(dirname "$0")/../.." && pwd)/targe
 prefix=$(mktemp -d "$(dirname "$template")/prefix-XXXXXX")
 export WINEPREFIX=$prefix WINEDEBUG=${WINEDEBUG:--all} WINEDLLOVERRIDES='mscoree=;mshtml='
 unset DISPLAY WAYLAND_DISPLAY
+# It keeps the heap of each process out of the place that Wine needs.
+export LD_PRELOAD=${template%/*}/standins/machine.so
 stop() {
     wineserver -k || true
     wineserver -w || true

@@ -54,8 +54,9 @@ impl Ended {
     /// The one JSON document on stdout.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}\n{}\n{}", self.stdout, self.stderr))
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| {
+            panic!("exit {}: stdout is not one JSON document: {e}\n{}\n{}", self.code, self.stdout, self.stderr)
+        })
     }
 
     #[track_caller]

@@ -39,11 +39,7 @@ int main(int argc, char **argv)
     /* As it was given: the program sees its arguments quoted as its caller quoted them. */
     WCHAR *line = next(next(next(GetCommandLineW())));
     DWORD flags = strcmp(argv[1], "alone") ? 0 : DETACHED_PROCESS;
-    BOOL started = FALSE;
-    /* On a busy machine Wine gives up on a process before it ran at all, and calls that an internal error. */
-    for (int tries = 0; !started && tries < 3 && (!tries || GetLastError() == ERROR_INTERNAL_ERROR); tries++)
-        started = CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process);
-    if (!started) {
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process)) {
         fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
         return 1;
     }
