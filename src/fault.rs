@@ -141,7 +141,7 @@ impl Exit {
 }
 
 /// A failure whose class, cause or mend is known. Put one into an [`anyhow::Error`], or on top of
-/// one as its context; `report` finds it again with `downcast_ref`.
+/// one as its context; [`Fault::of`] finds it again.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// How the process ends.
@@ -157,6 +157,16 @@ pub struct Fault {
 impl Fault {
     pub fn new(exit: Exit, id: &'static str, what: impl Into<String>) -> Self {
         Self { exit, id, what: what.into(), hint: None }
+    }
+
+    /// The outermost fault in an error, if it has one.
+    pub fn of(error: &anyhow::Error) -> Option<&Self> {
+        error.downcast_ref()
+    }
+
+    /// The name of the outermost fault in an error; empty for an error without one.
+    pub fn id_of(error: &anyhow::Error) -> &'static str {
+        Self::of(error).map_or("", |fault| fault.id)
     }
 
     #[must_use]

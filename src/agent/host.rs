@@ -112,7 +112,7 @@ fn report(role: Role, error: anyhow::Error, mut log: LogFile) -> anyhow::Error {
 
 /// An error with its mend.
 fn sentence(error: &anyhow::Error) -> String {
-    let hint = error.downcast_ref::<Fault>().and_then(|fault| fault.hint.as_ref());
+    let hint = Fault::of(error).and_then(|fault| fault.hint.as_ref());
     hint.map_or_else(|| format!("{error:#}"), |hint| format!("{error:#}; to mend it: {hint}"))
 }
 

@@ -297,7 +297,7 @@ fn two_agents_of_one_role_are_one_too_many() {
     live.while_serving(Role::Felix, |live| {
         live.until_start(0);
         let error = live.serve(Role::Felix).unwrap_err();
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::Busy, "AgentRunsAlready"));
         assert_eq!(live.state(Role::Felix).unwrap().phase, Phase::Running, "the first one's");
     })
@@ -310,7 +310,7 @@ fn a_configuration_that_cannot_be_read_starts_nothing_and_is_said() {
     let live = Live::new("run");
     fs::write(live.disk(AgentConfig::PATH), "{\"nodeName\": \"win").unwrap();
     let error = live.serve(Role::Felix).unwrap_err();
-    let fault = error.downcast_ref::<Fault>().unwrap();
+    let fault = Fault::of(&error).unwrap();
     assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "AgentConfigInvalid"));
     assert_eq!(live.scm.0.lock().unwrap().len(), 0, "it never ran");
     assert!(!live.disk(r"C:\CalicoWindows\starts").exists());

@@ -93,7 +93,7 @@ impl<'a> Renewal<'a> {
 
     fn failed(&mut self, error: &anyhow::Error, path: &WinPath, expires: Timestamp, now: Timestamp, events: Sink<'_>) {
         self.looked = Some((now, self.pause));
-        let fault = error.downcast_ref::<Fault>();
+        let fault = Fault::of(error);
         // A run that changes the node ends soon, and may write another kubeconfig.
         if fault.is_some_and(|fault| fault.exit == Exit::Busy) {
             return;

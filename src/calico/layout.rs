@@ -242,7 +242,7 @@ mod tests {
     fn an_unknown_version_is_refused_with_the_range() {
         for version in ["v3.19.4", "v2.6.0", "v3.34.0", "v3.34.0-0.dev", "v4.0.0"] {
             let error = Layout::of(&version.parse().unwrap()).unwrap_err();
-            let fault = error.downcast_ref::<Fault>().unwrap();
+            let fault = Fault::of(&error).unwrap();
             assert_eq!((fault.exit, fault.id), (Exit::Unsupported, "CalicoVersionUnsupported"), "{version}");
             assert!(fault.what.contains("v3.20.0 to v3.33.x"), "{}", fault.what);
         }

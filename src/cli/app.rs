@@ -287,8 +287,8 @@ impl App {
     pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
         let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
-        opened.map_err(|error| match (&connection.kubeconfig_from, fault_id(&error)) {
-            (Origin::File { name, .. }, Some("KubeconfigMissing")) if name.starts_with(GENERATION) => {
+        opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
+            (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
                 let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
                 let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
                 error.context(
@@ -487,10 +487,6 @@ impl App {
 
 /// What the config of a generation is called where somebody asks who set a value.
 pub(super) const GENERATION: &str = "generation ";
-
-fn fault_id(error: &anyhow::Error) -> Option<&'static str> {
-    error.downcast_ref::<Fault>().map(|fault| fault.id)
-}
 
 /// How the run that made what stands, or that is to be resumed, reached the cluster.
 fn access(standing: &Standing) -> Option<Document> {

@@ -81,8 +81,7 @@ pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Resul
         app.event(&event);
     }
     // With an answer that says no to the first one, nothing was done.
-    let refused =
-        |error: &anyhow::Error| error.downcast_ref::<Fault>().is_some_and(|fault| REFUSALS.contains(&fault.id));
+    let refused = |error: &anyhow::Error| REFUSALS.contains(&Fault::id_of(error));
     app.half_done &= !(begun == 1 && made.as_ref().is_err_and(refused));
     made
 }

@@ -87,7 +87,7 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
 }
 
 fn is_absent(error: &Error) -> bool {
-    error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "NodeAbsent")
+    Fault::id_of(error) == "NodeAbsent"
 }
 
 /// Leaves the Node cordoned, and says so: there is no network for pods on it any more.

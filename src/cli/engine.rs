@@ -155,7 +155,7 @@ impl Outage {
 }
 
 fn rolled_back(error: anyhow::Error) -> anyhow::Error {
-    let (id, hint) = match error.downcast_ref::<Fault>() {
+    let (id, hint) = match Fault::of(&error) {
         Some(fault) => (fault.id, fault.hint.clone()),
         None => ("RolledBack", None),
     };

@@ -172,7 +172,7 @@ fn differs(version: &CalicoVersion, said: &str) -> Option<bool> {
 /// A broken download must not be found in the cache the next time.
 fn forget_damaged(archive: &Path, error: &anyhow::Error) {
     let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
-    if error.downcast_ref::<Fault>().is_some_and(|fault| broken.contains(&fault.id)) {
+    if broken.contains(&Fault::id_of(error)) {
         let _next_download_replaces_it = std::fs::remove_file(archive);
     }
 }

@@ -130,7 +130,7 @@ impl Cluster {
                 .into());
         };
         let (token, expires) = self.request_token(&namespace, &account).map_err(|error| {
-            let forbidden = error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ClusterForbidden");
+            let forbidden = Fault::id_of(&error) == "ClusterForbidden";
             if forbidden { error.context(renewal_forbidden(&namespace, &account)) } else { error }
         })?;
         let renewed = NodeCredentials { login: Login::Token(token), expires, ..current.clone() };

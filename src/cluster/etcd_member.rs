@@ -376,7 +376,7 @@ mod tests {
             Ok(away) if away.is_empty() => "fine".into(),
             Ok(away) => format!("fine, but {}", away.join(", ")),
             Err(error) => {
-                let fault = error.downcast_ref::<Fault>().unwrap();
+                let fault = Fault::of(&error).unwrap();
                 assert!(fault.hint.is_some() && !format!("{error:?}").contains("PRIVATE"), "{error:?}");
                 format!("{}: {error}", fault.id)
             }

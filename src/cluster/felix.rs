@@ -41,9 +41,7 @@ impl Cluster {
     pub fn felix_vni(&self) -> Result<u32> {
         let at = |group, version| path(["apis", group, version, "felixconfigurations", "default"]);
         let felix = match self.get::<Configuration>(&at("crd.projectcalico.org", "v1")) {
-            Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ApiNotServed") => {
-                self.get(&at("projectcalico.org", "v3"))
-            }
+            Err(error) if Fault::id_of(&error) == "ApiNotServed" => self.get(&at("projectcalico.org", "v3")),
             other => other,
         }?;
         Ok(felix.and_then(|felix| felix.spec.vni).unwrap_or(Vni::DEFAULT.get()))

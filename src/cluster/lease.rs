@@ -194,7 +194,7 @@ impl Cluster {
 
 /// Somebody made or changed the Lease between our look and our write.
 fn came_first(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Fault>().is_some_and(|fault| ["ClusterConflict", "ClusterObjectExists"].contains(&fault.id))
+    ["ClusterConflict", "ClusterObjectExists"].contains(&Fault::id_of(error))
 }
 
 fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&json!("win-a1/r1"), &json!(0)));
 
         let error = cluster.take_lease("win-a1", &there).unwrap_err();
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::Busy, "NodeLeased"));
         assert!(fault.what.starts_with("node win-a1 is being changed by run r1 on win-a1"), "{}", fault.what);
         assert!(!cluster.give_back_lease("win-a1", &there).unwrap(), "another's Lease stays");

@@ -51,7 +51,7 @@ impl Cluster {
         while let Err(error) = self.merge_patch::<_, Value>(&node_path(name), &patch) {
             tries += 1;
             // An answer that got lost says nothing of the change; and twice is the same as once.
-            let lost = error.downcast_ref::<Fault>().is_some_and(|fault| fault.exit == Exit::ClusterUnreachable);
+            let lost = Fault::of(&error).is_some_and(|fault| fault.exit == Exit::ClusterUnreachable);
             if !lost || tries == TRIES {
                 return Err(error);
             }

@@ -25,5 +25,5 @@ impl Cluster {
 
 /// Whether an error says that nobody answered.
 pub fn unreached(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Fault>().is_some_and(|fault| UNREACHED.contains(&fault.id))
+    UNREACHED.contains(&Fault::id_of(error))
 }

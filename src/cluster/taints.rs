@@ -193,7 +193,7 @@ impl Cluster {
 }
 
 fn is_conflict(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ClusterConflict")
+    Fault::id_of(error) == "ClusterConflict"
 }
 
 #[cfg(test)]

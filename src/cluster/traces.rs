@@ -120,9 +120,7 @@ impl Cluster {
     /// When the cluster cannot be asked, or does not allow it.
     pub fn release_blocks(&self, name: &str) -> Result<Vec<Released>> {
         match self.release_blocks_of(ApiGroup::V1, name) {
-            Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ApiNotServed") => {
-                self.release_blocks_of(ApiGroup::V3, name)
-            }
+            Err(error) if Fault::id_of(&error) == "ApiNotServed" => self.release_blocks_of(ApiGroup::V3, name),
             done => done,
         }
     }

@@ -13,7 +13,7 @@ fn set(path: &str, value: &str) -> Override {
 /// All that is said of documents and overrides that are wrong.
 fn refusal(documents: &[Document], overrides: &[Override]) -> String {
     let error = load(documents, overrides).unwrap_err();
-    let fault = error.downcast_ref::<Fault>().unwrap();
+    let fault = Fault::of(&error).unwrap();
     assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "ConfigInvalid"));
     format!("{}\n{}", fault.what, error.root_cause()).replace('\n', "\n  ")
 }

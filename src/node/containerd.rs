@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_toml_is_an_error_with_its_place() {
         let error = dirs(&[(CONFIG, "version = 2\n[plugins\n")]).unwrap_err();
-        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ContainerdConfigInvalid");
+        assert_eq!(Fault::id_of(&error), "ContainerdConfigInvalid");
         let said = error.to_string();
         assert!(said.contains(CONFIG) && said.contains("line 2"), "{said}");
     }

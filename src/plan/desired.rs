@@ -505,7 +505,7 @@ mod tests {
             etcd_files: None,
         })
         .unwrap_err();
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!(fault.exit, Exit::ReleaseInvalid);
         assert!(fault.what.contains("cni/calico-ipam.exe"), "{}", fault.what);
     }

@@ -349,14 +349,14 @@ pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> 
 mod tests {
     use super::*;
     use crate::release::extract::{ExtractOptions, extract};
-    use crate::release::fixtures::{Bench, edited, fault_id, noise, quiet, zip_of};
+    use crate::release::fixtures::{Bench, edited, noise, quiet, zip_of};
 
     /// What extracting an archive fails with, having left nothing behind.
     fn refused(bytes: &[u8]) -> (&'static str, String) {
         let bench = Bench::with(bytes);
         let error = extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet).unwrap_err();
         assert!(bench.is_untouched(), "something was left behind after {error:#}");
-        let fault = error.downcast_ref::<Fault>().expect("a fault");
+        let fault = Fault::of(&error).expect("a fault");
         assert_eq!(fault.exit, crate::fault::Exit::ReleaseInvalid);
         assert!(fault.hint.is_some());
         (fault.id, error.to_string())
@@ -482,12 +482,12 @@ mod tests {
         let expected = Sha256::of(b"something else");
         let options = ExtractOptions { sha256: Some(expected.clone()) };
         let error = extract(&bench.archive, &bench.dest, &options, &mut quiet).unwrap_err();
-        assert_eq!(fault_id(&error), "ReleaseDigest");
+        assert_eq!(Fault::id_of(&error), "ReleaseDigest");
         assert!(error.to_string().contains(expected.as_str()), "{error}");
         assert!(bench.is_untouched());
 
         let missing = bench.folder.path().join("nowhere.zip");
         let error = Archive::open(&missing, None, &mut quiet).unwrap_err();
-        assert_eq!(fault_id(&error), "ReleaseNotFound");
+        assert_eq!(Fault::id_of(&error), "ReleaseNotFound");
     }
 }

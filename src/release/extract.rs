@@ -192,7 +192,8 @@ mod tests {
     use zip::CompressionMethod;
 
     use super::*;
-    use crate::release::fixtures::{Bench, edited, fault_id, names, noise, quiet, zip_of, zip_with};
+    use crate::fault::Fault;
+    use crate::release::fixtures::{Bench, edited, names, noise, quiet, zip_of, zip_with};
 
     fn run(bench: &Bench) -> Result<Extracted> {
         extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet)
@@ -251,7 +252,7 @@ mod tests {
         for (zip, why) in [(stored, "its CRC is"), (deflated, "entry `calico-node.exe`: ")] {
             let bench = Bench::with(&zip);
             let error = run(&bench).unwrap_err();
-            assert_eq!(fault_id(&error), "ReleaseDamaged");
+            assert_eq!(Fault::id_of(&error), "ReleaseDamaged");
             assert!(error.to_string().contains(why), "{error}");
             assert!(bench.is_untouched());
         }
@@ -263,7 +264,7 @@ mod tests {
             let zip = zip_of(&[("CalicoWindows/calico-node.exe", &noise(40_000, 1))]);
             let bench = Bench::with(&edited(zip, &40_000_u32.to_le_bytes(), &says.to_le_bytes()));
             let error = run(&bench).unwrap_err();
-            assert_eq!(fault_id(&error), "ReleaseDamaged");
+            assert_eq!(Fault::id_of(&error), "ReleaseDamaged");
             assert!(error.to_string().contains("er than it says"), "{error}");
             assert!(bench.is_untouched());
         }
@@ -276,7 +277,7 @@ mod tests {
         run(&bench).unwrap();
         std::fs::write(bench.dest.join("mine.txt"), b"mine").unwrap();
         let error = run(&bench).unwrap_err();
-        assert_eq!(fault_id(&error), "FolderNotEmpty");
+        assert_eq!(Fault::id_of(&error), "FolderNotEmpty");
         assert_eq!(names(&bench.dest), ["a.txt", "mine.txt"]);
         assert_eq!(names(bench.folder.path()), ["calico-windows-v3.32.1.zip", "out"]);
     }

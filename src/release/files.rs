@@ -165,12 +165,10 @@ mod tests {
     fn a_full_disk_is_said_to_be_full() {
         use std::io::Write;
 
-        use crate::release::fixtures::fault_id;
-
         let path = Path::new("/dev/full");
         let mut file = File::options().write(true).open(path).unwrap();
         let error = file.write_all(b"x").doing("write", path).unwrap_err();
-        assert_eq!(fault_id(&error), "DiskFull");
+        assert_eq!(Fault::id_of(&error), "DiskFull");
         assert_eq!(
             format!("{error:#}"),
             "cannot write /dev/full: the disk is full: No space left on device (os error 28)"

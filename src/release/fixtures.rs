@@ -84,8 +84,3 @@ pub fn names(folder: &Path) -> Vec<String> {
 }
 
 pub fn quiet(_: Event) {}
-
-/// The id of the fault in an error.
-pub fn fault_id(error: &anyhow::Error) -> &'static str {
-    error.downcast_ref::<crate::fault::Fault>().map_or("no fault", |fault| fault.id)
-}

@@ -222,7 +222,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::release::fixtures::{fault_id, names};
+    use crate::release::fixtures::names;
     use crate::sandbox::mirror::ReleaseFault::{
         Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
     };
@@ -330,7 +330,7 @@ mod tests {
         let mut download = Download::from(&[Reset]);
         download.transport.retries = 0;
         let error = download.run(Some(&digest())).unwrap_err();
-        assert_eq!(fault_id(&error), "ReleaseUnavailable");
+        assert_eq!(Fault::id_of(&error), "ReleaseUnavailable");
         assert!(error.to_string().contains("broke off after"), "{error}");
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         assert_eq!(download.asked().last().unwrap().status, 206);
@@ -382,7 +382,7 @@ mod tests {
         {
             let mut download = Download::from(&[fault]);
             let error = download.run(Some(&digest())).unwrap_err();
-            assert_eq!(fault_id(&error), id);
+            assert_eq!(Fault::id_of(&error), id);
             assert_eq!(download.asked().len(), requests, "{fault:?}");
         }
     }
@@ -392,7 +392,7 @@ mod tests {
         for fault in [Corrupt, Truncate] {
             let mut download = Download::from(&[fault]);
             let error = download.run(None).unwrap_err();
-            assert_eq!(fault_id(&error), "ReleaseDigest", "{fault:?}");
+            assert_eq!(Fault::id_of(&error), "ReleaseDigest", "{fault:?}");
             assert!(names(download.cache.path()).is_empty(), "{:?}", names(download.cache.path()));
         }
     }
@@ -423,7 +423,7 @@ mod tests {
     fn offline_fetches_nothing() {
         let mut download = Download::from(&[]);
         download.transport.offline = true;
-        assert_eq!(fault_id(&download.run(None).unwrap_err()), "ReleaseOffline");
+        assert_eq!(Fault::id_of(&download.run(None).unwrap_err()), "ReleaseOffline");
         assert!(download.server.asked().is_empty());
     }
 
@@ -454,9 +454,9 @@ mod tests {
         std::fs::write(&own, format!("{one}\n")).unwrap();
         assert_eq!(find(None).0.unwrap().sha256, Some(one));
         std::fs::write(&own, "oops\n").unwrap();
-        assert_eq!(fault_id(&find(None).0.unwrap_err()), "ReleaseDigestFile");
+        assert_eq!(Fault::id_of(&find(None).0.unwrap_err()), "ReleaseDigestFile");
 
-        assert_eq!(fault_id(&find(Some(CalicoVersion::new(3, 30, 0))).0.unwrap_err()), "ReleaseVersion");
+        assert_eq!(Fault::id_of(&find(Some(CalicoVersion::new(3, 30, 0))).0.unwrap_err()), "ReleaseVersion");
     }
 
     #[test]
@@ -477,7 +477,7 @@ mod tests {
             (Source::Url("http://127.0.0.1/release.zip".into()), "ReleaseVersion"),
         ] {
             let error = locate(&source, None, None, folder.path(), &Transport::default(), &mut |_| {}).unwrap_err();
-            assert_eq!(fault_id(&error), id, "{source:?}");
+            assert_eq!(Fault::id_of(&error), id, "{source:?}");
             assert!(!format!("{error:#}").contains("hunter2"));
         }
     }

@@ -206,7 +206,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::fixtures::{Bench, fault_id, names, quiet};
+    use crate::release::fixtures::{Bench, names, quiet};
     use crate::sandbox::release::SyntheticRelease;
 
     fn version() -> CalicoVersion {
@@ -274,7 +274,7 @@ mod tests {
         std::fs::create_dir(&source).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", source.join("README.txt")).unwrap();
         let error = run(&source, &bench.dest, &any).unwrap_err();
-        assert_eq!(fault_id(&error), "ReleaseHostileEntry");
+        assert_eq!(Fault::id_of(&error), "ReleaseHostileEntry");
         assert!(error.to_string().contains("README.txt"), "{error}");
         assert!(!bench.dest.exists());
     }
@@ -289,7 +289,7 @@ mod tests {
             Err(invalid("ReleaseLayout", format!("no Calico {version}: it lacks calico-node.exe")).into())
         };
         let error = run(&bench.archive, &bench.dest, &layout).unwrap_err();
-        assert_eq!(fault_id(&error), "ReleaseLayout");
+        assert_eq!(Fault::id_of(&error), "ReleaseLayout");
         assert!(error.to_string().ends_with("v3.32.1.zip: no Calico v3.32.1: it lacks calico-node.exe"), "{error}");
         assert!(bench.is_untouched());
         assert_eq!(names(bench.folder.path()).len(), 1);

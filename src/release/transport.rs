@@ -193,7 +193,7 @@ impl Http {
         self.with_retries(events, |_| {
             let response = match self.send(url, self.get(url)) {
                 Ok(response) => response,
-                Err(Failure::Final(error)) if error.downcast_ref::<Fault>().is_some_and(|f| f.id == ABSENT) => {
+                Err(Failure::Final(error)) if Fault::id_of(&error) == ABSENT => {
                     return Ok(None);
                 }
                 Err(failure) => return Err(failure),
@@ -283,7 +283,7 @@ mod tests {
     use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
     use super::*;
-    use crate::release::fixtures::{fault_id, quiet};
+    use crate::release::fixtures::quiet;
 
     /// Answers one HTTPS request on 127.0.0.1, with a certificate of a CA that only the returned
     /// PEM knows.
@@ -326,7 +326,7 @@ mod tests {
 
         let (url, _, server) = https(ANSWER);
         let error = Http::new(&transport(None)).unwrap().text(&url, &mut quiet).unwrap_err();
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!(fault.id, "ReleaseUnavailable");
         assert!(fault.hint.as_ref().unwrap().contains("--ca-file"), "{error:#}");
         server.join().unwrap();
@@ -351,11 +351,11 @@ mod tests {
         let ca_file = folder.path().join("ca.pem");
         std::fs::write(&ca_file, "not a certificate").unwrap();
         let error = Http::new(&transport(Some(ca_file))).err().unwrap();
-        assert_eq!(fault_id(&error), "CaFileInvalid");
+        assert_eq!(Fault::id_of(&error), "CaFileInvalid");
 
         let proxy = Some("http://me:hunter2@:bad:port".to_owned());
         let error = Http::new(&Transport { proxy, ..Transport::default() }).err().unwrap();
-        assert_eq!(fault_id(&error), "ProxyInvalid");
+        assert_eq!(Fault::id_of(&error), "ProxyInvalid");
         assert!(!format!("{error:#}").contains("hunter2"));
     }
 }

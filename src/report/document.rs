@@ -129,12 +129,12 @@ pub fn millis(duration: Duration) -> u64 {
 
 /// The exit class of an error: that of its outermost fault, else FAILED.
 pub fn exit_of(error: &anyhow::Error) -> Exit {
-    error.downcast_ref::<Fault>().map_or(Exit::Failed, |fault| fault.exit)
+    Fault::of(error).map_or(Exit::Failed, |fault| fault.exit)
 }
 
 impl Failure {
     pub fn new(error: &anyhow::Error) -> Self {
-        let fault = error.downcast_ref::<Fault>();
+        let fault = Fault::of(error);
         let mut chain: Vec<String> = error.chain().map(ToString::to_string).collect();
         // `start service X` says nothing beside `start service X: it ended right away`.
         let mut index = 0;

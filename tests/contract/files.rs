@@ -34,7 +34,7 @@ fn text(node: &dyn Node, path: &WinPath) -> String {
 /// The id of the fault that a put ends with.
 fn refusal(node: &mut dyn Node, id: &Id, state: Option<&State>) -> &'static str {
     let error = node.put(id, state).unwrap_err();
-    error.downcast_ref::<Fault>().map_or_else(|| panic!("not a fault: {error:#}"), |fault| fault.id)
+    Fault::of(&error).map_or_else(|| panic!("not a fault: {error:#}"), |fault| fault.id)
 }
 
 fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
@@ -380,7 +380,7 @@ mod on_windows {
             security::set(&node.disk(place), "D:(A;;FA;;;WD)").unwrap();
         }
         let error = node.secure(&folder).unwrap_err();
-        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "UnsafeFolder");
+        assert_eq!(Fault::id_of(&error), "UnsafeFolder");
         assert!(error.to_string().contains("config.yaml, everybody may write to it"), "{error}");
         assert_eq!(text(node, &file), "from an administrator", "nothing was changed");
 

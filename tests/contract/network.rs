@@ -77,7 +77,7 @@ fn external() -> State {
 
 fn fault(result: anyhow::Result<()>) -> (&'static str, Exit, String) {
     let error = result.unwrap_err();
-    let fault = error.downcast_ref::<Fault>().unwrap_or_else(|| panic!("no fault: {error:#}"));
+    let fault = Fault::of(&error).unwrap_or_else(|| panic!("no fault: {error:#}"));
     (fault.id, fault.exit, fault.what.clone())
 }
 

@@ -92,7 +92,7 @@ fn remove(node: &mut dyn Node, name: &str) {
 fn refused(result: anyhow::Result<()>, name: &str) -> &'static str {
     let error = result.unwrap_err();
     assert!(format!("{error:#}").contains(name), "{error:#}");
-    error.downcast_ref::<Fault>().unwrap_or_else(|| panic!("{error:#}")).id
+    Fault::of(&error).unwrap_or_else(|| panic!("{error:#}")).id
 }
 
 #[test]
@@ -266,7 +266,7 @@ mod on_the_machine {
         machine("ContractEnds", "ends", |node, name| {
             let error = start(node, name).unwrap_err();
             assert_eq!(error.to_string(), "start service ContractEnds: it ended right away with its exit code 7");
-            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceDied");
+            assert_eq!(Fault::id_of(&error), "ServiceDied");
         });
     }
 
@@ -275,7 +275,7 @@ mod on_the_machine {
     fn a_program_that_is_no_service_is_told() {
         machine("ContractNone", "is-no-service", |node, name| {
             let error = start(node, name).unwrap_err();
-            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceWillNotStart", "{error:#}");
+            assert_eq!(Fault::id_of(&error), "ServiceWillNotStart", "{error:#}");
         });
     }
 
@@ -304,7 +304,7 @@ mod on_the_machine {
             start(node, name).unwrap();
             let pid = node.process(name).unwrap().unwrap().pid;
             let error = services::stop_within(name, Duration::from_millis(300)).unwrap_err();
-            assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ServiceWillNotStop");
+            assert_eq!(Fault::id_of(&error), "ServiceWillNotStop");
             assert!(error.to_string().contains(&format!("(pid {pid})")), "{error:#}");
             fs::write(format!(r"C:\contract\die-{pid}"), "").unwrap();
             let process = processes::by_pid(pid).unwrap();

@@ -149,7 +149,7 @@ fn services_know_their_role_and_what_install_told_them() {
     }
     let story = Story::new(Backend::Vxlan);
     let error = read_config(&story.node).unwrap_err();
-    assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "AgentConfigMissing");
+    assert_eq!(Fault::id_of(&error), "AgentConfigMissing");
     let place = story.node.disk(&WinPath::known(AgentConfig::PATH));
     fs::create_dir_all(place.parent().unwrap_or(Path::new(""))).unwrap();
     fs::write(place, serde_json::to_vec(&story.config).unwrap()).unwrap();

@@ -167,7 +167,7 @@ mod tests {
         let mut settings = settings("v3.30.3");
         settings.cni.overrides = overrides;
         let error = render(&settings, None).unwrap_err();
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::InvalidConfig, "CniConfigOverrides"));
         format!("{} ({})", fault.what, fault.hint.clone().unwrap_or_default())
     }

@@ -52,7 +52,7 @@ fn get(server: &Server, mode: TokenFrom, create: bool) -> (Result<Issued>, Vec<E
 }
 
 fn id(issued: Result<Issued>) -> &'static str {
-    issued.unwrap_err().downcast_ref::<Fault>().unwrap().id
+    Fault::id_of(&issued.unwrap_err())
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_token_that_does_not_work_is_no_token() {
     server.on(TOKEN, [Reply::recorded("tokenrequest-1y")]);
     server.on(REVIEW, [Reply::recorded("bad-token-401")]);
     let rejected = get(&server, TokenFrom::Request, true).0.unwrap_err();
-    assert_eq!(rejected.downcast_ref::<Fault>().unwrap().id, "CredentialsRejected");
+    assert_eq!(Fault::id_of(&rejected), "CredentialsRejected");
     assert!(!format!("{rejected:#} {rejected:?}").contains("JWT"));
     server.on(REVIEW, [Reply::recorded("ssar-denied")]);
     assert_eq!(id(get(&server, TokenFrom::Request, true).0), "ServiceAccountForbidden");

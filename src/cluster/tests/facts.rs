@@ -49,7 +49,7 @@ fn facts(server: &Server) -> Result<ClusterFacts> {
 
 fn fault_of(server: &Server) -> (&'static str, String) {
     let error = facts(server).unwrap_err();
-    let fault = error.downcast_ref::<Fault>().unwrap();
+    let fault = Fault::of(&error).unwrap();
     (fault.id, format!("{} | {}", fault.what, fault.hint.as_deref().unwrap()))
 }
 

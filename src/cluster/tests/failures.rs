@@ -285,7 +285,7 @@ fn what_is_no_answer_of_an_api_server_is_never_taken_for_one() {
             _ => cluster.merge_patch::<_, Value>("/version", &json!({})).map(|_| ()),
         };
         let error = error.expect_err(name);
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.id, fault.exit.name()), (id, "CLUSTER_UNREACHABLE"), "{name}: {error:?}");
         assert!(fault.hint.is_some(), "{name}");
     }
@@ -302,7 +302,7 @@ fn an_api_server_that_goes_away_between_two_questions_ends_the_run() {
         server.on("GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node", [Reply::json(404, &absent)]);
         server.on(&format!("GET {FELIX}"), [gone]);
         let error = server.connect_within(impatient()).facts(&FactsOptions::default()).unwrap_err();
-        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, id, "{error:?}");
+        assert_eq!(Fault::id_of(&error), id, "{error:?}");
     }
 }
 

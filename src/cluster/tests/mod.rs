@@ -21,7 +21,7 @@ fn impatient() -> Options {
 
 /// An error as a user gets to see it.
 fn story(error: &anyhow::Error) -> String {
-    let fault = error.downcast_ref::<Fault>().expect("every failure of this room has a name");
+    let fault = Fault::of(error).expect("every failure of this room has a name");
     let mut text = format!("{} {}\n  what {error}\n", fault.exit.name(), fault.id);
     for cause in error.chain().skip(1) {
         // How the operating system puts it differs from one to the next.
@@ -71,7 +71,7 @@ fn absent_is_only_what_the_server_says_of_the_object_itself() {
     assert!(!cluster.delete("/api/v1/namespaces/x/secrets/y").is_ok_and(|deleted| deleted));
 
     let unserved = cluster.get::<Value>("/apis/projectcalico.org/v3/ipamconfigs/default").unwrap_err();
-    assert_eq!(unserved.downcast_ref::<Fault>().unwrap().id, "ApiNotServed");
+    assert_eq!(Fault::id_of(&unserved), "ApiNotServed");
     // JSON, 404, but of something else than what was asked for.
     server.on("GET /api/v1/nodes/win-a1", [Reply::recorded("serviceaccount-404")]);
     assert!(cluster.get::<Value>("/api/v1/nodes/win-a1").is_err());
@@ -111,7 +111,7 @@ fn a_list_is_read_page_by_page_and_starts_over_once_when_it_expires() {
     server.on("GET /api/v1/pods", [page(&[1], "p2/=")]);
     server.on("GET /api/v1/pods?continue=p2%2F%3D", [Reply::recorded("list-continue-410")]);
     let error = cluster.list::<u8>("/api/v1/pods").unwrap_err();
-    assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ClusterListExpired");
+    assert_eq!(Fault::id_of(&error), "ClusterListExpired");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn what_passes_is_asked_again_and_a_write_only_where_that_is_safe() {
     let felix = Reply::recorded("felix-get");
     let server = Server::start();
     let cluster = server.connect();
-    let id = |error: anyhow::Error| error.downcast_ref::<Fault>().unwrap().id;
+    let id = |error: anyhow::Error| Fault::id_of(&error);
 
     server.on(&format!("GET {FELIX}"), [overload.clone(), down.clone(), Reply::Cut, felix.clone()]);
     assert!(cluster.get::<Value>(FELIX).unwrap().is_some());
@@ -145,7 +145,7 @@ fn tries_end_with_the_time_limit() {
     let server = Server::start();
     server.on("GET /version", [Reply::recorded("overload-429").retry_after(60)]);
     let error = server.connect().get::<Value>("/version").unwrap_err();
-    assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "ClusterOverloaded");
+    assert_eq!(Fault::id_of(&error), "ClusterOverloaded");
     assert_eq!(server.keys().len(), 1);
 }
 

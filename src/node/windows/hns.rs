@@ -42,7 +42,7 @@ pub fn version() -> Result<Option<HnsVersion>> {
     match call("GET", "/globals/version", String::new(), LOOK_LIMIT) {
         Ok(Ok(output)) => hns::version(&output).map(Some).context("read the version that HNS tells"),
         Ok(Err(refusal)) => Err(refusal.fault("ask HNS for its version".to_owned()).into()),
-        Err(error) if error.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "HnsNotAvailable") => Ok(None),
+        Err(error) if Fault::id_of(&error) == "HnsNotAvailable" => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -78,7 +78,7 @@ mod tests {
         let held = NetworkLock::hold(LIMIT).unwrap();
         let other = std::thread::spawn(|| NetworkLock::hold(Duration::from_millis(20)).map(drop).unwrap_err());
         let error = other.join().unwrap();
-        assert_eq!(error.downcast_ref::<Fault>().unwrap().id, "NetworkLockHeld");
+        assert_eq!(Fault::id_of(&error), "NetworkLockHeld");
         drop(held);
         // A thread that ends with the lock abandons it.
         std::thread::spawn(|| std::mem::forget(NetworkLock::hold(LIMIT).unwrap())).join().unwrap();

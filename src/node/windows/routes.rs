@@ -187,7 +187,7 @@ mod tests {
         ] {
             machine.write("iphlpapi.faults", fault);
             let error = put(&metadata(), route.as_ref()).unwrap_err();
-            tell.push(format!("{}: {error:#}", error.downcast_ref::<Fault>().map_or("-", |fault| fault.id)));
+            tell.push(format!("{}: {error:#}", Fault::id_of(&error)));
         }
         insta::assert_snapshot!(tell.join("\n"), @r#"
         AccessDenied: add route 169.254.169.254/32 by 0.0.0.0 on interface 7 (Windows error 5: access is denied)

@@ -58,7 +58,7 @@ pub fn list() -> Result<Vec<(String, Service)>> {
         match get(&name) {
             Ok(Some(service)) => services.push((name, service)),
             Ok(None) => {}
-            Err(error) if id(&error) == "AccessDenied" => {}
+            Err(error) if Fault::id_of(&error) == "AccessDenied" => {}
             Err(error) => return Err(error),
         }
     }
@@ -123,17 +123,14 @@ pub fn put(name: &str, service: Option<&Service>) -> Result<Vec<&'static str>> {
         match define(name, wanted) {
             // A service of that name is about to go, or somebody made one this very moment.
             Err(error)
-                if ["ServiceMarkedForDelete", "AlreadyExists"].contains(&id(&error)) && Instant::now() < until =>
+                if ["ServiceMarkedForDelete", "AlreadyExists"].contains(&Fault::id_of(&error))
+                    && Instant::now() < until =>
             {
                 sleep(LOOK);
             }
             other => return other,
         }
     }
-}
-
-fn id(error: &anyhow::Error) -> &'static str {
-    error.downcast_ref::<Fault>().map_or("", |fault| fault.id)
 }
 
 /// Never deletes and makes anew: the name would not be free before everybody has closed it. What

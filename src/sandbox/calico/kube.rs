@@ -30,7 +30,7 @@ impl Kube {
         let served = |(group, version): (&str, &str)| -> Result<bool> {
             match cluster.get::<Value>(&path(["apis", group, version])) {
                 Ok(found) => Ok(found.is_some()),
-                Err(e) if e.downcast_ref::<Fault>().is_some_and(|fault| fault.id == "ApiNotServed") => Ok(false),
+                Err(e) if Fault::id_of(&e) == "ApiNotServed" => Ok(false),
                 Err(e) => Err(e),
             }
         };

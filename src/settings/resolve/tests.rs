@@ -88,7 +88,7 @@ fn refused(fields: &[&str], node: &NodeFacts, cluster: Option<&ClusterFacts>) ->
 
 /// The fault with its causes, as people read them.
 fn fault_of(error: &anyhow::Error) -> Fault {
-    let fault = error.downcast_ref::<Fault>().unwrap().clone();
+    let fault = Fault::of(error).unwrap().clone();
     let what = error.chain().map(|cause| cause.to_string().replace('\n', "\n  ")).collect::<Vec<_>>().join("\n  ");
     Fault { what, ..fault }
 }

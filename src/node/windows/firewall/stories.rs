@@ -25,7 +25,7 @@ fn ours() -> FirewallRule {
 
 fn said(result: Result<()>) -> String {
     let error = result.unwrap_err();
-    let id = error.downcast_ref::<Fault>().map_or("-", |fault| fault.id);
+    let id = Fault::id_of(&error);
     format!("{id}: {error:#}")
 }
 

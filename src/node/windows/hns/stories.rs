@@ -33,7 +33,7 @@ fn external() -> Network {
 
 fn said(result: Result<()>) -> String {
     let error = result.unwrap_err();
-    let fault = error.downcast_ref::<Fault>().unwrap();
+    let fault = Fault::of(&error).unwrap();
     format!("{}: {error} [{}]", fault.id, fault.hint.as_deref().unwrap_or_default())
 }
 
@@ -203,7 +203,7 @@ fn hns_that_is_not_installed_names_the_feature() {
     for (code, why) in [(win32::MODULE_NOT_FOUND, "is not there"), (win32::PROCEDURE_NOT_FOUND, "has no HNSCall")] {
         let error = unavailable(code);
         assert!(error.to_string().contains(&format!("vmcompute.dll {why} (Windows error {code})")), "{error}");
-        let fault = error.downcast_ref::<Fault>().unwrap();
+        let fault = Fault::of(&error).unwrap();
         assert!(fault.id == "HnsNotAvailable" && fault.hint.as_deref().unwrap().contains("feature Containers"));
     }
 }
