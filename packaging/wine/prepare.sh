@@ -32,7 +32,7 @@ mkdir -p "$wine_dir"
 tests/windows/standins/build.sh "$wine_dir/standins"
 cc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$wine_dir/standins/machine.so" tests/windows/shims/machine.c
 
-export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml='
+export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml=;msv1_0='
 unset DISPLAY WAYLAND_DISPLAY
 # It keeps the heap of each process out of the place that Wine needs.
 export LD_PRELOAD=$PWD/$wine_dir/standins/machine.so

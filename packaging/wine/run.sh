@@ -5,7 +5,7 @@ set -euo pipefail
 template=${CALICOCTL_WIN_WINE_PREFIX:-$(cd "$(dirname "$0")/../.." && pwd)/target/wine/template}
 # Beside the template, so that hard links reach.
 prefix=$(mktemp -d "$(dirname "$template")/prefix-XXXXXX")
-export WINEPREFIX=$prefix WINEDEBUG=${WINEDEBUG:--all} WINEDLLOVERRIDES='mscoree=;mshtml='
+export WINEPREFIX=$prefix WINEDEBUG=${WINEDEBUG:--all} WINEDLLOVERRIDES='mscoree=;mshtml=;msv1_0='
 unset DISPLAY WAYLAND_DISPLAY
 # It keeps the heap of each process out of the place that Wine needs.
 export LD_PRELOAD=${template%/*}/standins/machine.so

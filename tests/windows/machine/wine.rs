@@ -230,7 +230,7 @@ impl Machine {
             .env("LC_ALL", "C.UTF-8")
             .env("WINEPREFIX", self.root.path())
             .env("WINEDEBUG", "-all")
-            .env("WINEDLLOVERRIDES", "mscoree=;mshtml=")
+            .env("WINEDLLOVERRIDES", "mscoree=;mshtml=;msv1_0=")
             .current_dir(self.disk());
         command
     }
