@@ -108,12 +108,9 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, how: &Unpack<'_>, events:
             scope.spawn(move || {
                 let mut inflater = Inflater::new();
                 let inflating = relay.inflating();
-                loop {
-                    let mut waiting = tasks.iter().skip(next.fetch_add(1, Ordering::Relaxed));
-                    let Some(task) = waiting.next() else { break };
-                    let last = task.entry.packed > waiting.map(|task| task.entry.packed).sum();
+                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let paths: Vec<PathBuf> = task.paths.iter().map(|path| folder.join(path)).collect();
-                    let done = inflater.run((task.entry, last), &paths, (how.digests, how.durable), relay);
+                    let done = inflater.run(task.entry, &paths, (how.digests, how.durable), relay);
                     let stopped = matches!(done, Ok(None) | Err(_));
                     // The receiver outlives the workers; without it there is nobody to tell.
                     if sender.send((task, done)).is_err() || stopped {
@@ -125,7 +122,6 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, how: &Unpack<'_>, events:
                 relay.help();
             });
         }
-        scope.spawn(|| relay.write_for_last());
         drop(sender);
         loop {
             match results.recv_timeout(PROGRESS_EVERY) {

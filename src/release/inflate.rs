@@ -47,17 +47,16 @@ impl Inflater {
 
     /// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC.
     /// With `digest` it also hashes what it writes; with `durable` the data are on the disk when it
-    /// returns. `last`: whether everything else will be done before. None when another worker's
-    /// failure stopped it.
+    /// returns. None when another worker's failure stopped it.
     pub fn run<'a>(
         &mut self,
-        (entry, last): (&'a Entry, bool),
+        entry: &'a Entry,
         paths: &[PathBuf],
         (digest, durable): (bool, bool),
         relay: &Relay<'a>,
     ) -> Result<Option<Option<Sha256>>> {
         let archive = relay.archive;
-        let outlet = Outlet::new(relay, entry, last, Sinks::create(paths, entry.size, digest)?);
+        let outlet = Outlet::new(relay, entry, Sinks::create(paths, entry.size, digest)?);
         let outlet =
             if entry.deflated { self.inflate(relay, entry, outlet)? } else { self.copy(relay, entry, outlet)? };
         let Some(outlet) = outlet else {

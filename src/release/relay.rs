@@ -1,6 +1,5 @@
 //! Workers that have no entry left to inflate write for those that do. Inflating is one thread's
-//! work per entry; checking and writing what comes out need not be that thread's too. An entry that
-//! everything else is done before has a writer from its beginning.
+//! work per entry; checking and writing what comes out need not be that thread's too.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -27,8 +26,6 @@ struct Desk<'a> {
     /// Workers that still inflate. Without any there is nothing to wait for.
     inflating: usize,
     idle: Vec<Sender<Shift<'a>>>,
-    /// The writer that waits for an entry which ends last.
-    spare: Option<Sender<Shift<'a>>>,
 }
 
 /// An entry's files, taken over in the middle, and the blocks to write to them.
@@ -42,7 +39,7 @@ struct Shift<'a> {
 
 impl<'a> Relay<'a> {
     pub const fn new(archive: &'a Archive, pace: &'a Pace, workers: usize) -> Self {
-        Self { archive, pace, desk: Mutex::new(Desk { inflating: workers, idle: Vec::new(), spare: None }) }
+        Self { archive, pace, desk: Mutex::new(Desk { inflating: workers, idle: Vec::new() }) }
     }
 
     /// To be held by a worker while it inflates. The last one sends the idle ones home, also when
@@ -53,16 +50,6 @@ impl<'a> Relay<'a> {
 
     /// A worker without an entry: writes for the others until none of them inflates.
     pub fn help(&self) {
-        self.write_for(|desk, offer| desk.idle.push(offer));
-    }
-
-    /// A thread that writes for entries which end last, and for no others: on as many cores as there
-    /// are workers it would take from one what it gives to another.
-    pub fn write_for_last(&self) {
-        self.write_for(|desk, offer| desk.spare = Some(offer));
-    }
-
-    fn write_for(&self, wait: impl Fn(&mut Desk<'a>, Sender<Shift<'a>>)) {
         loop {
             let (offer, shifts) = mpsc::channel();
             {
@@ -70,7 +57,7 @@ impl<'a> Relay<'a> {
                 if desk.inflating == 0 {
                     return;
                 }
-                wait(&mut desk, offer);
+                desk.idle.push(offer);
             }
             let Ok(shift) = shifts.recv() else { return };
             shift.work(self.archive, self.pace);
@@ -79,13 +66,6 @@ impl<'a> Relay<'a> {
 
     fn desk(&self) -> std::sync::MutexGuard<'_, Desk<'a>> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<'a> Desk<'a> {
-    /// Who can write for an entry now.
-    fn writer(&mut self, last: bool) -> Option<Sender<Shift<'a>>> {
-        self.idle.pop().or_else(|| self.spare.take_if(|_| last))
     }
 }
 
@@ -98,7 +78,6 @@ impl Drop for Inflating<'_, '_> {
         desk.inflating -= 1;
         if desk.inflating == 0 {
             desk.idle.clear();
-            desk.spare = None;
         }
     }
 }
@@ -123,8 +102,6 @@ pub enum Outlet<'a, 'r> {
     Here {
         relay: &'r Relay<'a>,
         entry: &'a Entry,
-        /// Whether everything else is done before this entry.
-        last: bool,
         sinks: Sinks,
     },
     There {
@@ -137,8 +114,8 @@ pub enum Outlet<'a, 'r> {
 }
 
 impl<'a, 'r> Outlet<'a, 'r> {
-    pub const fn new(relay: &'r Relay<'a>, entry: &'a Entry, last: bool, sinks: Sinks) -> Self {
-        Self::Here { relay, entry, last, sinks }
+    pub const fn new(relay: &'r Relay<'a>, entry: &'a Entry, sinks: Sinks) -> Self {
+        Self::Here { relay, entry, sinks }
     }
 
     /// Has the first `length` bytes of `block` written, and leaves a block there to fill next.
@@ -148,10 +125,10 @@ impl<'a, 'r> Outlet<'a, 'r> {
     pub fn put(self, block: &mut Vec<u8>, length: usize) -> Result<Self> {
         let (mut blocks, full, written, done) = match self {
             Self::There { blocks, full, written, done } => (blocks, full, written, done),
-            Self::Here { relay, entry, last, mut sinks } => {
-                let Some(idle) = relay.desk().writer(last) else {
+            Self::Here { relay, entry, mut sinks } => {
+                let Some(idle) = relay.desk().idle.pop() else {
                     sinks.write(relay.archive, entry, &block[..length], relay.pace)?;
-                    return Ok(Self::Here { relay, entry, last, sinks });
+                    return Ok(Self::Here { relay, entry, sinks });
                 };
                 let ((full, blocks), (written, back)) = (mpsc::channel(), mpsc::channel());
                 let (result, done) = mpsc::channel();
