@@ -13,4 +13,5 @@ pub mod lock;
 pub mod marks;
 pub mod receipt;
 pub mod renewal;
+mod steps;
 pub mod store;

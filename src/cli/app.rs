@@ -1,5 +1,7 @@
 //! What every verb has at hand: the global options, the node, the cluster, the screen.
 
+pub(super) mod reach;
+
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::net::Ipv4Addr;
@@ -10,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::args::{AtBoot as AtBootFlag, Global, Source};
 use super::lab::Lab;
@@ -20,13 +21,11 @@ use crate::apply::cancel;
 use crate::apply::converge::Standing;
 use crate::apply::journal::AtBoot;
 use crate::apply::lock::{Holder, Lock};
-use crate::apply::receipt::About;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
-use crate::cluster::{self, Cluster};
 use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
-use crate::config::{self, Document, Layered, Origin};
+use crate::config::{self, Document, Layered};
 use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
@@ -39,7 +38,7 @@ use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::settings::{self, Connection};
+use crate::settings;
 use crate::values::WinPath;
 
 pub(crate) struct App {
@@ -139,7 +138,7 @@ impl App {
         let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
         self.generation = generation;
         // For as long as the run goes, whatever stands at its end.
-        self.access = standing.as_ref().and_then(access);
+        self.access = standing.as_ref().and_then(reach::access);
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
@@ -191,22 +190,13 @@ impl App {
         let overrides = layers::overrides(&self.global, &self.args, source);
         let said = config::load(&documents, &overrides)?;
         let named = said.origin("spec.kubernetes.kubeconfig").is_some();
-        let known = || self.access.clone().or_else(|| Standing::load(node).ok().as_ref().and_then(access));
+        let known = || self.access.clone().or_else(|| Standing::load(node).ok().as_ref().and_then(reach::access));
         match known().filter(|_| !named) {
             Some(access) => {
                 documents.insert(0, access);
                 config::load(&documents, &overrides)
             }
             None => Ok(said),
-        }
-    }
-
-    /// From here on the cluster is reached as the newest generation of these did, also one that is gone.
-    pub fn reach_as(&mut self, standing: &Standing) {
-        let mut installed =
-            standing.receipts.iter().rev().filter_map(|receipt| Some((receipt, receipt.about.as_ref()?)));
-        if let Some((receipt, about)) = installed.next() {
-            self.access = access_of(about, receipt.generation);
         }
     }
 
@@ -255,58 +245,6 @@ impl App {
             Err(error) => facts.leave_out(Part::Survey, format!("{error:#}")),
         }
         Ok(facts)
-    }
-
-    /// How the cluster is reached from this machine, for verbs that ask no more of the machine. The
-    /// cloud that decides it (EKS) is told by its networks, so no metadata service is waited for.
-    pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
-        let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
-        settings::connection(layered, cloud.as_ref())
-    }
-
-    /// Talks to the cluster as the one who installs.
-    pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
-        if connection.host_process {
-            let text = super::login::host_process()?.kubeconfig;
-            return self.connect(&text, Path::new(""), None, connection.timeout);
-        }
-        // A path of the node's, when the node is a folder.
-        let file = match connection.kubeconfig.parse::<WinPath>() {
-            Ok(path) => node.disk(&path),
-            Err(_) => PathBuf::from(&connection.kubeconfig),
-        };
-        let context = connection.context.as_deref();
-        if let (Some(lab), Origin::Default, false) = (&self.lab, &connection.kubeconfig_from, file.exists()) {
-            let text = lab.cluster()?.admin_kubeconfig();
-            return self.connect(&text, &lab.dir, context, connection.timeout);
-        }
-        self.cluster_from(&file, connection)
-    }
-
-    /// Talks to the cluster that a kubeconfig file on this machine names.
-    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
-        let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
-        let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
-        opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
-            (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
-                let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
-                let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
-                error.context(
-                    fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
-                )
-            }
-            _ => error,
-        })
-    }
-
-    /// Talks to the cluster with a kubeconfig's text.
-    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
-        let dial = match &self.lab {
-            Some(lab) => lab.dial(text)?,
-            None => None,
-        };
-        let options = cluster::Options { timeout, ..cluster::Options::default() };
-        Cluster::connect(text, base, context, dial, &options)
     }
 
     /// What the config says of a restart that Windows needs.
@@ -483,28 +421,6 @@ impl App {
             log.line(Timestamp::now(), "WARN", &format!("last-run.json could not be written: {error}"));
         }
     }
-}
-
-/// What the config of a generation is called where somebody asks who set a value.
-pub(super) const GENERATION: &str = "generation ";
-
-/// How the run that made what stands, or that is to be resumed, reached the cluster.
-fn access(standing: &Standing) -> Option<Document> {
-    let (about, generation) = match (&standing.journal, standing.receipt()) {
-        (_, Some(receipt)) => (receipt.about.as_ref()?, receipt.generation),
-        (Some(journal), None) => (journal.header.about.as_ref()?, 1),
-        (None, None) => return None,
-    };
-    access_of(about, generation)
-}
-
-fn access_of(about: &About, generation: u32) -> Option<Document> {
-    let mut kubernetes = json!({ "kubeconfig": about.kubeconfig.as_ref()? });
-    if let Some(context) = &about.context {
-        kubernetes["context"] = context.as_str().into();
-    }
-    let text = json!({ "spec": { "kubernetes": kubernetes } }).to_string();
-    Some(Document { name: format!("{GENERATION}{generation}"), text })
 }
 
 /// A second Ctrl-C, or one while no steps are taken, ends the process at once.

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::Ending;
-use super::app::{App, GENERATION};
+use super::app::App;
+use super::app::reach::GENERATION;
 use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain;

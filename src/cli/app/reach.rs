@@ -1,0 +1,104 @@
+//! How a run reaches the cluster: as its config says, or as the run that made the node did.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::App;
+use crate::apply::converge::Standing;
+use crate::apply::receipt::About;
+use crate::cli::login;
+use crate::cluster::{self, Cluster};
+use crate::config::{Document, Layered, Origin};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::platform::{self, metadata::Metadata};
+use crate::settings::{self, Connection};
+use crate::values::WinPath;
+
+impl App {
+    /// From here on the cluster is reached as the newest generation of these did, also one that is gone.
+    pub fn reach_as(&mut self, standing: &Standing) {
+        let mut installed =
+            standing.receipts.iter().rev().filter_map(|receipt| Some((receipt, receipt.about.as_ref()?)));
+        if let Some((receipt, about)) = installed.next() {
+            self.access = access_of(about, receipt.generation);
+        }
+    }
+
+    /// How the cluster is reached from this machine, for verbs that ask no more of the machine. The
+    /// cloud that decides it (EKS) is told by its networks, so no metadata service is waited for.
+    pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
+        let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
+        settings::connection(layered, cloud.as_ref())
+    }
+
+    /// Talks to the cluster as the one who installs.
+    pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
+        if connection.host_process {
+            let text = login::host_process()?.kubeconfig;
+            return self.connect(&text, Path::new(""), None, connection.timeout);
+        }
+        // A path of the node's, when the node is a folder.
+        let file = match connection.kubeconfig.parse::<WinPath>() {
+            Ok(path) => node.disk(&path),
+            Err(_) => PathBuf::from(&connection.kubeconfig),
+        };
+        let context = connection.context.as_deref();
+        if let (Some(lab), Origin::Default, false) = (&self.lab, &connection.kubeconfig_from, file.exists()) {
+            let text = lab.cluster()?.admin_kubeconfig();
+            return self.connect(&text, &lab.dir, context, connection.timeout);
+        }
+        self.cluster_from(&file, connection)
+    }
+
+    /// Talks to the cluster that a kubeconfig file on this machine names.
+    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
+        let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
+        let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
+        opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
+            (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
+                let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
+                let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
+                error.context(
+                    fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
+                )
+            }
+            _ => error,
+        })
+    }
+
+    /// Talks to the cluster with a kubeconfig's text.
+    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
+        let dial = match &self.lab {
+            Some(lab) => lab.dial(text)?,
+            None => None,
+        };
+        let options = cluster::Options { timeout, ..cluster::Options::default() };
+        Cluster::connect(text, base, context, dial, &options)
+    }
+}
+
+/// What the config of a generation is called where somebody asks who set a value.
+pub(in crate::cli) const GENERATION: &str = "generation ";
+
+/// How the run that made what stands, or that is to be resumed, reached the cluster.
+pub(super) fn access(standing: &Standing) -> Option<Document> {
+    let (about, generation) = match (&standing.journal, standing.receipt()) {
+        (_, Some(receipt)) => (receipt.about.as_ref()?, receipt.generation),
+        (Some(journal), None) => (journal.header.about.as_ref()?, 1),
+        (None, None) => return None,
+    };
+    access_of(about, generation)
+}
+
+fn access_of(about: &About, generation: u32) -> Option<Document> {
+    let mut kubernetes = json!({ "kubeconfig": about.kubeconfig.as_ref()? });
+    if let Some(context) = &about.context {
+        kubernetes["context"] = context.as_str().into();
+    }
+    let text = json!({ "spec": { "kubernetes": kubernetes } }).to_string();
+    Some(Document { name: format!("{GENERATION}{generation}"), text })
+}
