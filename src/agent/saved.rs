@@ -9,12 +9,12 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Listing, Node, STATE_DIR};
+use crate::node::{Listing, Node, SAVED_NETWORK};
 use crate::plan::item::{Access, Id, IpConfig, State};
 use crate::report::event::{Event, Sink};
 use crate::values::{Cidr, WinPath};
 
-/// `C:\ProgramData\calicoctl-win\node.save`.
+/// What is in [`SAVED_NETWORK`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Saved {
@@ -49,7 +49,7 @@ pub fn reachable(ip: Ipv4Addr) -> bool {
 
 impl Saved {
     pub fn path() -> WinPath {
-        WinPath::known(STATE_DIR).join("node.save")
+        WinPath::known(SAVED_NETWORK)
     }
 
     /// What was saved last. None when nothing was, or the file is none: a torn one cannot be, since

@@ -7,16 +7,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::node::{Node, STATE_DIR, files};
+use crate::node::{Node, SAVED_NETWORK, STATE_DIR, files};
 use crate::plan::item::Id;
+use crate::plan::order::NODE_SERVICE;
 use crate::values::WinPath;
 
-/// Removes it in our own folders, and beside those of `ids` that are files.
+/// Removes it in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent
+/// may be writing just now.
 ///
 /// # Errors
 /// When a folder of ours cannot be listed or something cannot be removed.
 pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Result<()> {
     let own = WinPath::known(STATE_DIR);
+    let agent = node.get(&Id::Service(NODE_SERVICE.into()))?;
+    let agents = agent.map(|_| files::beside(&node.disk(&WinPath::known(SAVED_NETWORK))));
     for folder in [own.clone(), own.join("receipts"), own.join("state")] {
         let entries = match fs::read_dir(node.disk(&folder)) {
             Ok(entries) => entries,
@@ -25,7 +29,7 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
         };
         for entry in entries {
             let path = entry.with_context(|| format!("list {folder}"))?.path();
-            if path.to_string_lossy().ends_with(files::BESIDE) {
+            if path.to_string_lossy().ends_with(files::BESIDE) && agents.as_ref() != Some(&path) {
                 remove(&path)?;
             }
         }
@@ -44,5 +48,34 @@ fn remove(file: &Path) -> Result<()> {
             Err(error).with_context(|| format!("remove {}, which was never finished", file.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calico::samples;
+    use crate::node::sandbox::SandboxNode;
+    use crate::plan::item::State;
+
+    #[test]
+    fn what_was_never_finished_goes_and_what_the_agent_may_be_writing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let names = ["journal.jsonl", "state\\last-run.json", "node.save"];
+        let files = names.map(|name| files::beside(&node.disk(&WinPath::known(STATE_DIR).join(name))));
+        let there = || files.each_ref().map(|file| file.exists());
+        for file in &files {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "half of it").unwrap();
+        }
+        let service = Id::Service(NODE_SERVICE.into());
+        node.put(&service, Some(&State::Service(Box::new(samples::nssm("node"))))).unwrap();
+        sweep(&node, []).unwrap();
+        assert_eq!(there(), [false, false, true]);
+
+        node.put(&service, None).unwrap();
+        sweep(&node, []).unwrap();
+        assert_eq!(there(), [false; 3]);
     }
 }

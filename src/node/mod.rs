@@ -154,6 +154,10 @@ pub fn machine() -> Result<Box<dyn Node>> {
 /// Where our own state lies on the node. SYSTEM and Administrators only.
 pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 
+/// What CalicoNode's agent saved of the host's network. It replaces the file as it needs, also while a run
+/// is under way: Windows starts both.
+pub const SAVED_NETWORK: &str = r"C:\ProgramData\calicoctl-win\node.save";
+
 /// Blobs by digest: `blobs\<sha256>` for files, `trees\<sha256>` and `trees\foreign` for trees.
 pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";
 

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use serde::Deserialize;
 
-use super::calico::{Named, Object};
+use super::calico::{Bare, Named, Object};
 use super::{Question, Untold, ask, ask_all, ask_metadata};
 use crate::cluster::api::{Api, path, query};
 use crate::cluster::errors::Failure;
@@ -24,8 +23,8 @@ const LINUX: &str = "calico-node";
 /// Where its nodes keep their data, as their variables say: the datastore is `kubernetes` only when they
 /// say so, and etcd's manifests give endpoints and nothing else.
 fn of_daemon_set(set: &DaemonSet) -> Option<String> {
-    let pod = set.spec.template.spec.as_ref()?;
-    let env = pod.containers.iter().find(|container| container.name == LINUX)?.env.as_ref()?;
+    let containers = &set.spec.template.spec.as_ref()?.containers;
+    let env = &containers.iter().find(|container| container.name == LINUX)?.env;
     let named = |name: &str| env.iter().find(|variable| variable.name == name);
     let said = ["DATASTORE_TYPE", "CALICO_DATASTORE_TYPE"].into_iter().find_map(named);
     match said.and_then(|variable| variable.value.clone()) {
@@ -50,7 +49,7 @@ fn of_config(map: &ConfigMap) -> Option<String> {
 /// The questions that need the Calico namespace or nothing at all.
 pub(super) struct Around {
     installation: Question<Option<Object<Installation>>>,
-    daemon_set: Question<Option<DaemonSet>>,
+    daemon_set: Question<Option<Bare>>,
     pods_here: Question<Vec<PodMeta>>,
     typha: Question<Option<Deployment>>,
     calico_config: Question<Option<ConfigMap>>,
@@ -87,12 +86,9 @@ impl Around {
             facts.host_process = Some(HostProcess { daemon_set: daemon_set.is_some(), pod_here });
         }
         let typha = untold.may_be("deployments", self.typha.answer().await)?.flatten();
-        facts.typha = typha.map(|found| {
-            let count = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
-            TyphaFacts {
-                wanted: found.spec.replicas.map_or(1, |n| count(Some(n))),
-                ready: count(found.status.and_then(|status| status.ready_replicas)),
-            }
+        facts.typha = typha.map(|found| TyphaFacts {
+            wanted: found.spec.replicas.unwrap_or(1),
+            ready: found.status.ready_replicas.unwrap_or_default(),
         });
         let config = untold.may_be("calico-config", self.calico_config.answer().await)?.flatten();
         let linux = untold.may_be("daemonsets", self.linux.answer().await)?.flatten();
@@ -180,6 +176,59 @@ struct Owned {
     name: String,
     #[serde(default)]
     owner_references: Vec<Named>,
+}
+
+/// Of a pod's template only what is read: the types of k8s-openapi know all that a pod can have, which
+/// is 0.5 MB of code.
+#[derive(Deserialize)]
+struct DaemonSet {
+    spec: DaemonSetSpec,
+}
+
+#[derive(Deserialize)]
+struct DaemonSetSpec {
+    template: Template,
+}
+
+#[derive(Deserialize)]
+struct Template {
+    spec: Option<PodSpec>,
+}
+
+#[derive(Deserialize)]
+struct PodSpec {
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    name: String,
+    #[serde(default)]
+    env: Vec<Variable>,
+}
+
+#[derive(Deserialize)]
+struct Variable {
+    name: String,
+    value: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Deployment {
+    spec: Replicas,
+    #[serde(default)]
+    status: Ready,
+}
+
+#[derive(Deserialize)]
+struct Replicas {
+    replicas: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Ready {
+    ready_replicas: Option<u32>,
 }
 
 #[derive(Default, Deserialize)]

@@ -173,7 +173,7 @@ pub(super) struct Named {
 
 /// An object that only counts.
 #[derive(Deserialize)]
-struct Bare {}
+pub(super) struct Bare {}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::calico::Bare;
 use super::{Question, Untold, ask, served};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
@@ -39,7 +39,7 @@ pub(super) struct Platforms {
 struct Eks {
     cni: Question<Option<ConfigMap>>,
     auth: Question<Option<ConfigMap>>,
-    controllers: [(&'static str, Question<Option<Deployment>>); 2],
+    controllers: [(&'static str, Question<Option<Bare>>); 2],
     own: Question<Review>,
 }
 
