@@ -60,6 +60,8 @@ mod on_windows {
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
     use calicoctl_win::plan::item::RegValue;
 
+    use crate::nodes::alone;
+
     fn put(key: &str, name: &str, value: Option<RegValue>) {
         registry::put(key, name, value.as_ref()).unwrap();
     }
@@ -81,6 +83,7 @@ mod on_windows {
     #[test]
     #[ignore = "changes this machine: run it elevated"]
     fn a_boot_is_marked_once_calico_is_there_and_the_mark_goes_with_it() {
+        let _alone = alone();
         let mark = format!(r"{}\{}", KEY, BOOT_KEY);
         let before = boot::id().unwrap();
         assert!(!registry::exists(KEY).unwrap(), "looking leaves no trace");
@@ -100,6 +103,7 @@ mod on_windows {
     #[test]
     #[ignore = "changes this machine: run it elevated"]
     fn b21_containerd_is_found_by_its_service_and_its_folders_by_its_own_configuration() {
+        let _alone = alone();
         const SERVICE: &str = r"SYSTEM\CurrentControlSet\Services\containerd";
         const NSSM: &str = r"SYSTEM\CurrentControlSet\Services\containerd\Parameters";
         let folder = std::path::Path::new(r"C:\Vertrag mit containerd");
@@ -148,6 +152,7 @@ mod on_windows {
     #[test]
     #[ignore = "changes this machine: run it elevated"]
     fn features_tls_and_a_pending_reboot_are_read_from_where_windows_keeps_them() {
+        let _alone = alone();
         const CLIENT: &str = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
         const UPDATE: &str = r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired";
         let before = tls::facts().unwrap();

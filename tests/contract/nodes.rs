@@ -1,6 +1,6 @@
 //! The nodes that the contract is held against.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calicoctl_win::node::Node;
 use calicoctl_win::node::sandbox::SandboxNode;
@@ -13,12 +13,17 @@ pub struct Tested {
     _folder: Option<TempDir>,
 }
 
-/// There is one machine: one story at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
+/// The machine, for one story at a time: what one changes, another may be looking at. And Wine mixes up
+/// the handles of threads that talk to its Service Control Manager at once (error 6), which the product
+/// does from one thread.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs a story on each node there is.
 pub fn on_each(story: impl Fn(&mut dyn Node)) {
-    let _one = cfg!(windows).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner));
+    let _one = cfg!(windows).then(alone);
     for mut tested in nodes() {
         println!("on the {}", tested.name);
         story(&mut *tested.node);

@@ -6,23 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
 use calicoctl_win::fault::Fault;
 use calicoctl_win::node::{Listing, Node};
 use calicoctl_win::plan::item::{Id, RegValue, Service, StartType, State};
 use calicoctl_win::values::WinPath;
 
-use crate::nodes;
-
-/// One story at a time: Wine mixes up the handles of threads that talk to its Service Control
-/// Manager at once (error 6). The product does so from one thread.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn on_each(story: impl Fn(&mut dyn Node)) {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    nodes::on_each(story);
-}
+use crate::nodes::on_each;
 
 /// Puts the program of a test's services onto a node, and gives its path there.
 fn program(node: &dyn Node) -> WinPath {
@@ -249,10 +239,11 @@ mod on_the_machine {
     use std::time::Duration;
 
     use super::*;
+    use crate::nodes::alone;
     use calicoctl_win::node::windows::{processes, services};
 
     fn machine(name: &str, does: &str, story: impl FnOnce(&mut dyn Node, &str)) {
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let mut node = calicoctl_win::node::machine().unwrap();
         let wanted = service(&*node, name, does);
         put(&mut *node, name, &wanted);
