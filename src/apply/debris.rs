@@ -19,8 +19,10 @@ use crate::values::WinPath;
 /// When a folder of ours cannot be listed or something cannot be removed.
 pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Result<()> {
     let own = WinPath::known(STATE_DIR);
-    let agent = node.get(&Id::Service(NODE_SERVICE.into()))?;
-    let agents = agent.map(|_| files::beside(&node.disk(&WinPath::known(SAVED_NETWORK))));
+    let agents = files::beside(&node.disk(&WinPath::known(SAVED_NETWORK)));
+    let under_way = |path: &Path| -> Result<bool> {
+        Ok(*path == *agents && node.get(&Id::Service(NODE_SERVICE.into()))?.is_some())
+    };
     for folder in [own.clone(), own.join("receipts"), own.join("state")] {
         let entries = match fs::read_dir(node.disk(&folder)) {
             Ok(entries) => entries,
@@ -29,7 +31,7 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
         };
         for entry in entries {
             let path = entry.with_context(|| format!("list {folder}"))?.path();
-            if path.to_string_lossy().ends_with(files::BESIDE) && agents.as_ref() != Some(&path) {
+            if path.to_string_lossy().ends_with(files::BESIDE) && !under_way(&path)? {
                 remove(&path)?;
             }
         }

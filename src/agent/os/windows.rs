@@ -49,6 +49,7 @@ use windows_sys::Win32::System::Threading::{
 use super::{Body, Level, Scm};
 use crate::agent::stop::Stop;
 use crate::calico::registry::EVENT_SOURCE;
+use crate::node::windows::filetime;
 
 /// Lets a process wait for its leash, with a console of its own that nobody sees: that is where its
 /// Ctrl-C will come from. A process group of its own would not hear it.
@@ -221,10 +222,9 @@ pub fn boot_time() -> Timestamp {
             query(TIME_OF_DAY, answer.as_mut_ptr().cast(), size_of_val(&answer) as u32, ptr::null_mut())
         })
     };
-    // 100 ns since 1601. To the last of them: what began less than a second before is from before.
-    let unix = i128::from(answer[0]) - 116_444_736_000_000_000;
     match done {
-        Some(0) => Timestamp::from_nanosecond(unix * 100).unwrap_or_else(|_| Timestamp::now()),
+        // Not cut to the second: what began less than one before is from before.
+        Some(0) => filetime::timestamp(answer[0]).unwrap_or_else(|_| Timestamp::now()),
         _ => Timestamp::now(),
     }
 }

@@ -8,6 +8,7 @@ pub mod disk;
 pub mod dll;
 pub mod facts;
 pub mod features;
+pub mod filetime;
 pub mod firewall;
 pub mod hns;
 mod iphelper;

@@ -17,6 +17,8 @@ use windows_sys::Win32::System::Threading::{
     GetProcessTimes, OpenProcess, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, WaitForSingleObject,
 };
 
+use super::filetime;
+
 /// A process that runs now. Pids are used again; pid and creation time together are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
@@ -99,11 +101,8 @@ fn created(process: &OwnedHandle, pid: u32) -> Result<Timestamp> {
     if done == 0 {
         return Err(io::Error::last_os_error()).with_context(|| format!("ask when process {pid} was created"));
     }
-    /// From 1601, where Windows begins to count, to 1970, in steps of 100 ns.
-    const EPOCH: i128 = 116_444_736_000_000_000;
     let ticks = (u64::from(created.dwHighDateTime) << 32) | u64::from(created.dwLowDateTime);
-    Timestamp::from_nanosecond((i128::from(ticks) - EPOCH) * 100)
-        .with_context(|| format!("read when process {pid} was created"))
+    filetime::timestamp(ticks.cast_signed()).with_context(|| format!("read when process {pid} was created"))
 }
 
 /// Pid and image name of every process.
