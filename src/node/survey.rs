@@ -122,11 +122,7 @@ fn firewall(_: &[u16]) -> Firewall {
 pub fn of_this_machine(survey: &mut Survey) {
     survey.disk_free = super::windows::room::free_bytes();
     // HNS itself takes the packets below the sockets, so only other programs show here.
-    survey.vxlan_port_free = match std::net::UdpSocket::bind(("0.0.0.0", 4789)) {
-        Ok(_) => Some(true),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Some(false),
-        Err(_) => None,
-    };
+    survey.vxlan_port_free = super::windows::iphelper::udp_port_is_taken(4789).ok().map(|taken| !taken);
 }
 
 #[cfg(not(windows))]

@@ -1,4 +1,4 @@
-//! The IP helper's tables of interfaces and routes, as plain records.
+//! The IP helper's tables of interfaces, routes and sockets, as plain records.
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
@@ -6,13 +6,16 @@ use std::ptr;
 
 use anyhow::Result;
 use ipnet::Ipv4Net;
-use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, ERROR_NO_DATA, FARPROC};
+use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, ERROR_INSUFFICIENT_BUFFER, ERROR_NO_DATA, FARPROC};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     FreeMibTable, GAA_FLAG_SKIP_ANYCAST, GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, GetAdaptersAddresses,
-    GetIpForwardTable2, IP_ADAPTER_ADDRESSES_LH, IP_ADAPTER_DHCP_ENABLED, MIB_IPFORWARD_ROW2, MIB_IPFORWARD_TABLE2,
+    GetExtendedUdpTable, GetIpForwardTable2, IP_ADAPTER_ADDRESSES_LH, IP_ADAPTER_DHCP_ENABLED, MIB_IPFORWARD_ROW2,
+    MIB_IPFORWARD_TABLE2, MIB_UDP6ROW, MIB_UDPROW, UDP_TABLE_BASIC,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::IfOperStatusUp;
-use windows_sys::Win32::Networking::WinSock::{AF_INET, IpDadStateDeprecated, SOCKADDR_IN, SOCKADDR_INET};
+use windows_sys::Win32::Networking::WinSock::{
+    ADDRESS_FAMILY, AF_INET, AF_INET6, IpDadStateDeprecated, SOCKADDR_IN, SOCKADDR_INET,
+};
 
 use super::dll;
 use crate::fault::{Exit, Fault};
@@ -45,22 +48,12 @@ pub struct Interface {
 /// Every interface but the loopback.
 pub fn interfaces() -> Result<Vec<Interface>> {
     const FLAGS: u32 = GAA_FLAG_SKIP_ANYCAST | GAA_FLAG_SKIP_MULTICAST | GAA_FLAG_SKIP_DNS_SERVER;
-    // Room for some tens of adapters; the table may also grow between two calls.
-    let mut size: u32 = 16 * 1024;
-    let mut buffer: Vec<u64> = Vec::new();
-    let mut tries = 0;
-    loop {
-        buffer.resize(size.div_ceil(8) as usize, 0);
+    let buffer = table("list the network adapters", |buffer, size| {
         // SAFETY: the buffer is aligned to 8 bytes and has at least `size` of them.
-        let code = unsafe {
-            GetAdaptersAddresses(AF_INET.into(), FLAGS, ptr::null(), buffer.as_mut_ptr().cast(), &raw mut size)
-        };
-        match code {
-            0 => break,
-            ERROR_NO_DATA => return Ok(Vec::new()),
-            ERROR_BUFFER_OVERFLOW if tries < 5 => tries += 1,
-            code => return Err(refused(code, "list the network adapters").into()),
-        }
+        unsafe { GetAdaptersAddresses(AF_INET.into(), FLAGS, ptr::null(), buffer.cast(), size) }
+    })?;
+    if buffer.is_empty() {
+        return Ok(Vec::new());
     }
     let mut found = Vec::new();
     let mut next: *const IP_ADAPTER_ADDRESSES_LH = buffer.as_ptr().cast();
@@ -74,6 +67,45 @@ pub fn interfaces() -> Result<Vec<Interface>> {
         }
     }
     Ok(found)
+}
+
+/// What a call writes that says itself how much room it needs: nothing when there is nothing to list.
+fn table(to: &str, call: impl Fn(*mut u64, &mut u32) -> u32) -> Result<Vec<u64>> {
+    // Room for some tens of adapters; the table may also grow between two calls.
+    let mut size: u32 = 16 * 1024;
+    let mut buffer = Vec::new();
+    let mut tries = 0;
+    loop {
+        buffer.resize(size.div_ceil(8) as usize, 0);
+        match call(buffer.as_mut_ptr(), &mut size) {
+            0 => return Ok(buffer),
+            ERROR_NO_DATA => return Ok(Vec::new()),
+            ERROR_BUFFER_OVERFLOW | ERROR_INSUFFICIENT_BUFFER if tries < 5 => tries += 1,
+            code => return Err(refused(code, to).into()),
+        }
+    }
+}
+
+/// Whether a socket has this UDP port, at any address: one of IPv6 may take IPv4 too. It looks and does
+/// not try to open the port: two programs that try at the same time would each hold the other for a stranger.
+pub fn udp_port_is_taken(port: u16) -> Result<bool> {
+    let v4 = udp_rows::<MIB_UDPROW>(AF_INET)?.into_iter().map(|row| row.dwLocalPort);
+    let v6 = udp_rows::<MIB_UDP6ROW>(AF_INET6)?.into_iter().map(|row| row.dwLocalPort);
+    // The lower half is the port, in network byte order.
+    Ok(v4.chain(v6).any(|found| u16::from_be(found as u16) == port))
+}
+
+fn udp_rows<Row: Copy>(family: ADDRESS_FAMILY) -> Result<Vec<Row>> {
+    let buffer = table("list the UDP sockets", |buffer, size| {
+        // SAFETY: the buffer is aligned to 8 bytes and has at least `size` of them.
+        unsafe { GetExtendedUdpTable(buffer.cast(), size, 0, family.into(), UDP_TABLE_BASIC, 0) }
+    })?;
+    if buffer.is_empty() {
+        return Ok(Vec::new());
+    }
+    let start: *const u32 = buffer.as_ptr().cast();
+    // SAFETY: the call succeeded, so the buffer holds a count and so many rows; both are of 32 bits.
+    Ok(unsafe { std::slice::from_raw_parts(start.add(1).cast::<Row>(), *start as usize) }.to_vec())
 }
 
 /// # Safety
@@ -213,6 +245,17 @@ mod tests {
     fn a_missing_function_is_named_with_what_it_was_for() {
         let error = function(c"NoSuchThing", "add route 1.2.3.4/32").unwrap_err();
         assert_eq!(error.to_string(), "add route 1.2.3.4/32: iphlpapi.dll has no NoSuchThing (Windows error 127)");
+    }
+
+    #[test]
+    fn a_udp_port_is_taken_while_a_socket_has_it() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let socket = std::net::UdpSocket::bind(address).unwrap();
+            let port = socket.local_addr().unwrap().port();
+            assert!(udp_port_is_taken(port).unwrap(), "{address}");
+            drop(socket);
+            assert!(!udp_port_is_taken(port).unwrap(), "{address}");
+        }
     }
 
     #[test]

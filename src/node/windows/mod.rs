@@ -11,7 +11,7 @@ pub mod features;
 pub mod filetime;
 pub mod firewall;
 pub mod hns;
-mod iphelper;
+pub mod iphelper;
 mod mutex;
 pub mod os;
 pub mod processes;
