@@ -215,7 +215,7 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
         header.networks.clone_from(&interrupted.header.networks);
-        debris::sweep(node, standing.owned().keys().chain(interrupted.header.target.world.keys()))?;
+        debris::sweep_of(node, &standing, interrupted)?;
     } else {
         let former = standing.base().map(|receipt| &receipt.target.world);
         for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
@@ -301,7 +301,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
 fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
-    debris::sweep(node, standing.owned().keys().chain(journal.header.target.world.keys()))?;
+    debris::sweep_of(node, standing, &journal)?;
     Journal::begin(node, journal.header, journal.originals)
 }
 

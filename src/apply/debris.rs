@@ -1,12 +1,16 @@
-//! What a process that ended while it replaced a file left beside it. The next replacement would
-//! write over it, but a run that is undone has none: half a kubeconfig must not lie about.
+//! What a process that ended in the middle of a step left: a file's replacement beside it, a registry
+//! key without its value. The step itself would make use of them, but a run that is undone does not take
+//! it again: half a kubeconfig must not lie about.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::converge::Standing;
+use super::journal::Journal;
 use crate::node::{Node, SAVED_NETWORK, STATE_DIR, files};
 use crate::plan::item::Id;
 use crate::plan::order::NODE_SERVICE;
@@ -39,6 +43,23 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
     for id in ids {
         if let Id::File(path) | Id::CniConf(path) = id {
             remove(&files::beside(&node.disk(path)))?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`sweep`], of everything that an interrupted run may have touched; and the registry keys that were
+/// made for a value which was never written, since no step would be planned for them.
+///
+/// # Errors
+/// As [`sweep`], and when Windows refuses.
+pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal) -> Result<()> {
+    let owned = standing.owned();
+    let touched: BTreeSet<&Id> = owned.keys().chain(interrupted.header.target.world.keys()).collect();
+    sweep(node, touched.iter().copied())?;
+    for id in touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. })) {
+        if node.get(id)?.is_none() {
+            node.put(id, None)?;
         }
     }
     Ok(())

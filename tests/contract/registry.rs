@@ -48,6 +48,7 @@ fn a_value_of_every_type_is_written_changed_and_removed() {
             put(node, KEY, name, None);
         }
         put(node, r"SOFTWARE\calicoctl-win contract\never there", "x", None);
+        put(node, r"SOFTWARE\calicoctl-win contract\never\there", "x", None);
     });
 }
 

@@ -125,18 +125,17 @@ fn write(key: &str, name: &str, value: &RegValue) -> Result<()> {
 }
 
 fn remove(key: &str, name: &str) -> Result<()> {
-    let opened = match LOCAL_MACHINE.options().read().write().wow64_64().open(key) {
-        Ok(opened) => opened,
-        Err(error) if is_absent(error.code().0) => return Ok(()),
+    match LOCAL_MACHINE.options().read().write().wow64_64().open(key) {
+        Ok(opened) => match opened.remove_value(name) {
+            Err(error) if !is_absent(error.code().0) => {
+                return Err(failed(error.code().0, format!("remove HKLM\\{key}\\{name}")));
+            }
+            _ => {}
+        },
+        // Keys are made one after the other, and the power may go between two: those above may be there.
+        Err(error) if is_absent(error.code().0) => {}
         Err(error) => return Err(failed(error.code().0, format!("open HKLM\\{key}"))),
-    };
-    match opened.remove_value(name) {
-        Err(error) if !is_absent(error.code().0) => {
-            return Err(failed(error.code().0, format!("remove HKLM\\{key}\\{name}")));
-        }
-        _ => {}
     }
-    drop(opened);
     remove_empty(key)
 }
 
@@ -150,20 +149,21 @@ const LOG_OF_APPLICATIONS: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\A
 fn remove_empty(key: &str) -> Result<()> {
     let mut key = key;
     while key.contains('\\') && !key.eq_ignore_ascii_case(LOG_OF_APPLICATIONS) {
-        let Some(opened) = open(key)? else { return Ok(()) };
-        let what = || format!("look into HKLM\\{key}");
-        let has_values = opened.values().map_err(|error| failed(error.code().0, what()))?.next().is_some();
-        let below: Vec<String> = opened.keys().map_err(|error| failed(error.code().0, what()))?.collect();
-        drop(opened);
-        let only_mark = key.eq_ignore_ascii_case(crate::calico::registry::KEY)
-            && below.iter().all(|name| name.eq_ignore_ascii_case(crate::calico::registry::BOOT_KEY));
-        if has_values || !(below.is_empty() || only_mark) {
-            return Ok(());
+        if let Some(opened) = open(key)? {
+            let what = || format!("look into HKLM\\{key}");
+            let has_values = opened.values().map_err(|error| failed(error.code().0, what()))?.next().is_some();
+            let below: Vec<String> = opened.keys().map_err(|error| failed(error.code().0, what()))?.collect();
+            drop(opened);
+            let only_mark = key.eq_ignore_ascii_case(crate::calico::registry::KEY)
+                && below.iter().all(|name| name.eq_ignore_ascii_case(crate::calico::registry::BOOT_KEY));
+            if has_values || !(below.is_empty() || only_mark) {
+                return Ok(());
+            }
+            for name in below {
+                delete_key(&format!("{key}\\{name}"))?;
+            }
+            delete_key(key)?;
         }
-        for name in below {
-            delete_key(&format!("{key}\\{name}"))?;
-        }
-        delete_key(key)?;
         if key.to_ascii_uppercase().starts_with(r"SYSTEM\") {
             return Ok(());
         }
