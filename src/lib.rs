@@ -11,6 +11,7 @@
 
 pub mod fault;
 pub mod values;
+pub mod yaml;
 
 pub mod facts;
 

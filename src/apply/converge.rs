@@ -215,7 +215,7 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
         header.networks.clone_from(&interrupted.header.networks);
-        debris::sweep_of(node, &standing, interrupted)?;
+        debris::sweep_of(node, &standing, interrupted, events)?;
     } else {
         let former = standing.base().map(|receipt| &receipt.target.world);
         for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
@@ -266,7 +266,7 @@ pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// As [`resume`], and what the proof fails with.
 pub fn resume_proven(node: &mut dyn Node, proof: Proof, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
-    let mut journal = taken_up(node, &standing)?;
+    let mut journal = taken_up(node, &standing, events)?;
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
@@ -280,7 +280,7 @@ pub fn resume_proven(node: &mut dyn Node, proof: Proof, events: Sink) -> Result<
 /// As [`apply`]; and when there is no interrupted run.
 pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
-    let mut journal = taken_up(node, &standing)?;
+    let mut journal = taken_up(node, &standing, events)?;
     let former = standing.base().cloned();
     let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = journal.header.way_back(&target);
@@ -299,9 +299,9 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 }
 
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
-fn taken_up(node: &mut dyn Node, standing: &Standing) -> Result<Journal> {
+fn taken_up(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
-    debris::sweep_of(node, standing, &journal)?;
+    debris::sweep_of(node, standing, &journal, events)?;
     Journal::begin(node, journal.header, journal.originals)
 }
 

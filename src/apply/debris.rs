@@ -11,9 +11,11 @@ use anyhow::{Context, Result};
 
 use super::converge::Standing;
 use super::journal::Journal;
+use crate::calico::registry;
 use crate::node::{Node, SAVED_NETWORK, STATE_DIR, files};
 use crate::plan::item::Id;
 use crate::plan::order::NODE_SERVICE;
+use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
 /// Removes it in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent
@@ -49,17 +51,24 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
 }
 
 /// As [`sweep`], of everything that an interrupted run may have touched; and the registry keys that were
-/// made for a value which was never written, since no step would be planned for them.
+/// made for a value which was never written, since no step would be planned for them. An empty key that
+/// cannot be removed is only said: it keeps nobody from going on or back.
 ///
 /// # Errors
-/// As [`sweep`], and when Windows refuses.
-pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal) -> Result<()> {
+/// As [`sweep`], and when the registry cannot be read.
+pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal, events: Sink) -> Result<()> {
     let owned = standing.owned();
     let touched: BTreeSet<&Id> = owned.keys().chain(interrupted.header.target.world.keys()).collect();
     sweep(node, touched.iter().copied())?;
-    for id in touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. })) {
-        if node.get(id)?.is_none() {
-            node.put(id, None)?;
+    // CalicoNode's agent may be writing its own just now.
+    let agents = registry::agents_own();
+    let values = touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. }) && !agents.contains(id));
+    for id in values {
+        if node.get(id)?.is_none()
+            && let Err(error) = node.put(id, None)
+        {
+            let message = format!("an empty registry key may have stayed: {error:#}");
+            events(Event::Warning { id: "RegistryNotTidy", message });
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use super::errors::{self, without_values};
 use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
 use crate::values::Secret;
+use crate::yaml::{self, Malformed, Node};
 
 /// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
@@ -65,15 +66,27 @@ pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
 
 /// The URL of the server that a kubeconfig's current context names; none where it names none.
 pub fn server_of(text: &str) -> Option<String> {
-    let kubeconfig = Kubeconfig::from_yaml(text).ok()?;
+    let kubeconfig = parse("the kubeconfig", text).ok()?;
     let wanted = kubeconfig.current_context?;
     let cluster = kubeconfig.contexts.into_iter().find(|context| context.name == wanted)?.context?.cluster;
     kubeconfig.clusters.into_iter().find(|named| named.name == cluster)?.cluster?.server
 }
 
+/// A kubeconfig of one document or several. Not by kube's own reader, for whose many types the YAML
+/// engine's code would be generated once more.
+fn parse(origin: &str, text: &str) -> Result<Kubeconfig> {
+    let documents = yaml::parse(text).and_then(|nodes| nodes.iter().map(Node::read).collect::<Result<Vec<_>, _>>());
+    let documents = documents.map_err(|Malformed { line, column, problem }| {
+        let what = format!("{origin} is not valid: line {line}, column {column}");
+        anyhow!("{}", without_values(&problem)).context(broken(what))
+    })?;
+    let merged = documents.into_iter().try_fold(Kubeconfig::default(), Kubeconfig::merge);
+    merged.map_err(|error| invalid(origin, &error))
+}
+
 /// Takes one context out of a kubeconfig. `origin` is what errors call it.
 pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(origin, &error))?;
+    let mut kubeconfig = parse(origin, text)?;
     resolve_files(&mut kubeconfig, base_dir);
 
     let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
@@ -352,14 +365,7 @@ fn broken(what: String) -> Fault {
 }
 
 fn invalid(origin: &str, error: &KubeconfigError) -> Error {
-    let what = match error {
-        KubeconfigError::Parse(parse) => match parse.location() {
-            Some(at) => format!("{origin} is not valid YAML: line {}, column {}", at.line(), at.column()),
-            None => format!("{origin} is not valid YAML"),
-        },
-        _ => format!("{origin} is not usable"),
-    };
-    anyhow!("{}", without_values(&error.to_string())).context(broken(what))
+    anyhow!("{}", without_values(&error.to_string())).context(broken(format!("{origin} is not usable")))
 }
 
 fn login(error: kube::Error) -> Error {

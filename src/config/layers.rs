@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use super::errors::{Finding, suggestion};
 use super::shape::{self, Scalar, Shape};
 use super::spec::Config;
-use super::yaml::{self, Node, Value};
 use super::{Document, Origin, Override};
+use crate::yaml::{self, Node, Value};
 
 /// The fields that are set, by dotted path, with who set them last.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -9,7 +9,6 @@ mod rules;
 mod shape;
 pub mod spec;
 pub mod types;
-mod yaml;
 
 use std::fmt;
 

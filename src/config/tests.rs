@@ -1,6 +1,7 @@
 use super::*;
 use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
+use crate::yaml;
 
 fn document(text: &str) -> Document {
     Document { name: "node.yaml".into(), text: text.into() }

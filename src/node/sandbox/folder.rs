@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::fault::{Exit, Fault};
 use crate::node::files;
 use crate::values::Sha256;
+use crate::yaml;
 
 use super::model::Model;
 
@@ -158,8 +159,8 @@ fn read(path: &Path) -> Result<String> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Model> {
-    serde_yaml::from_str(text).map_err(|e| {
-        let what = format!("{} is not a sandbox node: {}", path.display(), e.without_snippet());
+    yaml::read(text).map_err(|e| {
+        let what = format!("{} is not a sandbox node: {e}", path.display());
         Fault::new(Exit::InvalidConfig, "SandboxNodeInvalid", what)
             .hint("mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder")
             .into()

@@ -77,23 +77,23 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
         on(install("misspelt field"), "elevated: true", "elevatd: true"),
         on(install("wrong type"), "elevated: true", "elevated: perhaps"),
     ];
-    insta::assert_snapshot!(seen.concat(), @r#"
+    insta::assert_snapshot!(seen.concat(), @"
     no YAML
-      error: node/node.yaml is not a sandbox node: expected string scalar at line 11, column 11
+      error: node/node.yaml is not a sandbox node: while parsing a flow mapping, did not find expected ',' or '}' at line 14, column 8
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, cloud, pendingReboot, tls, unread, adapters, routes, networks, firewall, services, registry, processes, openFiles, silent, faults at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `cloud`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `networks`, `firewall`, `services`, `registry`, `processes`, `openFiles`, `silent`, `faults` at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     wrong type
-      error: node/node.yaml is not a sandbox node: invalid boolean at line 11, column 11
+      error: node/node.yaml is not a sandbox node: expected true or false, found text at line 11, column 11
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
-    "#);
+    ");
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! YAML text as a tree that remembers where each node stands. Types come later, from the schema:
-//! a scalar keeps its source text, so that a MAC prefix `0E-20` or a version `3.30` is not read as
-//! a number first.
+//! YAML text as a tree that remembers where each node stands. Types come later, from the config's
+//! schema or by [`read`]: a scalar keeps its source text, so that a MAC prefix `0E-20` or a version
+//! `3.30` is not read as a number first.
+
+mod typed;
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_yaml::Spanned;
 
@@ -75,6 +77,22 @@ pub struct Malformed {
     pub line: usize,
     pub column: usize,
     pub problem: String,
+}
+
+/// A text of one document as a value of a type.
+///
+/// # Errors
+/// Where the text is not YAML, or not what the type takes. No value is quoted: it may be a secret.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
+    let documents = parse(text)?;
+    match documents.as_slice() {
+        [] => Node { value: Value::Null, line: 1, column: 1 }.read(),
+        [only] => only.read(),
+        [_, second, ..] => {
+            let problem = "a second document begins".to_owned();
+            Err(Malformed { line: second.line, column: second.column, problem })
+        }
+    }
 }
 
 /// The documents in a text, without the empty ones. Duplicate keys are refused.

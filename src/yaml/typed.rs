@@ -1,0 +1,256 @@
+//! A type read from a [`Node`]: every error says where. The YAML engine could do the same, but its code
+//! is generated anew for each type, and large.
+
+use std::fmt;
+
+use serde::de::value::{MapAccessDeserializer, MapDeserializer, SeqDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error, Expected, IntoDeserializer, Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::Value as Json;
+
+use super::{Malformed, Node, Value};
+
+impl Node {
+    /// Reads the node as a value of a type.
+    ///
+    /// # Errors
+    /// Where something is not what the type takes. No value is quoted: it may be a secret.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
+        T::deserialize(self)
+    }
+}
+
+impl Malformed {
+    /// Said by whoever does not know where; whoever does adds it.
+    fn somewhere(problem: String) -> Self {
+        Self { line: 0, column: 0, problem }
+    }
+
+    /// The innermost place is the right one.
+    fn at(self, node: &Node) -> Self {
+        match self.line {
+            0 => Self { line: node.line, column: node.column, ..self },
+            _ => self,
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at line {}, column {}", self.problem, self.line, self.column)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Error for Malformed {
+    fn custom<T: fmt::Display>(problem: T) -> Self {
+        Self::somewhere(problem.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Bool(_) => "true or false",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+            Unexpected::Str(_) => "text",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "a section with fields",
+            _ => "nothing",
+        };
+        let expected = match expected.to_string() {
+            what if what == "a map" || what.starts_with("struct ") => "a section with fields".to_owned(),
+            what if what == "a sequence" => "a list".to_owned(),
+            what if what == "a string" => "text".to_owned(),
+            what if what == "a boolean" => "true or false".to_owned(),
+            what => what,
+        };
+        Self::somewhere(format!("expected {expected}, found {found}"))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::somewhere(format!("expected {expected}"))
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Malformed> for &'de Node {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = Malformed;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        match &self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Scalar { json, .. } => match json {
+                Json::Bool(truth) => visitor.visit_bool(*truth),
+                Json::Number(number) => match (number.as_u64(), number.as_i64()) {
+                    (Some(number), _) => visitor.visit_u64(number),
+                    (None, Some(number)) => visitor.visit_i64(number),
+                    (None, None) => visitor.visit_f64(number.as_f64().unwrap_or(f64::NAN)),
+                },
+                Json::String(text) => visitor.visit_borrowed_str(text),
+                _ => visitor.visit_unit(),
+            },
+            Value::List(items) => {
+                let mut items = SeqDeserializer::new(items.iter());
+                visitor.visit_seq(&mut items).and_then(|value| items.end().map(|()| value))
+            }
+            Value::Map(entries) => {
+                visitor.visit_map(MapDeserializer::new(entries.iter().map(|(key, node)| (key, node))))
+            }
+        }
+        .map_err(|error: Malformed| error.at(self))
+    }
+
+    /// As it is written: a version `3.30` is text where a text is wanted.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        match &self.value {
+            Value::Scalar { text, .. } => visitor.visit_borrowed_str(text).map_err(|error: Malformed| error.at(self)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Malformed> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    /// Not a list, which serde would take for the fields in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Malformed> {
+        match self.value {
+            Value::List(_) => Err(Malformed::invalid_type(Unexpected::Seq, &visitor).at(self)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Malformed> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// A word, or a section with one field: the word, and what belongs to it.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Malformed> {
+        match &self.value {
+            Value::Map(entries) => {
+                let entries = MapDeserializer::new(entries.iter().map(|(key, node)| (key, node)));
+                MapAccessDeserializer::new(entries).deserialize_enum(name, variants, visitor)
+            }
+            Value::Scalar { text, .. } => IntoDeserializer::<Malformed>::into_deserializer(text.as_str())
+                .deserialize_enum(name, variants, visitor),
+            _ => self.deserialize_any(visitor),
+        }
+        .map_err(|error| error.at(self))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Machine {
+        name: String,
+        #[serde(default)]
+        version: Option<String>,
+        #[serde(default)]
+        ports: Vec<u16>,
+        #[serde(default)]
+        metrics: BTreeMap<String, f64>,
+        #[serde(default)]
+        state: State,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    enum State {
+        #[default]
+        Stopped,
+        Running {
+            pid: i64,
+        },
+    }
+
+    fn read(text: &str) -> Result<Machine, String> {
+        super::super::parse(text).unwrap()[0].read().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn text_is_taken_as_it_is_written() {
+        let machine = read("name: 0E-20\nversion: 3.30\nports: [1, 2]\nmetrics: {a: 1, b: -2, c: 0.5}\n").unwrap();
+        assert_eq!((machine.name.as_str(), machine.version.as_deref()), ("0E-20", Some("3.30")));
+        assert_eq!(machine.ports, [1, 2]);
+        assert_eq!(machine.metrics.values().copied().collect::<Vec<_>>(), [1.0, -2.0, 0.5]);
+        assert_eq!(machine.state, State::Stopped);
+    }
+
+    #[test]
+    fn nothing_is_no_option_and_an_enum_is_a_word_or_a_section() {
+        assert_eq!(read("{name: a, version: , state: stopped}").unwrap().version, None);
+        assert_eq!(read("name: a\nstate:\n  running: {pid: -7}\n").unwrap().state, State::Running { pid: -7 });
+    }
+
+    #[test]
+    fn errors_say_where_and_quote_no_value() {
+        let problems: Vec<String> = [
+            "name: a\nnmae: b\n",
+            "version: a\n",
+            "name: a\nports: sesame\n",
+            "name: a\nports:\n- 1\n- sesame\n",
+            "name: a\nports: [70000]\n",
+            "name: [sesame]\n",
+            "name: a\nstate: stoppt\n",
+            "name: a\nstate: {running: {pid: sesame}}\n",
+            "- sesame\n",
+            "sesame\n",
+        ]
+        .iter()
+        .map(|text| read(text).unwrap_err())
+        .collect();
+        insta::assert_snapshot!(problems.join("\n"), @"
+        unknown field `nmae`, expected one of `name`, `version`, `ports`, `metrics`, `state` at line 2, column 1
+        missing field `name` at line 1, column 1
+        expected a list, found text at line 2, column 8
+        expected u16, found text at line 4, column 3
+        expected u16 at line 2, column 9
+        expected text, found a list at line 1, column 7
+        unknown variant `stoppt`, expected `stopped` or `running` at line 2, column 8
+        expected i64, found text at line 2, column 24
+        expected a section with fields, found a list at line 1, column 1
+        expected a section with fields, found text at line 1, column 1
+        ");
+    }
+}
