@@ -178,8 +178,6 @@ mod tests {
 
     use serde::Deserialize;
 
-    use super::*;
-
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct Machine {

@@ -51,7 +51,7 @@ pub fn by_pid(pid: u32) -> Result<Option<Running>> {
     if wait(&handle, Duration::ZERO)? {
         return Ok(None);
     }
-    Ok(Some(Running { pid, created: created(&handle, pid)? }))
+    Ok(created(&handle, pid)?.map(|created| Running { pid, created }))
 }
 
 /// Whether this very process still runs.
@@ -62,7 +62,7 @@ pub fn is_there(process: &Running) -> Result<bool> {
 /// Waits for this very process to end. Says whether it did within the limit.
 pub fn ends_within(process: &Running, limit: Duration) -> Result<bool> {
     match open(process.pid)? {
-        Some(handle) if created(&handle, process.pid)? == process.created => wait(&handle, limit),
+        Some(handle) if created(&handle, process.pid)? == Some(process.created) => wait(&handle, limit),
         _ => Ok(true),
     }
 }
@@ -94,7 +94,8 @@ fn wait(process: &OwnedHandle, limit: Duration) -> Result<bool> {
     }
 }
 
-fn created(process: &OwnedHandle, pid: u32) -> Result<Timestamp> {
+/// When a process began; none where it is still being made.
+fn created(process: &OwnedHandle, pid: u32) -> Result<Option<Timestamp>> {
     let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
     // SAFETY: the handle is open, and the four times outlive the call that fills them.
     let done = unsafe { GetProcessTimes(process.as_raw_handle(), &mut created, &mut exited, &mut kernel, &mut user) };
@@ -102,7 +103,13 @@ fn created(process: &OwnedHandle, pid: u32) -> Result<Timestamp> {
         return Err(io::Error::last_os_error()).with_context(|| format!("ask when process {pid} was created"));
     }
     let ticks = (u64::from(created.dwHighDateTime) << 32) | u64::from(created.dwLowDateTime);
-    filetime::timestamp(ticks.cast_signed()).with_context(|| format!("read when process {pid} was created"))
+    Ok(begun(ticks))
+}
+
+/// Under Wine a process that is being made is in the list already, with whatever stood in memory where its
+/// time will stand: taken for a time, the same process would be another one a moment later.
+fn begun(ticks: u64) -> Option<Timestamp> {
+    filetime::timestamp(ticks.cast_signed()).ok().filter(|created| *created > Timestamp::UNIX_EPOCH)
 }
 
 /// Pid and image name of every process.
@@ -137,6 +144,14 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn a_process_without_a_time_is_still_being_made() {
+        for garbage in [0, 0x5555_5570_12a0, u64::from(u32::MAX), 0x7f00_0000_0000_0000, u64::MAX] {
+            assert_eq!(begun(garbage), None, "{garbage:#x}");
+        }
+        assert_eq!(begun(134_082_432_000_000_000).unwrap().to_string(), "2025-11-22T00:00:00Z");
+    }
 
     #[test]
     fn a_process_is_found_by_name_and_pid_until_it_ends() {
