@@ -21,7 +21,7 @@ pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
         Config::Show { origins } => show(*origins, app),
         Config::Validate { files } => validate(files, app),
         Config::Schema => {
-            app.reporter.raw(&(serde_json::to_string_pretty(&config::schema())? + "\n"));
+            app.reporter.raw(config::schema());
             Ok(Ending::Quiet)
         }
     }

@@ -1,3 +1,5 @@
+use schemars::generate::SchemaSettings;
+
 use super::*;
 use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
@@ -339,8 +341,22 @@ fn the_template_is_valid_and_has_every_field() {
 }
 
 #[test]
+fn the_schema_in_the_file_is_that_of_the_types() {
+    let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
+    let made = settings.into_generator().into_root_schema_for::<Config>().to_value();
+    let made = serde_json::to_string_pretty(&made).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/config.schema.json"), &made).unwrap();
+    }
+    assert!(
+        made == schema(),
+        "templates/config.schema.json is old: UPDATE_SCHEMA=1 cargo test --lib schema_in_the_file"
+    );
+}
+
+#[test]
 fn the_json_schema_takes_the_template_and_refuses_unknown_fields() {
-    let schema = jsonschema::validator_for(&schema()).unwrap();
+    let schema = jsonschema::validator_for(&serde_json::from_str(schema()).unwrap()).unwrap();
     let mut config = yaml::parse(template()).unwrap().remove(0).value.to_json();
     // Sections without fields set are empty in YAML; the schema wants them left out or filled.
     assert!(schema.is_valid(&config), "{:?}", schema.iter_errors(&config).map(|e| e.to_string()).collect::<Vec<_>>());
