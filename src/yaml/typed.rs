@@ -14,7 +14,7 @@ impl Node {
     /// Reads the node as a value of a type.
     ///
     /// # Errors
-    /// Where something is not what the type takes. No value is quoted: it may be a secret.
+    /// Where something is not what the type takes. No value is quoted, since it may be a secret, but a word that is none of a fixed few.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
         T::deserialize(self)
     }
