@@ -82,7 +82,8 @@ pub struct Malformed {
 /// A text of one document as a value of a type.
 ///
 /// # Errors
-/// Where the text is not YAML, or not what the type takes. No value is quoted, since it may be a secret, but a word that is none of a fixed few.
+/// Where the text is not YAML, or not what the type takes. No value is quoted, since it may be a secret,
+/// but a word that is none of a fixed few.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     let documents = parse(text)?;
     match documents.as_slice() {

@@ -14,7 +14,8 @@ impl Node {
     /// Reads the node as a value of a type.
     ///
     /// # Errors
-    /// Where something is not what the type takes. No value is quoted, since it may be a secret, but a word that is none of a fixed few.
+    /// Where something is not what the type takes. No value is quoted, since it may be a secret, but a word
+    /// that is none of a fixed few.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
         T::deserialize(self)
     }
@@ -80,6 +81,11 @@ impl<'de> IntoDeserializer<'de, Malformed> for &'de Node {
     }
 }
 
+/// The fields of a section, as serde takes them.
+fn fields(entries: &[(Node, Node)]) -> MapDeserializer<'_, impl Iterator<Item = (&Node, &Node)>, Malformed> {
+    MapDeserializer::new(entries.iter().map(|(key, node)| (key, node)))
+}
+
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Malformed;
 
@@ -100,9 +106,7 @@ impl<'de> Deserializer<'de> for &'de Node {
                 let mut items = SeqDeserializer::new(items.iter());
                 visitor.visit_seq(&mut items).and_then(|value| items.end().map(|()| value))
             }
-            Value::Map(entries) => {
-                visitor.visit_map(MapDeserializer::new(entries.iter().map(|(key, node)| (key, node))))
-            }
+            Value::Map(entries) => visitor.visit_map(fields(entries)),
         }
         .map_err(|error: Malformed| error.at(self))
     }
@@ -156,8 +160,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     ) -> Result<V::Value, Malformed> {
         match &self.value {
             Value::Map(entries) => {
-                let entries = MapDeserializer::new(entries.iter().map(|(key, node)| (key, node)));
-                MapAccessDeserializer::new(entries).deserialize_enum(name, variants, visitor)
+                MapAccessDeserializer::new(fields(entries)).deserialize_enum(name, variants, visitor)
             }
             Value::Scalar { text, .. } => IntoDeserializer::<Malformed>::into_deserializer(text.as_str())
                 .deserialize_enum(name, variants, visitor),
