@@ -1,7 +1,7 @@
 //! The node's own kubeconfig, with which Calico's components and its CNI plugin talk to the API
 //! server, and what its token says of its own life.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::x509;
 use crate::values::Secret;
+use crate::yaml;
 
 const CLUSTER: &str = "kubernetes";
 const USER: &str = "calico-windows";
@@ -95,11 +96,7 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
 /// # Errors
 /// When it is no kubeconfig, or the current context has no server or token in it.
 pub fn parse(text: &str) -> Result<NodeCredentials> {
-    // The parser's own message may quote the line it stumbled over, and with it the token.
-    let value = serde_yaml::from_str::<serde_json::Value>(text).ok();
-    let Some(file) = value.and_then(|value| serde_json::from_value::<File>(value).ok()) else {
-        bail!("the node's kubeconfig is not a valid kubeconfig")
-    };
+    let file: File = yaml::read(text).context("the node's kubeconfig is not a valid kubeconfig")?;
     let name = &file.current_context;
     let context = file
         .contexts
@@ -128,7 +125,7 @@ pub fn parse(text: &str) -> Result<NodeCredentials> {
 
 /// The namespace that a kubeconfig's current context names.
 pub fn namespace(text: &str) -> Option<String> {
-    let file: File = serde_json::from_value(serde_yaml::from_str(text).ok()?).ok()?;
+    let file: File = yaml::read(text).ok()?;
     file.contexts.into_iter().find(|context| context.name == file.current_context)?.context.namespace
 }
 

@@ -16,6 +16,7 @@ use crate::fault::{Exit, Fault};
 use crate::plan::show::Plan;
 use crate::report::document::{PlanDocument, RunResult, envelope};
 use crate::values::Sha256;
+use crate::yaml;
 
 pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let (plan, settings) = if let Some(file) = &args.facts {
@@ -69,12 +70,8 @@ fn facts(file: &Path) -> Result<Facts> {
         Fault::new(Exit::InvalidConfig, "FactsInvalid", format!("{} is no facts file: {why}", file.display()))
             .hint("make one on the machine with: calicoctl-win plan --print-facts -o json")
     };
-    let document: FactsDocument = if text.trim_start().starts_with('{') {
-        serde_json::from_str(&text).map_err(|why| invalid(&why))?
-    } else {
-        let value: serde_json::Value = serde_yaml::from_str(&text).map_err(|why| invalid(&why.without_snippet()))?;
-        serde_json::from_value(value).map_err(|why| invalid(&why))?
-    };
+    // JSON is YAML too.
+    let document: FactsDocument = yaml::read(&text).map_err(|why| invalid(&why))?;
     Ok(Facts { node: document.node, cluster: document.cluster })
 }
 

@@ -26,6 +26,7 @@ use super::{Cluster, SERVICE_ACCOUNT, access, missing_account, node};
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::report::event::Event;
 use crate::values::Cidr;
+use crate::yaml;
 
 /// What the cluster cannot know by itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -293,7 +294,7 @@ fn ipv4_of(objects: Vec<Object<ServiceCidr>>) -> Vec<Cidr> {
 /// Windows nodes have no use for the IPv6 one.
 fn kubeadm_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
     let text = map.data.as_ref()?.get("ClusterConfiguration")?;
-    let parsed = serde_yaml::from_str::<serde_json::Value>(text).map_err(|e| e.to_string()).and_then(|c| {
+    let parsed = yaml::read::<serde_json::Value>(text).map_err(|e| e.to_string()).and_then(|c| {
         let subnets = c.pointer("/networking/serviceSubnet").and_then(serde_json::Value::as_str).unwrap_or_default();
         let ipv4 = subnets.split(',').map(str::trim).filter(|s| !s.is_empty() && !s.contains(':'));
         ipv4.map(str::parse).collect::<Result<Vec<Cidr>, _>>()

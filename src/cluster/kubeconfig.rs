@@ -171,7 +171,9 @@ impl Access {
         config.read_timeout = None;
         config.write_timeout = None;
 
-        let Some(plugin) = config.auth_info.exec.as_ref().and_then(|e| e.command.clone()) else {
+        let auth = &config.auth_info;
+        let provider = || auth.auth_provider.as_ref()?.config.get("cmd-path").cloned();
+        let Some(plugin) = auth.exec.as_ref().and_then(|e| e.command.clone()).or_else(provider) else {
             let _inside = runtime.enter();
             return Ok(ClientBuilder::try_from(config).map_err(login)?.build());
         };

@@ -148,18 +148,22 @@ fn b18_of_several_https_lines_the_contexts_own_is_the_server() {
     assert_eq!(crate::calico::kubeconfig::parse(&written).unwrap().server, cluster.server());
 }
 
+/// Makes the plugin of a kubeconfig in this folder.
+#[cfg(unix)]
+fn write_plugin(dir: &Path, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let file = dir.join("plugin.sh");
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[cfg(unix)]
 #[test]
 fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
-    use std::os::unix::fs::PermissionsExt;
     let server = Server::start();
     server.replay(&["version-admin"]);
     let dir = tempfile::tempdir().unwrap();
-    let plugin = |script: &str| {
-        let file = dir.path().join("plugin.sh");
-        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let plugin = |script: &str| write_plugin(dir.path(), script);
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
     let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient());
@@ -176,4 +180,39 @@ fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
     plugin("echo sesame");
     let garbled = story(&connect().err().unwrap());
     assert!(garbled.contains("ClusterLogin") && !garbled.contains("sesame"), "{garbled}");
+}
+
+/// Of old clusters on GKE: the plugin prints any JSON, and paths say where in it the token is. What
+/// follows them is ours (packaging/jsonpath-rust).
+#[cfg(unix)]
+#[test]
+fn an_auth_provider_finds_the_token_by_a_plain_path() {
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let dir = tempfile::tempdir().unwrap();
+    write_plugin(dir.path(), r#"echo '{"credential": {"access_token": "open"}, "all": [{"id-token": "sesame"}]}'"#);
+    let token_by = |path: &str| {
+        let command = dir.path().join("plugin.sh");
+        let provider =
+            format!("auth-provider: {{name: gcp, config: {{cmd-path: {command:?}, token-key: \"{path}\"}}}}");
+        let text = server.kubeconfig().replace("token: admins-token", &provider);
+        let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient())?;
+        cluster.get::<Value>("/version")?;
+        Ok(server.seen().last().unwrap().headers["authorization"].clone())
+    };
+
+    for (path, token) in [
+        ("{.credential.access_token}", "Bearer open"),
+        ("credential.access_token", "Bearer open"),
+        ("{$.all[0].id-token}", "Bearer sesame"),
+        ("{.all[0]['id-token']}", "Bearer sesame"),
+    ] {
+        assert_eq!(token_by(path).unwrap_or_else(|error: anyhow::Error| panic!("{path}: {error:#}")), token, "{path}");
+    }
+    for path in
+        ["{..access_token}", "{.all[*].id-token}", "{.all[?(@.id)]}", "{.credential}", "{.all[1].id-token}", "$x"]
+    {
+        let refused = story(&token_by(path).unwrap_err());
+        assert!(refused.contains("ClusterLogin") && !refused.contains("sesame"), "{path}: {refused}");
+    }
 }

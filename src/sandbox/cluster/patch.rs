@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::answer::Answer;
 use super::resources::Resource;
+use crate::yaml;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -36,7 +37,7 @@ impl Format {
     pub fn parse(self, body: &[u8]) -> Result<Value, Answer> {
         if self == Self::Apply {
             let text = String::from_utf8_lossy(body);
-            return serde_yaml::from_str(&text).map_err(|e| Answer::bad_request(format!("error decoding YAML: {e}")));
+            return yaml::read(&text).map_err(|e| Answer::bad_request(format!("error decoding YAML: {e}")));
         }
         serde_json::from_slice(body).map_err(|e| {
             let why = if e.is_eof() { "unexpected end of JSON input".into() } else { e.to_string() };

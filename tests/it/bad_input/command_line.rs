@@ -164,7 +164,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
         state: nothing was changed
         hint: look at a new plan and save it again: calicoctl-win plan --out FILE
     facts that are none
-      error: text.json is no facts file: unknown field `hello`, expected one of `apiVersion`, `kind`, `node`, `cluster` at line 1 column 8
+      error: text.json is no facts file: unknown field `hello`, expected one of `apiVersion`, `kind`, `node`, `cluster` at line 1, column 2
         state: nothing was changed
         hint: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed
