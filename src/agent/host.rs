@@ -1,7 +1,8 @@
 //! An agent from its start to its end: configuration, lock, logs, state, then its role.
 
 use std::cell::RefCell;
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,7 +15,7 @@ use super::renew::{Read, Renew, Renewal};
 use super::startup::{self, Again, HNS, Seen};
 use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
-use super::supervise::{Pace, Reason, supervise};
+use super::supervise::{Moment, Pace, Reason, supervise};
 use super::{Around, Role, await_bring_up, component, patience, read_config};
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
@@ -238,10 +239,15 @@ fn keep_component(
     with_around(role, streams, board, host, |around| await_bring_up(node, around))?;
     let mut seen = Seen::look(node)?;
     let mut read = Read::now(node, config);
-    let mut outside = |node: &mut dyn Node, wait: bool| -> Result<Option<Reason>> {
-        if wait {
-            await_network_of(node, seen.hns().cloned(), role, streams, board, host)?;
-            return Ok(None);
+    let mut outside = |node: &mut dyn Node, moment: Moment| -> Result<Option<Reason>> {
+        match moment {
+            Moment::Runs => {}
+            Moment::Starts if role == Role::Confd => return forget_rendered(node, &command.dir).map(|()| None),
+            Moment::Starts => return Ok(None),
+            Moment::Stopped => {
+                await_network_of(node, seen.hns().cloned(), role, streams, board, host)?;
+                return Ok(None);
+            }
         }
         if read.changed(node) {
             return Ok(Some("the node's credentials were renewed".to_owned()));
@@ -250,6 +256,22 @@ fn keep_component(
         Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))
     };
     supervise(node, command, streams, &host.pace, host.stop, board, &mut outside)
+}
+
+/// confd configures RemoteAccess only when what it renders differs from what lies there. After a failure,
+/// or when RemoteAccess lost its state, it would not, so each start renders anew (as upstream's
+/// confd-service.ps1).
+fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
+    for name in ["peerings.ps1", "blocks.ps1"] {
+        let file = folder.join(name);
+        match fs::remove_file(node.disk(&file)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {file}, so that confd renders it anew"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Waits until CalicoNode has checked the network with this process of HNS. When it does not, the

@@ -15,7 +15,7 @@ use crate::values::Cidr;
 
 use super::Around;
 use super::patience::{Missing, wait};
-use super::saved::{Route, Saved, configs, physical, reachable};
+use super::saved::{Route, Saved, configs, physical, reachable, remote_access};
 use super::startup::boot_id;
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
@@ -65,11 +65,12 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'
     let upkeep = Upkeep { management_ip, routes, refused: None };
     upkeep.put_routes(node, around.events)?;
     if settle && !saved.restored {
+        // Before the mark: a restart that is cut short is made up for at the next start.
+        if config.backend == Backend::WindowsBgp {
+            restart_remote_access(node, saved.remote_access)?;
+        }
         saved.restored = true;
         saved.store(node)?;
-    }
-    if made && config.backend == Backend::WindowsBgp {
-        restart_remote_access(node)?;
     }
     Ok(upkeep)
 }
@@ -123,30 +124,31 @@ impl Upkeep {
 /// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
 /// had a mark of ours was not seen to reboot: pods may live on its networks. A reboot is seen by
 /// the identity of the boot, not by a time (defect B12).
-fn stale(node: &dyn Node) -> Result<Vec<Id>> {
+fn stale(node: &dyn Node) -> Result<Vec<String>> {
     let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
     if node.get(&boot_id())?.is_none_or(|known| known == boot) {
         return Ok(Vec::new());
     }
-    let ours = |id: &Id, state: &State| match (id, state) {
-        (Id::Network(name), _) if name.eq_ignore_ascii_case(networks::PODS) => true,
+    let ours = |(id, state): (Id, State)| match (id, state) {
+        (Id::Network(name), _) if name.eq_ignore_ascii_case(networks::PODS) => Some(name),
         (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case(networks::BOOTSTRAP) => {
-            network.subnet == Some(networks::bootstrap_prefix())
+            (network.subnet == Some(networks::bootstrap_prefix())).then_some(name)
         }
-        _ => false,
+        _ => None,
     };
-    let mut stale: Vec<Id> =
-        node.list(Listing::Networks)?.into_iter().filter(|(id, state)| ours(id, state)).map(|(id, _)| id).collect();
+    let mut stale: Vec<String> = node.list(Listing::Networks)?.into_iter().filter_map(ours).collect();
     // `External` last: it holds the vSwitch.
-    stale.sort_by_key(Id::target);
+    stale.sort();
     Ok(stale)
 }
 
-fn remove(node: &mut dyn Node, stale: Vec<Id>, around: &mut Around<'_>) -> Result<()> {
-    for id in stale {
+/// With the endpoints on them, which HNS may have kept, or a runtime that was faster than this agent made.
+fn remove(node: &mut dyn Node, stale: Vec<String>, around: &mut Around<'_>) -> Result<()> {
+    for name in stale {
         around.stop.check()?;
+        let id = Id::Network(name.clone());
         (around.events)(Event::Log { message: format!("first start since boot: removing {id}") });
-        node.put(&id, None).with_context(|| format!("remove {id}, which is from before the boot"))?;
+        node.remove_stale_network(&name).with_context(|| format!("remove {id}, which is from before the boot"))?;
     }
     Ok(())
 }
@@ -258,7 +260,7 @@ fn await_management_ip(
     let found =
         wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, around, |node, so_far| {
             lost.put_back(node, so_far)?;
-            let (ip, name, config) = match management_ip(node, routed)? {
+            let (ip, name, config) = match management_ip(node, routed, saved.as_ref())? {
                 Ok(found) => found,
                 Err(missing) => {
                     last = None;
@@ -277,8 +279,13 @@ fn await_management_ip(
     found
 }
 
-/// One look for the management IP, and the interface that has it.
-fn management_ip(node: &dyn Node, routed: bool) -> Result<Result<(Ipv4Addr, String, IpConfig), Missing>> {
+/// One look for the management IP, and the interface that has it. The default route must be where it was
+/// before the vSwitch took the adapter: a machine may have it on another one (upstream's VXLAN_ADAPTER).
+fn management_ip(
+    node: &dyn Node,
+    routed: bool,
+    before: Option<&Saved>,
+) -> Result<Result<(Ipv4Addr, String, IpConfig), Missing>> {
     let missing = |text: String| Ok(Err(Missing(text)));
     let ip = match node.get(&external())? {
         Some(State::Network(Network { management_ip: Some(ip), .. })) if reachable(ip) => ip,
@@ -288,11 +295,17 @@ fn management_ip(node: &dyn Node, routed: bool) -> Result<Result<(Ipv4Addr, Stri
         Some(_) => return missing("HNS does not know it yet".into()),
         None => return missing("the network is gone".into()),
     };
-    let Some((name, config)) = configs(node)?.into_iter().find(|(_, config)| has(config, ip)) else {
+    let adapters = configs(node)?;
+    let Some((name, config)) = adapters.iter().find(|(_, config)| has(config, ip)).cloned() else {
         return missing(format!("no adapter has {ip}"));
     };
-    if routed && config.gateway.is_none() {
-        return missing(format!("{name} has no default gateway"));
+    let had = before.and_then(|saved| saved.adapters.get(physical(&name))).map(|before| before.gateway.is_some());
+    match had {
+        Some(true) if config.gateway.is_none() => return missing(format!("{name} has no default gateway")),
+        None if routed && adapters.iter().all(|(_, config)| config.gateway.is_none()) => {
+            return missing("no adapter has a default gateway".into());
+        }
+        _ => {}
     }
     Ok(Ok((ip, name, config)))
 }
@@ -301,10 +314,11 @@ fn has(config: &IpConfig, ip: Ipv4Addr) -> bool {
     config.addresses.iter().any(|cidr| cidr.addr() == ip)
 }
 
-/// RemoteAccess speaks BGP on interfaces that have new numbers now. Left alone when it is stopped.
-fn restart_remote_access(node: &mut dyn Node) -> Result<()> {
-    let id = Id::Running("RemoteAccess".into());
-    if node.get(&id)?.is_none() {
+/// RemoteAccess speaks BGP on interfaces that have new numbers now. Left alone when it did not run
+/// before and does not now.
+fn restart_remote_access(node: &mut dyn Node, ran: bool) -> Result<()> {
+    let id = remote_access();
+    if !ran && node.get(&id)?.is_none() {
         return Ok(());
     }
     node.put(&id, None).context("stop RemoteAccess")?;

@@ -23,6 +23,14 @@ pub struct Saved {
     /// By the name of the physical adapter, also for what stood on its vSwitch.
     pub adapters: BTreeMap<String, IpConfig>,
     pub routes: Vec<Route>,
+    /// RemoteAccess ran, which is restarted once the vSwitch stands.
+    #[serde(default)]
+    pub remote_access: bool,
+}
+
+/// The service that speaks BGP on Windows.
+pub fn remote_access() -> Id {
+    Id::Running("RemoteAccess".into())
 }
 
 /// A route that a new vSwitch loses: link-local ones, among them the ways to the clouds' metadata
@@ -99,11 +107,13 @@ impl Saved {
             }
             _ => None,
         });
-        Ok(Self { restored: false, adapters, routes: routes.collect() })
+        let remote_access = node.get(&remote_access())?.is_some();
+        Ok(Self { restored: false, adapters, routes: routes.collect(), remote_access })
     }
 
     fn on_top_of(mut self, before: Self) -> Self {
         if !before.restored {
+            self.remote_access |= before.remote_access;
             for (name, former) in before.adapters {
                 let intact = self.adapters.get(&name).is_some_and(|now| {
                     let serves = now.addresses.iter().any(|cidr| reachable(cidr.addr()));
@@ -140,7 +150,10 @@ impl Saved {
         let now = configs(node)?;
         for (name, former) in self.adapters.iter().filter(|(_, former)| !former.dhcp) {
             let wanted: Vec<&Cidr> = former.addresses.iter().filter(|cidr| reachable(cidr.addr())).collect();
-            let elsewhere = now.iter().any(|(_, ip)| wanted.iter().any(|cidr| ip.addresses.contains(cidr)));
+            // With its gateway, which a vSwitch may lose alone.
+            let whole = |ip: &IpConfig| ip.gateway.is_some() || former.gateway.is_none();
+            let elsewhere =
+                now.iter().any(|(_, ip)| wanted.iter().any(|cidr| ip.addresses.contains(cidr)) && whole(ip));
             let switch = now.iter().find(|(other, _)| other != name && physical(other) == name);
             let host = switch.or_else(|| now.iter().find(|(other, _)| other == name));
             let (Some((host, _)), false, false) = (host, wanted.is_empty(), elsewhere) else { continue };
@@ -231,7 +244,7 @@ mod tests {
             metric: 256,
         };
         let adapters = BTreeMap::from([("Ethernet".into(), config)]);
-        Saved { restored, adapters, routes: routes.iter().map(route).collect() }
+        Saved { restored, adapters, routes: routes.iter().map(route).collect(), remote_access: false }
     }
 
     #[test]

@@ -31,6 +31,9 @@ const KUBELET: &str = "kubelet.exe";
 /// The Host Networking Service.
 pub const HNS: &str = "hns";
 
+/// How long HNS may need from its start to its first answer.
+const HNS_STARTS: Duration = Duration::from_secs(60);
+
 /// How often the routes and HNS are looked at. Nothing waits for what is found.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,7 +46,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Option<Upkeep>> {
     let upkeep = match config.backend {
         Backend::None => None,
-        _ => Some(network::bring_up(node, config, around)?),
+        _ => Some(once_hns_answers(node, config, around)?),
     };
     // Before node startup, as upstream: its kubelet-service.ps1 starts kubelet after this mark, and
     // node startup needs the Node object that kubelet makes.
@@ -51,6 +54,25 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'
     start_node(node, &config.startup, around)?;
     check_network(node, config)?;
     Ok(upkeep)
+}
+
+/// HNS has a process before it answers: at boot, and when it was restarted. Nobody is served by an end of
+/// this service then.
+fn once_hns_answers(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Upkeep> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match network::bring_up(node, config, around) {
+            Err(error) if Fault::id_of(&error) == "HnsStopped" && waited < HNS_STARTS => {
+                around.stop.check()?;
+                if waited.is_zero() {
+                    (around.events)(Event::Log { message: format!("{error:#}; it is asked again") });
+                }
+                (around.pause)(node, LOOK_AWAY);
+                waited += LOOK_AWAY;
+            }
+            ended => return ended,
+        }
+    }
 }
 
 fn mark_booted(node: &mut dyn Node, booted: Timestamp) -> Result<()> {

@@ -93,19 +93,29 @@ pub fn next(
     (History { crashes, ..before }, Next::After(pause))
 }
 
-/// Looks at what a component depends on. Told false it says why the component must be started anew
-/// although it runs, if it must; told true it waits until the component may start.
-pub type Outside<'a> = &'a mut dyn FnMut(&mut dyn Node, bool) -> Result<Option<Reason>>;
+/// When a component's surroundings are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before each start: what it must not find is taken away.
+    Starts,
+    /// It runs: says why it must be started anew, if it must.
+    Runs,
+    /// It was stopped for that reason: waits until it may start.
+    Stopped,
+}
+
+/// Looks at what a component depends on.
+pub type Outside<'a> = &'a mut dyn FnMut(&mut dyn Node, Moment) -> Result<Option<Reason>>;
 
 /// Why a component is started anew.
 pub type Reason = String;
 
-/// Keeps `command` running until the stop is asked for. `outside` is asked once a second whether
-/// something that the component depends on has changed under it; the component is then stopped,
-/// and `outside` is asked again, with true, to wait until it may start.
+/// Keeps `command` running until the stop is asked for. `outside` is asked before each start, and once a
+/// second whether something that the component depends on has changed under it.
 ///
 /// # Errors
-/// What `outside` fails with.
+/// What `outside` fails with while the component runs or is stopped; what it fails with before a start counts
+/// as one that failed.
 pub fn supervise(
     node: &mut dyn Node,
     command: &Command,
@@ -120,7 +130,7 @@ pub fn supervise(
     while !stop.requested() {
         let begun = Instant::now();
         let mut code = None;
-        match Running::start(node, command, streams, stop) {
+        match outside(node, Moment::Starts).and_then(|_| Running::start(node, command, streams, stop)) {
             Err(error) => streams.say(&format!("{error:#}")),
             Ok(running) => {
                 board.started(running.pid());
@@ -131,13 +141,13 @@ pub fn supervise(
                         history = History::default();
                         board.recovered();
                     }
-                    anew = outside(node, false)?;
+                    anew = outside(node, Moment::Runs)?;
                 }
                 if let Some(reason) = anew {
                     streams.say(&format!("{reason}: {} is started anew", command.program.name()));
                     running.end(pace.grace);
                     board.ended_for(&reason);
-                    outside(node, true)?;
+                    outside(node, Moment::Stopped)?;
                     continue;
                 }
                 code = Some(if stop.requested() {

@@ -95,6 +95,11 @@ impl Lock {
                     left.push(folder.join("config.yaml").to_string());
                     continue;
                 }
+                // What others had put into a release of ours.
+                store::KEPT => {
+                    left.push(folder.join(store::KEPT).to_string());
+                    continue;
+                }
                 _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
                 _ => fs::remove_file(&path),
             }
@@ -135,7 +140,7 @@ fn read(about: &std::path::Path) -> Option<Holder> {
 fn busy(holder: Option<&Holder>) -> Fault {
     let what = match holder {
         Some(Holder { run, command, pid, since }) => {
-            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {since}")
+            format!("another run holds the lock: `{command}` (run {run}, process {pid}) since {since:.0}")
         }
         None => "another run holds the lock".into(),
     };

@@ -148,8 +148,10 @@ fn parse(text: &str, name: &str) -> Result<Receipt> {
         schema: u32,
     }
     let unreadable = |why: String| {
-        Fault::new(Exit::Failed, "ReceiptUnreadable", format!("the receipt {name} is not readable: {why}"))
-            .hint("it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it")
+        Fault::new(Exit::Failed, "ReceiptUnreadable", format!("the receipt {name} is not readable: {why}")).hint(
+            "it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that \
+                 wrote it; without either: calicoctl-win explain ReceiptUnreadable",
+        )
     };
     let probe: Probe = serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
     if probe.schema > SCHEMA {

@@ -20,6 +20,10 @@ use crate::report::event::{Event, Sink};
 /// How often a wait looks. Small against anything Windows does, and the most that we add.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long a file may look wrong after the last step. Calico's node startup writes `nodename` anew, and
+/// empties it first.
+const WRITTEN_ANEW: Duration = Duration::from_secs(2);
+
 /// Takes the steps, and sees that all is as wanted.
 pub(super) fn take(
     node: &mut dyn Node,
@@ -32,6 +36,13 @@ pub(super) fn take(
     let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, events)?;
     let mut left = left(node, target, owned)?;
     if await_missing(node, &left, events)? {
+        left = self::left(node, target, owned)?;
+    }
+    let is_file = |step: &Step| matches!(step.id(), Id::File(_) | Id::CniConf(_));
+    let mut waited = Duration::ZERO;
+    while left.iter().any(is_file) && waited < WRITTEN_ANEW {
+        node.pause(LOOK);
+        waited += LOOK;
         left = self::left(node, target, owned)?;
     }
     // A service that was still bringing up the network when the plan was made may have made one

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::receipt;
 use crate::calico::paths;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files};
-use crate::plan::item::{Access, Manifest, State, Tree};
+use crate::plan::item::{Access, Id, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
 
 /// What a folder that we did not make is called in the store.
@@ -157,6 +158,9 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
+/// The folder of ours with what others put into a release of ours, once that is gone.
+pub const KEPT: &str = "kept";
+
 /// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs below
 /// our own log folder, and what others put there below `kept`. Does nothing when it is not there.
 ///
@@ -179,22 +183,42 @@ pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
     }
     // Without a manifest it is a release that was not wholly staged.
     if let Ok(manifest) = manifest(&path) {
-        for file in strangers(&path, &manifest)? {
-            let kept = node.disk(&own.join("kept").join(short)).join(&file);
+        for file in strangers(&path, &manifest, &written(node)?)? {
+            let kept = node.disk(&own.join(KEPT).join(short)).join(&file);
             move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
         }
     }
     fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))
 }
 
+/// What the receipts say that we wrote into a release, where nothing had stood before, relative to it and
+/// in lower case: etcd's key for example.
+fn written(node: &dyn Node) -> Result<BTreeSet<String>> {
+    let mut written = BTreeSet::new();
+    for receipt in receipt::all(node)?.into_iter().filter_map(|(_, receipt)| receipt.ok()) {
+        let tree = |id: &Id| if let Id::Tree(root) = id { Some(root.clone()) } else { None };
+        let trees: Vec<WinPath> = receipt.target.world.keys().filter_map(tree).collect();
+        for (id, _) in receipt.owned.iter().filter(|(_, original)| original.is_none()) {
+            if let Id::File(path) = id
+                && let Some(root) = trees.iter().find(|root| path.is_below(root))
+            {
+                let below = &path.as_str()[root.as_str().len()..];
+                written.insert(below.trim_start_matches('\\').replace('\\', "/").to_lowercase());
+            }
+        }
+    }
+    Ok(written)
+}
+
 /// The files in a tree that neither the release nor we put there, relative to it. What confd writes
 /// into its working folder is its own.
-fn strangers(tree: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
+fn strangers(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
     let root = WinPath::known(r"C:\");
     let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
     let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();
     known.extend(ours.iter().map(|path| path.name().to_lowercase()));
     known.insert(Manifest::FILE.to_lowercase());
+    known.extend(written.iter().cloned());
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {

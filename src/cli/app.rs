@@ -145,6 +145,11 @@ impl App {
         Ok((node, lock))
     }
 
+    /// The generation that stands from now on, for a run that fails all the same.
+    pub fn stands(&mut self, generation: Option<u32>) {
+        self.generation = generation;
+    }
+
     /// Says which folders others could write to until now.
     pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
         for (folder, reason) in folders {
@@ -360,10 +365,10 @@ impl App {
         }
     }
 
-    /// Ends the output and gives the exit class.
-    pub fn close(mut self, ending: Ending, took: Duration) -> Exit {
+    /// Ends the output and gives the process's exit code.
+    pub fn close(mut self, ending: Ending, took: Duration) -> i32 {
         let (mut result, shown) = match ending {
-            Ending::Quiet => return Exit::Ok,
+            Ending::Quiet => return Exit::Ok.code(),
             Ending::Result(result) => (*result, false),
             Ending::Shown(result) => (*result, true),
         };
@@ -391,12 +396,15 @@ impl App {
                 _ => {}
             }
         }
+        // What is kept says the class; what is shown now, the number that this process ends with.
+        let code = self.global.exit_codes.code(class(&result));
+        result.exit_code = code;
         if shown {
             self.reporter.close(&result);
         } else {
             self.reporter.finish(&result);
         }
-        class(&result)
+        code
     }
 
     fn keep_run(&mut self, file: &Path, result: &RunResult) {
@@ -506,10 +514,11 @@ fn without_values(args: &[OsString]) -> Vec<String> {
         let next = word == "--set";
         if !value.is_empty() {
             *word = format!("{flag}{}=***", value.split('=').next().unwrap_or_default());
-        } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set)
-            && let Some((_, host)) = rest.rsplit_once('@')
-        {
-            *word = format!("{scheme}://***@{host}");
+        } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set) {
+            // The query of a signed URL, and a user, are secrets.
+            let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+            let host = rest.rsplit_once('@').map_or_else(|| rest.to_owned(), |(_, host)| format!("***@{host}"));
+            *word = format!("{scheme}://{host}{query}");
         }
         set = next;
     }

@@ -360,7 +360,8 @@ pub struct Resume {
 
 #[derive(Debug, Args)]
 pub struct Uninstall {
-    /// Also remove our own state, logs and receipts
+    /// Also remove our own state, logs and receipts, and the token secret that install made, which other nodes
+    /// may use
     #[arg(long)]
     pub purge: bool,
     /// Move pods away before; the node stays cordoned

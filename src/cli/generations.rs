@@ -18,6 +18,7 @@ use super::stage::{self, Purpose};
 use super::steady;
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::keep;
+use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
@@ -41,6 +42,7 @@ struct Way<'a> {
 
 pub(crate) fn rollback(args: &Rollback, app: &mut App) -> Result<Ending> {
     let look = app.node()?;
+    lock::free(&*look)?;
     let standing = Standing::load(&*look)?;
     let now = standing_receipt(&standing)?;
     let receipt = former(&standing, now, args.to)?.clone();
@@ -53,6 +55,7 @@ pub(crate) fn rollback(args: &Rollback, app: &mut App) -> Result<Ending> {
 
 pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
     let look = app.node()?;
+    lock::free(&*look)?;
     let standing = Standing::load(&*look)?;
     let receipt = standing_receipt(&standing)?.clone();
     let about = receipt.about.clone().context("read what the generation was made from")?;

@@ -46,7 +46,10 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
             "NeedsDrain",
             "this change replaces the HNS network under the pods of this node",
         )
-        .hint("look at it with: calicoctl-win plan; then drain, change and uncordon with: calicoctl-win reconfigure")
+        .hint(
+            "look at it with: calicoctl-win plan; then drain, change and uncordon with: calicoctl-win reconfigure, \
+             with the same -c and --set (without them it keeps the config that stands)",
+        )
         .into());
     }
     let question = format!("Apply this to {}?", prepared.resolved.settings.node_name);
@@ -76,8 +79,12 @@ pub(super) fn begin(
     }
     let generation = match prepared.standing.receipt() {
         Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
-        // Nothing on the node differs, only what is to be left alone: the receipt says so from now on.
-        _ => converge::apply(node, &change(&app.run, command, prepared, None), &mut |_| ())?.generation,
+        // Nothing on the node differs, only what is to be left alone: the receipt says so from now on,
+        // and its config is what a later change starts from.
+        _ => {
+            prepared.keep_config(node)?;
+            converge::apply(node, &change(&app.run, command, prepared, None), &mut |_| ())?.generation
+        }
     };
     // An interrupted run may have left the Node cordoned.
     cordon::release(app, node)?;
@@ -147,10 +154,16 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
             about.calico_version, about.node_name
         )
     };
-    let mut next = vec![app.command("status"), app.command("uninstall")];
+    let undo = app.command(if prepared.standing.receipt().is_some() { "rollback" } else { "uninstall" });
+    let mut next = vec![app.command("status"), undo.clone()];
     if !started {
         next.insert(0, app.command("service start"));
+    } else if let Err(error) = steady::seen_to_fail(node, &prepared.target) {
+        // It stands all the same: its logs, and what is seen of it from outside, tell the cause.
+        app.half_done = true;
+        app.stands(applied.generation);
+        return Err(error);
     }
-    app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {}", next[0], app.command("uninstall")));
+    app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {undo}", next[0]));
     Ending::result(succeeded(app, node, &applied, msg, next))
 }

@@ -8,26 +8,28 @@ use anyhow::Result;
 
 use super::args::{Global, Source};
 use crate::calico::version::CalicoVersion;
-use crate::config::{Document, Origin, Override};
+use crate::config::{Document, Origin, Override, encoding};
 use crate::fault::{Exit, Fault};
 
 /// A config document from a file, or with `-` from stdin.
 pub(super) fn read_document(file: &Path) -> Result<Document> {
     if file.as_os_str() == "-" {
-        let mut text = String::new();
-        let read = std::io::stdin().read_to_string(&mut text);
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().read_to_end(&mut bytes);
         read.map_err(|error| unreadable("cannot read the config from stdin").because(error))?;
-        return document("stdin", text);
+        return document("stdin", &bytes);
     }
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
-    document(&name, text)
+    let bytes =
+        std::fs::read(file).map_err(|error| unreadable(format!("cannot read the config {name}")).because(error))?;
+    document(&name, &bytes)
 }
 
 /// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
 /// anything in it.
-fn document(name: &str, text: String) -> Result<Document> {
+fn document(name: &str, bytes: &[u8]) -> Result<Document> {
+    let text = encoding::decode(bytes)
+        .map_err(|why| unreadable(format!("the config {name} cannot be read: {why}")).hint("save it as UTF-8"))?;
     if text.trim().is_empty() {
         return Err(unreadable(format!("the config {name} is empty")).into());
     }

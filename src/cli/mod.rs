@@ -60,15 +60,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Ok(cli) => cli,
         Err(error) => return usage(&error, &args),
     };
-    let (style, codes) = (cli.global.style(), cli.global.exit_codes);
+    let style = cli.global.style();
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
     let mut app = App::new(cli.global, Reporter::new(style, &run), args);
     let ending = match dispatch(cli.verb, &mut app) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
-    let exit = app.close(ending, begun.elapsed());
-    codes.code(exit)
+    app.close(ending, begun.elapsed())
 }
 
 /// How a verb ends.

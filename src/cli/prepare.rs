@@ -33,6 +33,7 @@ use crate::plan::order::NODE_SERVICE;
 use crate::plan::show::Plan;
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
+use crate::release::transport;
 use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
 use crate::settings::{self, Credentials, Resolved, Settings};
@@ -334,7 +335,8 @@ fn about(config: &str, resolved: &Resolved, manifest: &Manifest, standing: &Stan
 fn source_text(source: &settings::Source) -> String {
     match source {
         settings::Source::File(text) | settings::Source::Directory(text) => cordon::whole(text),
-        settings::Source::Url(text) => text.clone(),
+        // A signed URL is a secret, and nothing is fetched from here again.
+        settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
     }
 }
 
@@ -393,7 +395,7 @@ impl Prepared {
         for blob in &self.blobs {
             store::add(node, blob.bytes())?;
         }
-        store::add(node, self.config.as_bytes())?;
+        self.keep_config(node)?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
         // A CNI plugin that was tampered with comes from the release that stands, too.
@@ -401,6 +403,11 @@ impl Prepared {
         let tree = self.release.tree.as_ref().unwrap_or(&installed);
         add_files_of(node, &self.release.manifest, tree, &self.target)?;
         Ok(())
+    }
+
+    /// Puts the config into the store, for a later change to start from.
+    pub fn keep_config(&self, node: &mut dyn Node) -> Result<()> {
+        store::add(node, self.config.as_bytes()).map(drop)
     }
 
     fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {

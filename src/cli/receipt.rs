@@ -29,7 +29,11 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
                 None => installed(&standing)?,
                 Some(number) => named(&standing, *number)?,
             };
-            let document = envelope("Receipt", receipt);
+            let mut masked = receipt.clone();
+            for state in masked.owned.values_mut().flatten().chain(masked.target.world.values_mut()) {
+                *state = show::masked(state);
+            }
+            let document = envelope("Receipt", &masked);
             let text = text(receipt, &line(&*node, &standing, receipt)?);
             app.reporter.document("Receipt", &document, &text);
             Ending::shown(Exit::Ok, format!("generation {}", receipt.generation))

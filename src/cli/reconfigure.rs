@@ -145,8 +145,12 @@ pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Re
     if let Some(receipt) = standing.receipt() {
         // Generations of earlier versions of this program kept none.
         let mut config = match receipt.about.as_ref().and_then(|about| about.config.as_ref()) {
-            Some(kept) => serde_json::from_slice(&std::fs::read(node.disk(&store::blob(kept)))?)
-                .with_context(|| format!("read the config of generation {}", receipt.generation))?,
+            Some(kept) => std::fs::read(node.disk(&store::blob(kept)))
+                .map_err(anyhow::Error::new)
+                .and_then(|text| Ok(serde_json::from_slice(&text)?))
+                .with_context(|| {
+                    format!("read the config of generation {}: {}", receipt.generation, store::blob(kept))
+                })?,
             None => json!({}),
         };
         for path in unset {

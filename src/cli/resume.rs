@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         }
         settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
+        app.reporter.tell(msg);
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));

@@ -386,8 +386,10 @@ fn judge(status: &mut NodeStatus) {
         status.reasons.push(format!("Node {name} is not Ready"));
     }
     let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
-    if let Some(at) = status.run.as_ref().filter(|run| run.interrupted).and_then(|run| run.at.clone()) {
-        status.reasons.push(format!("interrupted: {at}"));
+    if let Some(RunInProgress { run, command, since, interrupted, at }) = &status.run {
+        let how = if *interrupted { "interrupted" } else { "in progress" };
+        let at = at.clone().unwrap_or_else(|| format!("{command} (run {run}, since {since:.0})"));
+        status.reasons.push(format!("{how}: {at}"));
     }
     status.overall = match &status.run {
         Some(run) if !run.interrupted => Overall::Changing,
@@ -474,6 +476,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
         }
+        (Some(run), _) => format!("Wait for it: {}", app.command(&format!("status --run {} --wait", run.run))),
         (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
             format!("Start it: {}", app.command("service start"))
         }

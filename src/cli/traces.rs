@@ -63,12 +63,20 @@ pub(super) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: 
     }
     if args.cluster_traces {
         blocks(app, &cluster, name);
+    } else {
+        app.reporter.tell(&format!(
+            "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces takes \
+             them away)."
+        ));
     }
     // Every node with a token of this secret loses access when it goes, so only --purge takes it.
     if let (Some(secret), Some(delete)) = (secret, delete) {
         let gone = if args.purge { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
         match gone {
-            Ok(true) => {}
+            Ok(true) => app.reporter.tell(&format!(
+                "Removed: the secret {namespace}/{secret} in the cluster; a node that logs in with its token needs: \
+                 calicoctl-win credentials rotate"
+            )),
             Ok(false) => {
                 app.reporter
                     .tell(&format!("Kept: the secret {namespace}/{secret} in the cluster, which other nodes may use."));

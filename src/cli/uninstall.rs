@@ -10,17 +10,18 @@ use super::engine::{engine, exit_after};
 use super::prepare::{announce, node_name};
 use super::{cordon, lease, plan, traces};
 use crate::apply::converge::{self, Applied, Change, Standing};
-use crate::apply::marks;
+use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::Exit;
-use crate::node::Node;
+use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Id;
 use crate::plan::order::all_services;
 use crate::plan::show::Plan;
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
 use crate::settings::Connection;
+use crate::values::WinPath;
 
 /// The verb, for journal and receipt.
 pub(super) const COMMAND: &str = "uninstall";
@@ -39,11 +40,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     let (target, steps, plan) = look(&*node, &standing)?;
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
-        return Ending::result(RunResult::new(
-            Exit::Ok,
-            false,
-            "nothing to do: Calico is not installed here by this tool",
-        ));
+        let msg = "nothing to do: Calico is not installed here by this tool";
+        app.reporter.tell(msg);
+        return Ending::result(RunResult::new(Exit::Ok, false, msg));
     }
     announce(app, &plan);
     if !target.absent.is_empty() {
@@ -74,14 +73,19 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         }
     } else {
         app.reporter.tell("Kept: logs and receipts below C:\\ProgramData\\calicoctl-win (--purge removes them too).");
+        let others = WinPath::known(STATE_DIR).join(store::KEPT);
+        if node.disk(&others).exists() {
+            app.reporter.tell(&format!("Kept: {others}, what others had put into Calico's folder."));
+        }
     }
-    for line in what_stays(&*node)? {
+    let stays = what_stays(&*node)?;
+    for line in &stays {
         app.reporter.tell(&format!("Left: {line}."));
     }
-    let msg = if applied.changed > 0 {
-        "Calico is removed; the node is as it was before."
-    } else {
-        "Nothing of Calico was left to remove."
+    let msg = match (applied.changed > 0, stays.is_empty()) {
+        (true, true) => "Calico is removed; this machine is as it was before.",
+        (true, false) => "Calico is removed; what is left here is named above.",
+        (false, _) => "Nothing of Calico was left to remove.",
     };
     app.reporter.tell(msg);
     let exit = exit_after(app, &*node, &mut left);

@@ -26,6 +26,9 @@ use crate::report::event::Event;
 /// than the answer, so a few are faster than many.
 const PARALLEL: usize = 3;
 
+/// A server that wants more than this is asked again all the same.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Objects a page, as kubectl asks for.
 const PAGE: &str = "500";
 
@@ -120,10 +123,10 @@ impl Answer {
         Some(format!("{}://{}", url.scheme(), url.host_str()?))
     }
 
-    /// How long the server asks us to stay away.
+    /// How long the server asks to be left alone, a minute at most: the API server says seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-        Some(Duration::from_secs(seconds))
+        Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
     }
 }
 

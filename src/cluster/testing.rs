@@ -66,7 +66,7 @@ impl Reply {
     }
 
     /// Asks the client to come back after so many seconds.
-    pub fn retry_after(mut self, seconds: u32) -> Self {
+    pub fn retry_after(mut self, seconds: u64) -> Self {
         if let Self::Full(_, headers, _) = &mut self {
             headers.retain(|(name, _)| !name.eq_ignore_ascii_case("retry-after"));
             headers.push(("Retry-After".into(), seconds.to_string()));

@@ -70,7 +70,10 @@ pub(super) async fn follow<T: DeserializeOwned>(
             Some(version) => {
                 let begun = Instant::now();
                 match watch(&api, &path, version, &mut tell).await {
-                    End::Time if begun.elapsed() > Duration::from_secs(1) => continue,
+                    End::Time if begun.elapsed() > Duration::from_secs(1) => {
+                        pause = FIRST_PAUSE;
+                        continue;
+                    }
                     // A server that ends every watch at once is not asked without a pause.
                     End::Time => None,
                     End::Expired => {
@@ -82,8 +85,8 @@ pub(super) async fn follow<T: DeserializeOwned>(
             }
             None => match api.list_from(&path).await {
                 Ok((all, at)) => {
+                    // The pause goes on growing: a watch may be refused where a list is not.
                     version = Some(at);
-                    pause = FIRST_PAUSE;
                     tell(News::All(all));
                     continue;
                 }

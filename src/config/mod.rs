@@ -2,6 +2,7 @@
 //!
 //! [`load`] reads and checks; what an absent field becomes is decided in [`crate::settings`].
 
+pub mod encoding;
 mod errors;
 pub mod import;
 mod layers;

@@ -228,6 +228,15 @@ pub fn version(output: &Value) -> Option<HnsVersion> {
     Some(HnsVersion { major: part("Major")?, minor: part("Minor")? })
 }
 
+/// What the endpoints of pods on a network stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pods {
+    /// Containers that may run: their network stays.
+    Live,
+    /// Containers from before the boot.
+    Gone,
+}
+
 /// What is deleted with a network, in order, as paths of HNS: policy lists that refer to its
 /// endpoints, endpoints that stand for other machines, its own endpoints, the network. With policy
 /// lists left, HNS since 17763.1554 may end in a bad state.
@@ -238,11 +247,12 @@ pub fn removal(
     network: &KnownNetwork,
     endpoints: &[Endpoint],
     policy_lists: &Value,
+    pods: Pods,
 ) -> Result<Vec<String>, Vec<String>> {
     let mut own: Vec<&Endpoint> =
         endpoints.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id)).collect();
     let used: Vec<String> = own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|e| describe(e)).collect();
-    if !used.is_empty() {
+    if pods == Pods::Live && !used.is_empty() {
         return Err(used);
     }
     own.sort_by_key(|endpoint| !endpoint.remote);
@@ -404,7 +414,7 @@ mod tests {
             {"ID": "of-other", "References": ["/endpoints/id-other"]},
             {"ID": "of-web", "References": ["/endpoints/id-other", "/endpoints/ID-WEB"]},
         ]);
-        let paths = removal(&known("aaaa", "Calico"), &found, &lists).unwrap();
+        let paths = removal(&known("aaaa", "Calico"), &found, &lists, Pods::Live).unwrap();
         insta::assert_snapshot!(paths.join("\n"), @r"
         /policylists/of-web
         /endpoints/id-far
@@ -421,7 +431,7 @@ mod tests {
             endpoint("db", "aaaa", json!({"State": 3})),
             endpoint("old", "aaaa", json!({"State": null, "SharedContainers": ["77"]})),
         ]));
-        let used = removal(&known("aaaa", "Calico"), &found, &Value::Null).unwrap_err();
+        let used = removal(&known("aaaa", "Calico"), &found, &Value::Null, Pods::Live).unwrap_err();
         assert_eq!(used, ["web of container 3f2c", "db", "old of container 77"]);
     }
 

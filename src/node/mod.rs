@@ -51,6 +51,10 @@ pub trait Node {
     /// The bytes of a file come from the store by their digest, and so does a release tree.
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
 
+    /// Deletes an HNS network of ours from before a reboot, with the endpoints that HNS kept on it: no
+    /// container of theirs lives any more. [`Node::put`] refuses while pods are attached.
+    fn remove_stale_network(&mut self, name: &str) -> Result<()>;
+
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
 

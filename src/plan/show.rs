@@ -73,8 +73,8 @@ impl Plan {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
-                Step::Put { id, before, after } => (id, before.as_ref().map(shown), after.as_ref().map(shown)),
-                Step::Await { id, state, .. } => (id, None, Some(shown(state))),
+                Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
+                Step::Await { id, state, .. } => (id, None, Some(masked(state))),
             };
             // Taken away in order to come back: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -152,6 +152,9 @@ impl Plan {
             Disruption::None => "none",
             Disruption::Services => "Calico's services restart",
             Disruption::Pods => "pods on this node lose their network",
+            Disruption::HostNetwork if self.changes.iter().any(|change| change.disruption == Disruption::Pods) => {
+                "pods on this node lose their network; the host's pauses, remote sessions may drop"
+            }
             Disruption::HostNetwork => "the host's network pauses, remote sessions may drop",
         };
         let drain = if self.needs_drain { "  Drain: needed." } else { "" };
@@ -223,7 +226,7 @@ fn flags(before: &Service, after: &Service) -> Option<String> {
 
 /// A state as a plan may show it: what others set as the environment of their service may hold a
 /// password.
-fn shown(state: &State) -> State {
+pub fn masked(state: &State) -> State {
     let mut state = state.clone();
     if let State::Service(service) = &mut state {
         for (name, value) in &mut service.parameters {
@@ -258,8 +261,10 @@ pub fn state(state: &State) -> String {
         State::Tree(Tree::Release(digest)) => format!("release {}", digest.short()),
         State::Tree(Tree::Drifted { files, .. }) => format!("{} files changed: {}", files.len(), files.join(", ")),
         State::Tree(Tree::Foreign) => "a folder that was there before".into(),
+        // From facts alone: neither credentials nor the release are at hand.
         State::File { sha256, access: rights } if *sha256 == Sha256::unknown() => {
-            format!("with new credentials{}", access(rights))
+            let what = if *rights == Access::Administrators { "with new credentials" } else { "from the release" };
+            format!("{what}{}", access(rights))
         }
         State::File { sha256, access: rights } => format!("sha256 {}{}", sha256.short(), access(rights)),
         State::RegValue(value) => reg(value),

@@ -52,6 +52,12 @@ pub fn locate(
             if !path.is_dir() {
                 return Err(missing(&path).into());
             }
+            if pinned.is_some() {
+                let what = format!("{} is a folder, and a SHA-256 is of an archive", path.display());
+                return Err(invalid("ReleaseDigest", what)
+                    .hint("give the zip, or take the digest away to trust the folder as it is")
+                    .into());
+            }
             let version = version.cloned().ok_or_else(|| {
                 invalid("ReleaseVersion", format!("{} does not say which version it holds", path.display()))
                     .hint("set calico.version in the config")

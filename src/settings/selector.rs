@@ -46,7 +46,7 @@ pub(super) fn selects(selector: &str, labels: &Labels<'_>) -> Option<bool> {
     if selector.trim().is_empty() {
         return Some(true);
     }
-    let mut parser = Parser { tokens: tokens(selector)?, at: 0, labels };
+    let mut parser = Parser { tokens: tokens(selector)?, at: 0, depth: 0, labels };
     let outcome = parser.any()?;
     (parser.at == parser.tokens.len()).then_some(outcome)?.0
 }
@@ -91,8 +91,13 @@ fn is_of_name(c: char) -> bool {
 struct Parser<'a> {
     tokens: Vec<Token>,
     at: usize,
+    /// How many brackets and negations are open.
+    depth: usize,
     labels: &'a Labels<'a>,
 }
+
+/// The stack has an end, and no selector that somebody means is this deep.
+const DEEPEST: usize = 100;
 
 impl Parser<'_> {
     fn take(&mut self, word: &str) -> bool {
@@ -140,6 +145,13 @@ impl Parser<'_> {
     }
 
     fn one(&mut self) -> Option<Outcome> {
+        self.depth += 1;
+        let one = if self.depth > DEEPEST { None } else { self.term() };
+        self.depth -= 1;
+        one
+    }
+
+    fn term(&mut self) -> Option<Outcome> {
         if self.take("!") {
             return Some(Outcome(self.one()?.0.map(|is| !is)));
         }
@@ -250,6 +262,9 @@ mod tests {
             ["zone = 'a'", "zone ==", "zone == 'a", "zone == 'a' zone == 'a'", "size(zone) > 3", "(zone == 'a'"]
         {
             assert_eq!(selects(unreadable, &labels), None, "{unreadable}");
+        }
+        for deep in [format!("{}all()", "!".repeat(100_000)), "(".repeat(100_000)] {
+            assert_eq!(selects(&deep, &labels), None, "the stack has an end");
         }
     }
 

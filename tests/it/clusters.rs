@@ -144,6 +144,8 @@ fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
     }
     let again = lab.run(install).exits(0).json();
     assert_eq!(again["changed"], false);
+    let _off = lab.run("uninstall -y").exits(0);
+    assert_eq!(lab.picture().files_with(&key), Vec::<String>::new());
     let _gone = lab.run("uninstall --purge -y").exits(0);
     lab.picture().same_as(&before);
 }

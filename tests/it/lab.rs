@@ -229,6 +229,12 @@ fn mode(_path: &Path) -> String {
 }
 
 impl Picture {
+    /// The names of the files that hold a text.
+    pub fn files_with(&self, text: &str) -> Vec<String> {
+        let has = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        self.0.iter().filter(|(_, bytes)| has(bytes)).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Fails with the names of what differs.
     #[track_caller]
     pub fn same_as(&self, before: &Self) {

@@ -293,6 +293,9 @@ fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
         lab.picture().into_keys().filter(|path| path.starts_with(lab.c(STATE).join("kept"))).collect();
     let [file] = kept.as_slice() else { panic!("{kept:?}") };
     assert!(file.ends_with("tls/client.key") && text(file) == "precious", "{kept:?}");
+    lab.ok(&["install"]);
+    lab.ok(&["uninstall", "--purge"]);
+    assert_eq!(text(file), "precious");
     // Nor does the folder from before the install go, when nobody knows any more whose it is.
     lab.put("CalicoWindows/mine.txt", "precious");
     lab.ok(&["install"]);

@@ -7,7 +7,7 @@ use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::os::windows::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -268,12 +268,11 @@ struct Shared {
     body: Mutex<Option<Body>>,
     stop: Stop,
     status: AtomicPtr<c_void>,
-    state: AtomicU32,
+    /// What the Service Control Manager was told last.
+    state: Mutex<u32>,
     checkpoint: AtomicU32,
     /// The component's last exit code while it is started again and again.
     trouble: Mutex<Option<i32>>,
-    /// The main function ran to its end.
-    done: AtomicBool,
 }
 
 static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
@@ -289,10 +288,9 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
         body: Mutex::new(Some(body)),
         stop: Stop::default(),
         status: AtomicPtr::new(ptr::null_mut()),
-        state: AtomicU32::new(SERVICE_START_PENDING),
+        state: Mutex::new(SERVICE_START_PENDING),
         checkpoint: AtomicU32::new(0),
         trouble: Mutex::new(None),
-        done: AtomicBool::new(false),
     };
     if SHARED.set(Arc::new(shared)).is_err() {
         anyhow::bail!("run service {name}: this process runs one already");
@@ -348,12 +346,14 @@ unsafe extern "system" fn service_main(_argc: u32, _argv: *mut *mut u16) {
                 break None;
             }
             shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
-        } else if shared.state.load(Ordering::SeqCst) == SERVICE_START_PENDING {
+        } else {
             shared.report(SERVICE_START_PENDING, NO_ERROR, 0);
         }
     };
-    shared.done.store(true, Ordering::SeqCst);
     match code {
+        // An end with an error would be one that the Service Control Manager restarts the service after
+        // (`fFailureActionsOnNonCrashFailures`), in the middle of what it was stopped for.
+        _ if shared.stop.requested() => shared.report(SERVICE_STOPPED, NO_ERROR, 0),
         Some(0) => shared.report(SERVICE_STOPPED, NO_ERROR, 0),
         Some(code) => shared.report(SERVICE_STOPPED, ERROR_SERVICE_SPECIFIC_ERROR, code.cast_unsigned()),
         None => shared.report(SERVICE_STOPPED, ERROR_PROCESS_ABORTED, 0),
@@ -365,9 +365,7 @@ unsafe extern "system" fn handler(control: u32, _kind: u32, _data: *mut c_void, 
     match control {
         SERVICE_CONTROL_STOP | SERVICE_CONTROL_PRESHUTDOWN | SERVICE_CONTROL_SHUTDOWN => {
             shared.stop.request();
-            if !shared.done.load(Ordering::SeqCst) {
-                shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
-            }
+            shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
             NO_ERROR
         }
         SERVICE_CONTROL_INTERROGATE => NO_ERROR,
@@ -376,7 +374,20 @@ unsafe extern "system" fn handler(control: u32, _kind: u32, _data: *mut c_void, 
 }
 
 impl Shared {
+    /// Tells the Service Control Manager, unless what was told before is later in a service's life: the
+    /// worker, the one that waits for it and Windows' own thread report side by side.
     fn report(&self, state: u32, win32: u32, specific: u32) {
+        let mut told = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stale = match state {
+            SERVICE_STOPPED => false,
+            SERVICE_STOP_PENDING => *told == SERVICE_STOPPED,
+            SERVICE_RUNNING => self.stop.requested() || *told == SERVICE_STOPPED,
+            _ => *told != SERVICE_START_PENDING,
+        };
+        if stale {
+            return;
+        }
+        *told = state;
         let pending = matches!(state, SERVICE_START_PENDING | SERVICE_STOP_PENDING);
         let accepted = if state == SERVICE_RUNNING { SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_PRESHUTDOWN } else { 0 };
         let status = SERVICE_STATUS {
@@ -388,7 +399,6 @@ impl Shared {
             dwCheckPoint: if pending { self.checkpoint.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 },
             dwWaitHint: if pending { HINT.as_millis() as u32 } else { 0 },
         };
-        self.state.store(state, Ordering::SeqCst);
         // SAFETY: the handle is the one that Windows gave this service, and is never closed.
         unsafe { SetServiceStatus(self.status.load(Ordering::SeqCst), &status) };
     }
@@ -396,14 +406,12 @@ impl Shared {
 
 impl Scm for Shared {
     fn running(&self) {
-        if !self.stop.requested() {
-            self.report(SERVICE_RUNNING, NO_ERROR, 0);
-        }
+        self.report(SERVICE_RUNNING, NO_ERROR, 0);
     }
 
     fn trouble(&self, code: Option<i32>) {
         let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == code || self.stop.requested() {
+        if *known == code {
             return;
         }
         *known = code;

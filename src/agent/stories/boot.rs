@@ -42,7 +42,17 @@ fn after_a_reboot_only_our_networks_are_made_anew() {
         model.boot_id = "boot-2".into();
         // What HNS says of our network after the boot is not to be trusted.
         model.networks.get_mut(&Name::new("External")).unwrap().management_ip = Some([10, 9, 9, 9].into());
-        model.networks.get_mut(&Name::new("Calico")).unwrap().vsid = Some(7777);
+        let calico = model.networks.get_mut(&Name::new("Calico")).unwrap();
+        calico.vsid = Some(7777);
+        // Kept over the boot, or made by a runtime that was faster than this agent.
+        let endpoint = Endpoint {
+            ip: [192, 168, 20, 70].into(),
+            mac: "0E-2A-C0-A8-14-46".into(),
+            remote: false,
+            provider_address: None,
+            container: Some("3f2c".into()),
+        };
+        calico.endpoints.insert(Name::new("web-1"), endpoint);
     });
     story.start(Role::Node).unwrap();
     assert_eq!(story.networks(), before);

@@ -58,6 +58,31 @@ fn a_route_that_vanishes_later_is_put_back_and_nothing_is_touched_meanwhile() {
     "#);
 }
 
+/// The address stays on the vSwitch, and the default route is lost.
+#[test]
+fn a_static_gateway_that_the_vswitch_lost_alone_is_put_back() {
+    let mut story = Story::new(Backend::Vxlan);
+    story.edit(|model| model.adapters[0].dhcp = false);
+    let before = story.node.model().unwrap().adapters[0].ip_config();
+    story.meanwhile = Box::new(|node, time| {
+        if time < Duration::from_secs(4) {
+            let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
+            let lost = |model: &mut Model| {
+                for adapter in model.adapters.iter_mut().filter(|adapter| adapter.name.starts_with("vEthernet (Eth")) {
+                    adapter.gateway = None;
+                    if let Some(arriving) = &mut adapter.arriving {
+                        arriving.gateway = None;
+                    }
+                }
+                Ok(())
+            };
+            SandboxNode::open(&root).unwrap().edit(lost).unwrap();
+        }
+    });
+    story.start(Role::Node).unwrap();
+    story.has_again(&before);
+}
+
 /// microsoft/SDN issue 498: the vSwitch comes up with DHCP and the static address is lost.
 #[test]
 fn a_static_address_that_the_vswitch_lost_is_put_back() {

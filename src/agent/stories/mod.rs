@@ -15,7 +15,7 @@ use super::startup::{Again, Seen};
 use super::*;
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
-use crate::node::sandbox::model::{Arriving, Model, Name, NodeNetwork};
+use crate::node::sandbox::model::{Arriving, Endpoint, Model, Name, NodeNetwork};
 use crate::plan::item::{IpConfig, Network, NetworkKind};
 use crate::report::event::Event;
 use crate::settings::Backend;

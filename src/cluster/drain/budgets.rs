@@ -80,7 +80,8 @@ impl Expression {
 }
 
 impl Budget {
-    fn selects(&self, pod: &Pod) -> bool {
+    /// Whether it speaks for a pod.
+    pub fn selects(&self, pod: &Pod) -> bool {
         self.metadata.namespace == pod.metadata.namespace
             && self.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
     }

@@ -65,6 +65,8 @@ struct Run<'a> {
     node: &'a str,
     options: &'a DrainOptions,
     leaving: BTreeMap<String, Leaving>,
+    /// The pods that are gone.
+    left: Vec<Pod>,
     budgets: Vec<Budget>,
     /// How often something was heard of budgets.
     counts: u64,
@@ -109,6 +111,7 @@ pub(super) async fn run(
         node,
         options,
         leaving: survey.pods.into_iter().map(leaving).collect(),
+        left: Vec::new(),
         budgets: survey.budgets,
         counts: 0,
         reports,
@@ -220,7 +223,12 @@ impl Run<'_> {
             Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"))),
             Answered::Failed(failure) => return Err(failure.into()),
             Answered::Budget(said, hint) => {
-                if let Some(why) = budgets::never(&leaving.pod, &self.budgets) {
+                // A pod of the same budget that has left is counted again only when its successor is made.
+                let asked = budgets::of(&leaving.pod, &self.budgets);
+                let missing = |gone: &Pod| asked.iter().any(|budget| budget.selects(gone));
+                if !self.left.iter().any(missing)
+                    && let Some(why) = budgets::never(&leaving.pod, &self.budgets)
+                {
                     return Err(never(self.node, format!("{pod}: {why}")));
                 }
                 let asked = budgets::of(&leaving.pod, &self.budgets);
@@ -297,6 +305,7 @@ impl Run<'_> {
         if let Some(leaving) = self.leaving.remove(uid) {
             self.gone += 1;
             (self.events)(Event::PodGone { pod: leaving.pod.to_string(), gone: self.gone, total: self.total });
+            self.left.push(leaving.pod);
         }
     }
 

@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
+use super::encoding::{self, Undecodable};
 use super::layers::Layers;
 use super::shape;
 use super::{Layered, Origin, Override, rules};
@@ -102,21 +103,10 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
     if bytes.len() > LARGEST {
         return Err(no(format!("it is larger than {LARGEST} bytes")));
     }
-    let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
-        let (pairs, odd) = rest.as_chunks::<2>();
-        let units = pairs.iter().map(|pair| read(*pair));
-        let text: Result<String, _> = char::decode_utf16(units).collect();
-        match text {
-            Ok(text) if odd.is_empty() => Ok(text),
-            _ => Err(no("it begins as UTF-16 and goes on as something else".into())),
-        }
-    };
-    let text = match bytes {
-        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
-        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
-        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
+    let text = match encoding::decode(bytes) {
         // A code page that we cannot know: comments may have such characters, values are looked at.
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        Err(Undecodable::NotUtf8) => String::from_utf8_lossy(bytes).into_owned(),
+        decoded => decoded.map_err(|why| no(why.to_string()))?,
     };
     if text.contains('\0') {
         return Err(no("it is no text".into()));

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
-use crate::node::hns::{foreign, is_calicos};
+use crate::node::hns::{Pods, foreign, is_calicos};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, NetworkKind};
 
@@ -48,7 +48,7 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
 
 /// Deletes a network and its endpoints. With the last one on a vSwitch the adapter gets its
 /// addresses back. Gives the seconds until they are there.
-pub fn delete(model: &mut Model, name: &str) -> Result<u32> {
+pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
     let key = Name::new(name);
     let Some(network) = model.networks.get(&key) else {
         return Ok(0);
@@ -63,7 +63,7 @@ pub fn delete(model: &mut Model, name: &str) -> Result<u32> {
         .filter(|(_, endpoint)| !endpoint.remote)
         .filter_map(|(endpoint, e)| Some(format!("{} of container {}", endpoint.as_str(), e.container.as_ref()?)))
         .collect();
-    if !used.is_empty() {
+    if pods == Pods::Live && !used.is_empty() {
         let what = format!("delete HNS network {name}, to which endpoints are attached: {}", used.join(", "));
         return Err(refused(win32::HNS_HAS_REFERENCES, what).into());
     }

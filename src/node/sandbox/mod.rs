@@ -20,6 +20,7 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
+use crate::node::hns::Pods;
 use crate::node::win32::{self, refused};
 use crate::node::{Listing, Node};
 use crate::plan::item::{Access, Id, IpConfig, Service, State};
@@ -307,7 +308,7 @@ impl SandboxNode {
                 self.edit(|model| hns::create(model, name, network))
             }
             (Id::Network(name), None) => {
-                let seconds = self.edit(|model| hns::delete(model, name))?;
+                let seconds = self.edit(|model| hns::delete(model, name, Pods::Live))?;
                 self.elapse(Duration::from_secs(seconds.into()))
             }
             (Id::Route(prefix), Some(State::Route { interface, next_hop, metric })) => self.edit(|model| {
@@ -357,7 +358,7 @@ impl SandboxNode {
             (Id::Firewall(_), Some(_)) if self.read(id, &model)?.is_some() => self.change(id, None, None)?,
             // It goes at once, and the adapter's addresses come back later.
             (Id::Network(name), None) => {
-                let _seconds = self.edit(|model| hns::delete(model, name))?;
+                let _seconds = self.edit(|model| hns::delete(model, name, Pods::Live))?;
             }
             _ => return Ok(false),
         }
@@ -437,6 +438,14 @@ impl Node for SandboxNode {
         self.fault_after(action, &names)
     }
 
+    fn remove_stale_network(&mut self, name: &str) -> Result<()> {
+        let names = id_names(&Id::Network(name.to_owned()));
+        let action = self.fault(Call::Put, &names)?;
+        let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
+        self.elapse(Duration::from_secs(seconds.into()))?;
+        self.fault_after(action, &names)
+    }
+
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
         let name = match kind {
             Listing::Networks => "networks",
@@ -503,7 +512,10 @@ impl Node for SandboxNode {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");
         let text = format!("calicoctl-win {} stands here on a real node\n", env!("CARGO_PKG_VERSION"));
         if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) {
-            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+            // A sandbox that began as a node.yaml of one's own has no such folder yet.
+            std::fs::create_dir_all(self.root.join(".sandbox"))
+                .and_then(|()| std::fs::write(&file, text))
+                .with_context(|| format!("write {}", file.display()))?;
         }
         Ok(file)
     }

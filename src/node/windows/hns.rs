@@ -16,7 +16,7 @@ use super::mutex::{self, NetworkLock};
 use super::{dll, wide};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
-use crate::node::hns::{self, Endpoint, KnownNetwork, Reaction, Refusal};
+use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, State};
 
@@ -84,8 +84,20 @@ pub fn put(name: &str, network: Option<&Network>) -> Result<()> {
     let _held = NetworkLock::hold(mutex::LIMIT)?;
     match network {
         Some(wanted) => create(name, wanted),
-        None => delete(name),
+        None => delete(name, Pods::Live),
     }
+}
+
+/// Deletes a network from before the boot with the endpoints that are on it.
+///
+/// # Errors
+/// As of [`put`], but for pods.
+pub fn remove_stale(name: &str) -> Result<()> {
+    if find(name)?.is_none() {
+        return Ok(());
+    }
+    let _held = NetworkLock::hold(mutex::LIMIT)?;
+    delete(name, Pods::Gone)
 }
 
 fn create(name: &str, wanted: &Network) -> Result<()> {
@@ -142,7 +154,7 @@ fn may_come_back(adapter: Option<&str>) -> Result<bool> {
     Ok(!name.starts_with("vethernet (") && (there || deleted.is_some_and(|then| then.elapsed() < CREATE_PATIENCE)))
 }
 
-fn delete(name: &str) -> Result<()> {
+fn delete(name: &str, pods: Pods) -> Result<()> {
     let Some(network) = find(name)? else {
         return Ok(());
     };
@@ -152,7 +164,7 @@ fn delete(name: &str) -> Result<()> {
     let management_ip = network.network.as_ref().and_then(|network| network.management_ip);
     let former = management_ip.filter(|ip| is_on_an_interface(*ip).unwrap_or_default());
     for last_try in [false, false, true] {
-        let paths = hns::removal(&network, &endpoints()?, &look("/policylists/")?).map_err(|used| {
+        let paths = hns::removal(&network, &endpoints()?, &look("/policylists/")?, pods).map_err(|used| {
             let to = used.join(", ");
             refused(
                 win32::HNS_HAS_REFERENCES,

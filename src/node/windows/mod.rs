@@ -113,6 +113,10 @@ impl Node for WindowsNode {
         }
     }
 
+    fn remove_stale_network(&mut self, name: &str) -> Result<()> {
+        hns::remove_stale(name)
+    }
+
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
         Ok(match kind {
             Listing::Networks => {

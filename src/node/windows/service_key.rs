@@ -65,6 +65,16 @@ pub fn recovery(service: &str) -> Result<Vec<u32>> {
     Ok(kept.map(|bytes| recovery::decode(&bytes)).unwrap_or_default())
 }
 
+/// The description as the Service Control Manager keeps it, which may be `@dll,-id`; empty without one.
+pub fn description(service: &str) -> Result<String> {
+    let what = || format!("read the description of service {service}");
+    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(String::new()) };
+    Ok(match there(key.get_value("Description")).with_context(what)?.as_ref().map(reg_value) {
+        Some(RegValue::String(text) | RegValue::ExpandString(text)) => text,
+        _ => String::new(),
+    })
+}
+
 /// Puts them there.
 pub fn keep_recovery(service: &str, restart_after: &[u32]) -> Result<()> {
     let what = || format!("keep the recovery actions of service {service}");

@@ -9,7 +9,7 @@ use windows_service::service::{
     ServiceFailureResetPeriod, ServiceSidType, ServiceStartType, ServiceType,
 };
 use windows_sys::Win32::Foundation::{
-    ERROR_INVALID_LEVEL, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
+    ERROR_ACCESS_DENIED, ERROR_INVALID_LEVEL, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
     ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_NEVER_STARTED, ERROR_SERVICE_NOT_ACTIVE,
     ERROR_SERVICE_SPECIFIC_ERROR,
 };
@@ -78,7 +78,12 @@ fn definition(opened: &Opened, name: &str) -> Result<Service> {
     let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
     Ok(Service {
         display_name: text(&config.display_name),
-        description: scm::description(opened).map_err(said)?,
+        // A text in a DLL that lacks it is refused with that DLL's error; what stands in the registry names
+        // the text then. Languages and trimmed images leave such services behind, and none is ours.
+        description: match scm::description(opened) {
+            Err(error) if scm::code(&error) != Some(ERROR_ACCESS_DENIED) => service_key::description(name)?,
+            told => told.map_err(said)?,
+        },
         image_path: text(config.executable_path.as_os_str()),
         account: config.account_name.as_deref().map(text).unwrap_or_default(),
         start: match config.start_type {
@@ -108,6 +113,8 @@ fn restart_after(opened: &Opened, name: &str) -> Result<Vec<u32>> {
     let actions = match opened.get_failure_actions() {
         Ok(told) => told.actions.unwrap_or_default(),
         Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => return service_key::recovery(name),
+        // An action that the crate has no name for, as SC_ACTION_OWN_RESTART, is no restart of ours.
+        Err(windows_service::Error::ParseValue(..)) => return service_key::recovery(name),
         Err(error) => return Err(scm::said(error, format!("read the recovery actions of service {name}"))),
     };
     let restarts = actions.iter().take_while(|action| action.action_type == ServiceActionType::Restart);

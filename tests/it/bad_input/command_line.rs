@@ -197,6 +197,6 @@ fn notes_of_ours_that_cannot_be_read_stop_us() {
     receipt
       error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
         state: nothing was changed
-        hint: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it
+        hint: it says what on this node is ours; restore it from a backup, or use the calicoctl-win version that wrote it; without either: calicoctl-win explain ReceiptUnreadable
     "#);
 }

@@ -144,7 +144,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
-    Plan: 0 to create, 0 to update, 21 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    Plan: 0 to create, 0 to update, 21 to delete.  Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
     [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
@@ -154,7 +154,8 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
     [ 8/8]  hns-network     External, Calico  SECONDS
-    Calico is removed; the node is as it was before.
+    Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces takes them away).
+    Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log
     "#);
     let status = lab.run("status -o json").exits(16).json();

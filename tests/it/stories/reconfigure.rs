@@ -238,6 +238,17 @@ fn kube_proxy_is_left_alone_where_the_config_says_so() {
     assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
 }
 
+/// A generation may differ from the one before in its config alone.
+#[test]
+fn a_change_that_takes_no_step_is_what_the_next_one_starts_from() {
+    let lab = with_kube_proxy();
+    let _there = lab.run("install -y").exits(0);
+    let left_alone = lab.run("reconfigure -y -o json --set services.restartKubeProxy=false").exits(0).json();
+    let more = lab.run(&format!("{VNI} -o json")).exits(0).json();
+    assert!(left_alone["error"].is_null(), "{left_alone:#}");
+    assert_eq!((&more["next"][0], kube_proxy(&lab)), (&json!("Restart-Service kube-proxy"), Some(9000)), "{more:#}");
+}
+
 /// What stands between the first stop and the last start could not have been done before or after.
 #[test]
 fn while_the_services_are_down_there_is_only_what_must_be() {

@@ -44,7 +44,8 @@ static BOOL exists(const char *path)
     return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
 }
 
-static void write_nodename(void)
+/* As Go's os.WriteFile: the file is empty first. */
+static void write_nodename(DWORD empty_for)
 {
     const char *path = variable("CALICO_NODENAME_FILE");
     if (!*path)
@@ -54,6 +55,7 @@ static void write_nodename(void)
         fprintf(stderr, "cannot write %s\n", path);
         return;
     }
+    Sleep(empty_for);
     fputs(variable("NODENAME"), file);
     fclose(file);
 }
@@ -75,7 +77,7 @@ static int startup(BOOL complete)
         fprintf(stderr, "[FATAL] cannot read the kubeconfig `%s`\n", kubeconfig);
         return stopped("startup", "exit", 1);
     }
-    write_nodename();
+    write_nodename(orders.writes);
     if ((!strcmp(backend, "vxlan") || !strcmp(backend, "windows-bgp")) &&
         !set_up_network(backend, variable("VXLAN_VNI"))) {
         fprintf(stderr, "[FATAL] cannot set up the network\n");

@@ -195,6 +195,8 @@ struct orders started(const char *name)
             orders.child = TRUE;
         else if (!strcmp(word, "hang"))
             orders.hang = TRUE;
+        else if (!strncmp(word, "writes=", 7))
+            orders.writes = (DWORD)atol(word + 7);
     }
     free(line);
     /* Go writes lines without carriage returns. */

@@ -9,6 +9,7 @@
  *   torn         write each log line in two halves
  *   child        start a child that never ends, hears no Ctrl-C and holds on to stdout
  *   hang         (node startup) do not answer at all
+ *   writes=MS    (node startup) leave the file with the node's name empty for so long
  * A running NAME that finds C:\test\NAME.now ends with the code that stands in it.
  *
  * Each adds lines of JSON to C:\test\NAME.log: {"event":"start",…} with pid, program, args, dir and
@@ -28,6 +29,7 @@ struct orders {
     BOOL torn;
     BOOL child;
     BOOL hang;
+    DWORD writes;
 };
 
 /* Takes the orders for this start of NAME and says that it started. */

@@ -31,6 +31,19 @@ fn an_hns_that_never_answers_is_named_and_does_not_hang_us() {
     assert_eq!(refused["changed"], false);
 }
 
+/// HNS has a process before it answers: at boot, and when it was restarted.
+#[cfg(not(windows))]
+#[test]
+fn an_hns_that_is_only_starting_is_asked_again() {
+    let Some(house) = House::installed() else { return };
+    house.run("service stop").exits(0);
+    house.hns_faults("0 20 GET /networks hresult 0x800706BA\n");
+    house.run("service start").exits(0);
+    house.until_healthy();
+    let log = house.read(r"CalicoWindows\logs\calico-node.log");
+    assert_eq!(log.matches("it is asked again").count(), 1, "{log}");
+}
+
 /// hcsshim 95: a network made right after the last one went meets an adapter that is not back yet.
 #[test]
 fn a_network_made_too_early_is_tried_again() {

@@ -141,6 +141,11 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     let confd = &house.until_started("confd", 1)[0];
     assert_eq!(confd["args"], json!(["-confd", r"-confd-confdir=C:\CalicoWindows\confd"]));
     assert_eq!(confd["dir"], r"C:\CalicoWindows\confd");
+    // What confd rendered before a failure would keep it from configuring RemoteAccess.
+    house.machine.file("CalicoWindows/confd/peerings.ps1", "# rendered before");
+    house.end("confd", 1);
+    house.until_started("confd", 2);
+    assert!(!house.machine.c(r"CalicoWindows\confd\peerings.ps1").exists());
     let networks = house.hns();
     assert_eq!((&networks["External"]["Type"], &networks["Calico"]["Type"]), (&"L2Bridge".into(), &"L2Bridge".into()));
     house.run("uninstall --purge --yes").exits(0);

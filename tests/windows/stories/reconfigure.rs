@@ -227,6 +227,13 @@ fn drift_is_seen_and_repaired() {
     let nothing = house.run("repair -y -o json").exits(0).json();
     assert_eq!(nothing["status"], "no_changes", "{nothing:#}");
 
+    // Calico writes the file with the node's name at each start, and empties it first.
+    house.run("service stop").exits(0);
+    house.order("startup", "writes=700");
+    house.run("repair -y").exits(0);
+    house.until_healthy();
+    house.order("startup", "writes=0");
+
     // A file, a value of the registry, a service and a rule of the firewall: one after the other.
     let theirs = r"CalicoWindows\calico-node.exe.txt";
     house.machine.file("CalicoWindows/calico-node.exe.txt", "somebody's own note");

@@ -67,6 +67,9 @@ fn hns_refuses_what_it_refuses() {
     })
     .unwrap();
     tell.push(said(node.put(&calico, None)));
+    // After a reboot no pod lives on it.
+    node.remove_stale_network("Calico").unwrap();
+    assert_eq!(node.get(&calico).unwrap(), None);
     node.edit(|model| {
         model.hns = None;
         Ok(())

@@ -124,6 +124,11 @@ fn a_network_with_pods_stays_and_names_them() {
     );
     insta::assert_snapshot!(said(put("External", None)), @"HnsNetworkInUse: delete HNS network External, to which endpoints are attached: web of container 3f2c (Windows error 0x803B002C: HNS still has references to the network) [drain the node, so that no pod uses the network, then run again]");
     assert_eq!(changes(&machine).len(), 1, "nothing was deleted");
+    // From before a reboot: no container of that endpoint lives.
+    let network = external_id();
+    remove_stale("External").unwrap();
+    assert_eq!(changes(&machine)[1..], ["DELETE /endpoints/e1".to_owned(), format!("DELETE /networks/{network}")]);
+    remove_stale("External").unwrap();
 }
 
 #[test]
