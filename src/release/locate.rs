@@ -486,5 +486,9 @@ mod tests {
             assert_eq!(Fault::id_of(&error), id, "{source:?}");
             assert!(!format!("{error:#}").contains("hunter2"));
         }
+        let (source, pinned) = (Source::Directory(folder.path().display().to_string()), Sha256::of(b"an archive"));
+        let error =
+            locate(&source, None, Some(&pinned), folder.path(), &Transport::default(), &mut |_| {}).unwrap_err();
+        assert_eq!(Fault::id_of(&error), "ReleaseDigest", "nothing would be held against it");
     }
 }

@@ -98,6 +98,12 @@ fn a_second_run_at_the_same_time_is_busy() {
       state: nothing was changed
       hint: wait for it with: calicoctl-win status --wait
     "#);
+    for words in ["repair -y", "rollback -y", "uninstall -y", "resume -y"] {
+        assert_eq!(lab.run(&format!("{words} -o json")).exits(14).json()["error"]["id"], "Busy", "{words}");
+    }
+    let status = masked(&lab, &lab.run("status").exits(0).stdout);
+    assert!(status.contains("! in progress: install (run RUN, since TIME)"), "{status}");
+    assert!(status.contains("Wait for it: calicoctl-win status --run RUN --wait"), "{status}");
     drop(lock);
     let _free_again = lab.run("install -y").exits(0);
 }

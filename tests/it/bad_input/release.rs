@@ -28,6 +28,19 @@ fn with(entries: &[&str], content: &[u8]) -> Vec<u8> {
 
 const INSTALL: &str = "install -y --release calico-windows-v3.32.1.zip";
 
+/// A signed URL is a secret.
+#[test]
+fn what_a_releases_url_hides_is_in_no_file() {
+    let lab = Lab::node();
+    let url = "http://me:hunter2@127.0.0.1:1/calico-windows-v3.32.1.zip?sig=hunter3";
+    let failed = lab.run(&format!("install -y --release {url}"));
+    assert_ne!(failed.code, 0);
+    for secret in ["hunter2", "hunter3"] {
+        assert_eq!(lab.picture().files_with(secret), Vec::<String>::new());
+        assert!(!format!("{failed}").contains(secret), "{failed}");
+    }
+}
+
 #[test]
 fn an_archive_that_is_not_what_it_should_be_is_refused() {
     let zeros = "install -y --release calico-windows-v3.32.1.zip --sha256 \

@@ -141,6 +141,24 @@ fn b19_what_does_not_work_afterwards_is_taken_back_by_itself() {
     }
 }
 
+/// There is nothing to go back to, so it stands for somebody to look at.
+#[test]
+fn an_install_whose_felix_crashes_stands_and_says_so() {
+    let lab = Lab::node();
+    let text = "Stand-in for calico-node.exe of Calico for Windows v3.32.1, which crashes with 7";
+    let folder = release_with(&lab, "v3.32.1", "calico-node.exe", text);
+    let failed =
+        lab.run(&format!("install -y --release {folder} --set calico.version=v3.32.1 -o json")).exits(11).json();
+    assert_eq!(
+        (&failed["error"]["id"], &failed["changed"], &failed["generation"]),
+        (&json!("ServiceNotSteady"), &json!(true), &json!(1)),
+        "{failed:#}"
+    );
+    assert!(failed["msg"].as_str().unwrap().contains("CalicoFelix does not work"), "{failed:#}");
+    let _there = lab.run("status").exits(12);
+    let _gone = lab.run("uninstall -y --purge").exits(0);
+}
+
 /// The programs start, and only then it shows that they do not work.
 #[test]
 fn a_release_whose_felix_crashes_is_taken_back_by_itself() {

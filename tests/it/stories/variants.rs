@@ -127,6 +127,7 @@ fn an_upgrade_by_install_brings_the_new_release_and_uninstall_still_the_old_node
     let _old = lab.run("install -y --release v3.30.3").exits(0);
     let new = lab.run("install -y --release v3.33.0 -o json").exits(0).json();
     assert_eq!(new["generation"], 2, "{new}");
+    assert!(new["next"][1].as_str().unwrap().contains("rollback"), "{new}");
     assert_eq!(lab.run("status -o json").exits(0).json()["calico_version"], "v3.33.0");
     assert!(!lab.on_node("C/CalicoWindows/calico-node.exe").exists(), "the old release's files are still there");
     let _gone = lab.run("uninstall --purge -y").exits(0);

@@ -91,4 +91,7 @@ fn the_users_page_is_right() {
     assert_eq!(SandboxFaults::parse(&node.listed_faults()).unwrap().node.len(), 1);
     let examples: Vec<&str> = block("faults").lines().collect();
     assert_eq!(SandboxFaults::parse(&examples.join(";")).unwrap().node.len(), examples.len());
+    let examples: Vec<&str> = block("server-faults").lines().collect();
+    let of_servers = SandboxFaults::parse(&examples.join(";")).unwrap();
+    assert_eq!(of_servers.api.len() + of_servers.release.len(), examples.len());
 }
