@@ -1,5 +1,9 @@
 //! A node is drained, cordoned and tainted, against a cluster that answers as a real one.
 
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
 use calicoctl_win::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use http::Method;
 use serde_json::{Value, json};
@@ -166,6 +170,39 @@ fn a_budget_that_can_never_allow_it_is_named_at_once() {
     assert!(!town.cordoned() && town.pods().len() == 3);
     let _deleted = town.run("node drain -y --disable-eviction").exits(0);
     assert!(town.pods().is_empty());
+}
+
+/// With an integer `minAvailable` Kubernetes counts the pods that there are: where one has left and its
+/// successor is not made yet, the budget looks as if it never gave way.
+#[test]
+fn a_budget_one_of_whose_pods_has_just_left_is_waited_for() {
+    let town = Town::new(&["no-controllers", "POST /api/v1/namespaces/demo/pods/*/eviction=noted"]);
+    let both = json!({"labels": {"app": "both"}, "ownerReferences": managed()["ownerReferences"]});
+    for name in ["one", "two"] {
+        town.pod(name, &both, &json!({}));
+    }
+    town.budget("both", &json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "both"}}}), [1, 2, 1, 2]);
+    let counts = |allowed: u32, pods: u32| {
+        let status = json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": pods, "expectedPods": pods}});
+        town.patch("/apis/policy/v1/namespaces/demo/poddisruptionbudgets/both/status", &status);
+    };
+    let asked = || fs::read_to_string(town.lab.path("elsewhere/calls")).unwrap_or_default().lines().count();
+    let done = thread::scope(|scope| {
+        let drain = scope.spawn(|| town.run("node drain -y -o json --pod-selector app=both --timeout 60s"));
+        let until = |is: &dyn Fn() -> bool| {
+            while !is() && !drain.is_finished() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        until(&|| town.pods().len() == 3);
+        counts(0, 1);
+        let before = asked();
+        until(&|| asked() >= before + 2);
+        counts(1, 2);
+        drain.join().unwrap()
+    });
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(town.pods(), ["web", "web"]);
 }
 
 #[test]
