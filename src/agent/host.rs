@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fs::{self, File, TryLockError};
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,7 +18,7 @@ use super::supervise::{Moment, Pace, Reason, supervise};
 use super::{Around, Role, await_bring_up, component, patience, read_config};
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, Process, STATE_DIR};
+use crate::node::{Node, Process, STATE_DIR, files};
 use crate::plan::item::Access;
 use crate::report::event::Event;
 use crate::values::WinPath;
@@ -264,12 +263,8 @@ fn keep_component(
 fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
     for name in ["peerings.ps1", "blocks.ps1"] {
         let file = folder.join(name);
-        match fs::remove_file(node.disk(&file)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("remove {file}, so that confd renders it anew"));
-            }
-            _ => {}
-        }
+        files::gone(fs::remove_file(node.disk(&file)))
+            .with_context(|| format!("remove {file}, so that confd renders it anew"))?;
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 //! the disk is all there is to it, so it outlives the run that made the change, and the power.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::stop::Stop;
-use crate::node::{Node, STATE_DIR, record};
+use crate::node::{Node, STATE_DIR, files, record};
 use crate::plan::item::{Id, State};
 use crate::values::WinPath;
 
@@ -75,10 +74,7 @@ impl Trial {
     /// # Errors
     /// When the file cannot be removed.
     pub fn forget(node: &dyn Node) -> Result<()> {
-        match fs::remove_file(node.disk(&path())) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("forget the trial"),
-            _ => Ok(()),
-        }
+        files::gone(fs::remove_file(node.disk(&path()))).context("forget the trial")
     }
 
     /// When it goes back unless it is confirmed; none while its run is at it.

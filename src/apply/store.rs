@@ -7,8 +7,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
-use super::receipt;
+use super::receipt::{self, Receipt};
 use crate::calico::paths;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files};
@@ -121,6 +122,17 @@ pub fn manifest(tree: &Path) -> Result<Manifest> {
     let file = tree.join(Manifest::FILE);
     let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
+}
+
+/// The config that a generation was made from; those of earlier versions of this program kept none.
+///
+/// # Errors
+/// When it is not in the store, or is none.
+pub fn config(node: &dyn Node, receipt: &Receipt) -> Result<Option<Value>> {
+    let Some(kept) = receipt.about.as_ref().and_then(|about| about.config.as_ref()) else { return Ok(None) };
+    let what = || format!("read the config of generation {}: {}", receipt.generation, blob(kept));
+    let text = fs::read(node.disk(&blob(kept))).with_context(what)?;
+    serde_json::from_slice(&text).with_context(what).map(Some)
 }
 
 /// How many bytes these take in the store. What lies elsewhere, as the release that stands does, is

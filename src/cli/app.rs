@@ -48,8 +48,9 @@ pub(crate) struct App {
     args: Vec<OsString>,
     lab: Option<Rc<Lab>>,
     warnings: Vec<String>,
-    /// The generation that stood when the run began; after a failure it stands still, or again.
-    generation: Option<u32>,
+    /// The generation that stands where the run fails: the one that stood when it began, unless the run
+    /// says otherwise.
+    pub generation: Option<u32>,
     /// The config that stands, for a verb that changes some of it: counts where no other is named.
     pub base: Option<Document>,
     /// How the run that made this node reached the cluster: as a layer of the config, below all others.
@@ -143,11 +144,6 @@ impl App {
         self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
         Ok((node, lock))
-    }
-
-    /// The generation that stands from now on, for a run that fails all the same.
-    pub fn stands(&mut self, generation: Option<u32>) {
-        self.generation = generation;
     }
 
     /// Says which folders others could write to until now.

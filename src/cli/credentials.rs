@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::Ending;
 use super::app::{App, run_id};
@@ -91,7 +90,7 @@ fn measure(node: &dyn Node, receipt: &Receipt) -> Result<Vec<Credential>> {
     if let Some(path) = file("calico-kube-config") {
         all.push(of_kubeconfig(node, &path, now));
     }
-    let config = config_of(node, receipt)?;
+    let config = store::config(node, receipt)?.unwrap_or_default();
     let etcd = &config["spec"]["datastore"]["etcd"];
     let origin = match etcd["tlsSecretRef"]["name"].as_str() {
         Some(name) => format!("secret {name}"),
@@ -107,17 +106,6 @@ fn measure(node: &dyn Node, receipt: &Receipt) -> Result<Vec<Credential>> {
         }
     }
     Ok(all)
-}
-
-/// The config that the generation was made from; generations of earlier versions kept none.
-fn config_of(node: &dyn Node, receipt: &Receipt) -> Result<Value> {
-    match receipt.about.as_ref().and_then(|about| about.config.as_ref()) {
-        Some(kept) => {
-            let text = std::fs::read(node.disk(&store::blob(kept))).context("read the generation's config")?;
-            serde_json::from_slice(&text).context("read the generation's config")
-        }
-        None => Ok(Value::Null),
-    }
 }
 
 fn of_kubeconfig(node: &dyn Node, path: &WinPath, now: Timestamp) -> Credential {

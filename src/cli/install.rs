@@ -158,10 +158,10 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
     let mut next = vec![app.command("status"), undo.clone()];
     if !started {
         next.insert(0, app.command("service start"));
-    } else if let Err(error) = steady::seen_to_fail(node, &prepared.target) {
+    } else if let Err(error) = steady::look(node, &prepared.target) {
         // It stands all the same: its logs, and what is seen of it from outside, tell the cause.
         app.half_done = true;
-        app.stands(applied.generation);
+        app.generation = applied.generation;
         return Err(error);
     }
     app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {undo}", next[0]));

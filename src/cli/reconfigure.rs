@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Ending;
@@ -143,16 +143,7 @@ fn look(args: &Args, app: &mut App) -> Result<Ending> {
 pub(super) fn start_from(app: &mut App, node: &dyn Node, unset: &[String]) -> Result<()> {
     let standing = Standing::load(node)?;
     if let Some(receipt) = standing.receipt() {
-        // Generations of earlier versions of this program kept none.
-        let mut config = match receipt.about.as_ref().and_then(|about| about.config.as_ref()) {
-            Some(kept) => std::fs::read(node.disk(&store::blob(kept)))
-                .map_err(anyhow::Error::new)
-                .and_then(|text| Ok(serde_json::from_slice(&text)?))
-                .with_context(|| {
-                    format!("read the config of generation {}: {}", receipt.generation, store::blob(kept))
-                })?,
-            None => json!({}),
-        };
+        let mut config = store::config(node, receipt)?.unwrap_or_else(|| json!({}));
         for path in unset {
             take_out(&mut config, path)?;
         }

@@ -96,16 +96,11 @@ fn works(node: &mut dyn Node, target: &Target, events: Sink) -> Result<()> {
     ended
 }
 
-/// Looks once whether a service is seen not to do its work, without waiting for those that are at it.
+/// What is still waited for; none when everything works.
 ///
 /// # Errors
-/// `ServiceNotSteady` when one ended, gave up, or crashes again and again.
-pub(super) fn seen_to_fail(node: &dyn Node, target: &Target) -> Result<()> {
-    look(node, target).map(drop)
-}
-
-/// What is still waited for; none when everything works.
-fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
+/// `ServiceNotSteady` when a service ended, gave up, or crashes again and again.
+pub(super) fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
     for role in Role::ALL {
         let (id, name) = (Id::Running(role.service().into()), role.service());
         let process = node.process(name)?;

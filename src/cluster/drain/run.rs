@@ -65,15 +65,14 @@ struct Run<'a> {
     node: &'a str,
     options: &'a DrainOptions,
     leaving: BTreeMap<String, Leaving>,
-    /// The pods that are gone.
-    left: Vec<Pod>,
     budgets: Vec<Budget>,
     /// How often something was heard of budgets.
     counts: u64,
     reports: UnboundedSender<Report>,
     tasks: JoinSet<()>,
     under_way: usize,
-    gone: usize,
+    /// The pods that have left.
+    gone: Vec<Pod>,
     total: usize,
     begun: Instant,
     told: Instant,
@@ -111,13 +110,12 @@ pub(super) async fn run(
         node,
         options,
         leaving: survey.pods.into_iter().map(leaving).collect(),
-        left: Vec::new(),
         budgets: survey.budgets,
         counts: 0,
         reports,
         tasks,
         under_way: 0,
-        gone: 0,
+        gone: Vec::new(),
         total,
         begun: now,
         told: now,
@@ -225,13 +223,12 @@ impl Run<'_> {
             Answered::Budget(said, hint) => {
                 // A pod of the same budget that has left is counted again only when its successor is made.
                 let asked = budgets::of(&leaving.pod, &self.budgets);
-                let missing = |gone: &Pod| asked.iter().any(|budget| budget.selects(gone));
-                if !self.left.iter().any(missing)
+                let speaks_for = |gone: &Pod| asked.iter().any(|budget| budget.selects(gone));
+                if !self.gone.iter().any(speaks_for)
                     && let Some(why) = budgets::never(&leaving.pod, &self.budgets)
                 {
                     return Err(never(self.node, format!("{pod}: {why}")));
                 }
-                let asked = budgets::of(&leaving.pod, &self.budgets);
                 // It gave way while the answer was under way: what told so is not heard again.
                 let news = matches!(leaving.state, State::Asked(heard) if heard < self.counts);
                 let open = news && !asked.is_empty() && asked.iter().all(|budget| budget.allows_now());
@@ -303,9 +300,9 @@ impl Run<'_> {
 
     fn leaves(&mut self, uid: &str) {
         if let Some(leaving) = self.leaving.remove(uid) {
-            self.gone += 1;
-            (self.events)(Event::PodGone { pod: leaving.pod.to_string(), gone: self.gone, total: self.total });
-            self.left.push(leaving.pod);
+            let pod = leaving.pod.to_string();
+            self.gone.push(leaving.pod);
+            (self.events)(Event::PodGone { pod, gone: self.gone.len(), total: self.total });
         }
     }
 
@@ -345,7 +342,7 @@ impl Run<'_> {
             self.told = Instant::now();
             let blocked = |leaving: &Leaving| Some(format!("{}: {}", leaving.pod, leaving.blocked.as_ref()?));
             (self.events)(Event::DrainProgress {
-                gone: self.gone,
+                gone: self.gone.len(),
                 total: self.total,
                 blocked: self.leaving.values().filter_map(blocked).collect(),
                 elapsed: self.begun.elapsed(),
