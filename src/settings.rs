@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use backend::{Undecided, detect_in as backend_of, pools_for_windows};
 pub use cluster_side::{ClusterSide, cluster_side};
 pub use connection::{Connection, connection, provider};
+pub use network::credentials;
 pub use resolve::{release, resolve, to_config_document};
 
 use crate::calico::version::CalicoVersion;
@@ -80,7 +81,7 @@ pub struct Kubernetes {
     pub dns_search: Vec<String>,
     /// `calico-system` or `kube-system`.
     pub calico_namespace: String,
-    /// None where the node needs no kubeconfig: with etcd, unless the config asks for one.
+    /// None where the node needs no kubeconfig: with etcd and the backend none, unless the config asks for one.
     pub credentials: Option<Credentials>,
 }
 

@@ -16,10 +16,9 @@ use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::paths;
 use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden, unreached};
 use crate::config::Layered;
-use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::settings::{Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
+use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
 
 /// Set by containerd in every HostProcess container: where the container's own files are on the host.
@@ -116,12 +115,11 @@ pub(super) fn namespace(connection: &Connection) -> Result<Option<String>> {
 /// The rights that a config's credentials need.
 pub(super) fn needs(layered: &Layered) -> Needs<'_> {
     let spec = &layered.config.spec;
-    let usual = (spec.datastore.kind != Some(DatastoreType::Etcdv3)).then_some(Credentials::TokenRequest);
     let secret = &spec.datastore.etcd.tls_secret_ref;
     let name = secret.name.as_deref().filter(|name| !name.is_empty());
     let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     Needs {
-        login: spec.kubernetes.credentials.or(usual),
+        login: settings::credentials(spec),
         create_secret: spec.kubernetes.create_service_account_token.unwrap_or(true),
         etcd_secret: name.map(|name| (namespace, name)),
     }

@@ -148,7 +148,8 @@ pub struct Kubernetes {
     /// Where the node's own kubeconfig gets its login from: `token-request` (of limited life, renewed
     /// by the agent), `secret` (a service-account-token secret, without end), `kubeconfig` (the one at
     /// calicoKubeconfig) or `host-process` (what Kubernetes mounts into the pod in which this program
-    /// runs). Default: `token-request`; with etcdv3 none, and the node has no kubeconfig.
+    /// runs). Default: `token-request`; with etcdv3 and the backend `none` there is none, and the node has
+    /// no kubeconfig.
     pub credentials: Option<Credentials>,
     /// Kubeconfig for Calico's components on the node, with credentials `kubeconfig`. A path on the
     /// machine this program runs on; files that it names are read into the node's. Default: none.

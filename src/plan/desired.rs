@@ -35,7 +35,7 @@ pub enum KubeconfigFile {
     Rendered(Vec<u8>),
     /// There will be one, but a plan asks for no token.
     Pending,
-    /// None: only with an etcd datastore.
+    /// None: only with an etcd datastore and the backend none.
     Absent,
 }
 
@@ -84,12 +84,13 @@ impl fmt::Debug for Blob {
 ///
 /// # Errors
 /// When the version is not supported, the release lacks a file, the CNI overrides are not valid, or
-/// there is no kubeconfig with the Kubernetes datastore.
+/// there is no kubeconfig where the datastore or the CNI plugin needs it.
 pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let settings = inputs.settings;
     let root = &settings.calico.root;
-    if matches!(inputs.kubeconfig, KubeconfigFile::Absent) && settings.datastore == Datastore::Kubernetes {
-        bail!("the datastore kubernetes needs the node's kubeconfig");
+    let needs_none = settings.datastore != Datastore::Kubernetes && settings.network.backend == Backend::None;
+    if matches!(inputs.kubeconfig, KubeconfigFile::Absent) && !needs_none {
+        bail!("only the datastore etcdv3 with the backend none does without the node's kubeconfig");
     }
     let kubeconfig = match inputs.kubeconfig {
         KubeconfigFile::Absent => None,
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_needs_no_token_and_etcd_no_kubeconfig() {
+    fn a_plan_needs_no_token_and_policy_only_with_etcd_no_kubeconfig() {
         let mut settings = settings("v3.30.3");
         let file = Id::File(paths::kubeconfig(&settings.calico.root));
         let plan = wanted_with(&settings, KubeconfigFile::Pending).unwrap();
@@ -488,6 +489,8 @@ mod tests {
         assert_eq!(plan.target.world[&file], unknown);
         assert!(wanted_with(&settings, KubeconfigFile::Absent).is_err());
         settings.datastore = etcd();
+        assert!(wanted_with(&settings, KubeconfigFile::Absent).is_err(), "the CNI plugin needs it");
+        settings.network.backend = Backend::None;
         let without = wanted_with(&settings, KubeconfigFile::Absent).unwrap();
         assert!(!without.target.world.contains_key(&file));
     }

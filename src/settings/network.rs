@@ -52,11 +52,20 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
                 None => ("calico-system".to_owned(), Origin::Default),
             },
         ),
-        credentials: match spec.datastore.kind {
-            Some(DatastoreType::Etcdv3) => to.optional("spec.kubernetes.credentials", given.credentials),
-            _ => Some(to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest)),
+        credentials: match credentials(spec) {
+            Some(_) => Some(to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest)),
+            None => to.optional("spec.kubernetes.credentials", None),
         },
     }
+}
+
+/// Where the node's kubeconfig gets its login from. With every datastore Calico's CNI plugin reads pods and
+/// namespaces from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend
+/// none, where the plugin is another product's, nothing on the node needs one.
+pub fn credentials(spec: &Spec) -> Option<Credentials> {
+    let etcd = spec.datastore.kind == Some(DatastoreType::Etcdv3);
+    let policy_only = spec.calico_network.backend == Some(Backend::None);
+    spec.kubernetes.credentials.or((!(etcd && policy_only)).then_some(Credentials::TokenRequest))
 }
 
 /// The physical adapter for `External`: the one that is named, or the one that the node's address,

@@ -6,6 +6,7 @@ use calicoctl_win::values::Sha256;
 use super::credentials::runs_with_etcd;
 use crate::etcd::Etcd;
 use crate::lab::Lab;
+use crate::read;
 
 /// Installs, finds it healthy, and takes all of it away again.
 fn comes_and_goes(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value)) {
@@ -44,21 +45,52 @@ fn every_backend_comes_up_and_goes() {
     });
 }
 
-/// Defect B25: without a kubeconfig node startup must not be told to mark the node available, or it
-/// never succeeds.
+/// With etcd, as docs/config.md has it: Calico's CNI plugin asks the Kubernetes API about each pod all the same,
+/// and without a kubeconfig in its configuration fails each ADD with `no configuration has been provided, try
+/// setting KUBERNETES_MASTER`.
 #[test]
-fn with_etcd_the_node_gets_no_kubeconfig() {
-    let url = Etcd::plain();
-    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={url}");
+fn with_etcd_the_cni_plugin_has_a_kubeconfig_all_the_same() {
+    let page = read("docs/config.md");
+    let (_, section) = page.split_once("\netcd as datastore:").unwrap();
+    let (_, block) = section.split_once("```yaml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let etcd = Etcd::start();
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    for (file, text) in [("server.key", &etcd.key), ("server.crt", &etcd.cert), ("ca.crt", &etcd.ca)] {
+        lab.write(&format!("node/C/CalicoWindows/etcd-tls/{file}"), text);
+    }
+    lab.write("etcd.yaml", block.replace("https://etcd-0:2379", &etcd.url));
+    for version in ["v3.26.5", "v3.32.1"] {
+        comes_and_goes(&lab, &format!("install -c etcd.yaml --release {version}"), |status| {
+            let conf = lab.read("C/Program Files/containerd/cni/conf/10-calico.conf");
+            let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
+            assert_eq!(conf["etcd_endpoints"], etcd.url, "{conf}");
+            let kubeconfig = r"C:\CalicoWindows\calico-kube-config";
+            assert_eq!(conf["kubernetes"], serde_json::json!({ "kubeconfig": kubeconfig }), "{conf}");
+            assert!(lab.on_node("C/CalicoWindows/calico-kube-config").is_file());
+            assert_eq!(status["credentials"][0]["path"], kubeconfig, "{status}");
+            assert_eq!(status["node"]["ready"], true, "{status}");
+        });
+    }
+}
+
+/// Defect B25: without a kubeconfig node startup must not be told to mark the node available, or it
+/// never succeeds. Only policy only with etcd does without one: the CNI plugin is another product's.
+#[test]
+fn policy_only_with_etcd_the_node_gets_no_kubeconfig() {
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
     let lab = Lab::node();
     runs_with_etcd(&lab);
     for version in ["v3.26.5", "v3.32.1"] {
-        comes_and_goes(&lab, &format!("install --release {version} {etcd}"), |status| {
-            assert_eq!(status["credentials"], serde_json::json!([]));
-            assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
-            let conf = lab.read("C/Program Files/containerd/cni/conf/10-calico.conf");
-            assert!(conf.contains(&url), "{conf}");
-        });
+        comes_and_goes(
+            &lab,
+            &format!("install --release {version} --set calicoNetwork.backend=none {etcd}"),
+            |status| {
+                assert_eq!(status["credentials"], serde_json::json!([]));
+                assert!(!lab.on_node("C/CalicoWindows/calico-kube-config").exists());
+            },
+        );
     }
 }
 
