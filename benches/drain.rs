@@ -52,7 +52,7 @@ fn main() -> Result<()> {
 
     let begun = Instant::now();
     client.plan_drain("win-a1", &options, &mut |_| ())?;
-    client.cordon("win-a1")?;
+    client.cordon("win-a1", None)?;
     let ready = begun.elapsed();
     let (mut held, mut evicted) = (0, Duration::ZERO);
     let drained = client.drain("win-a1", &options, &|| false, &mut |event| match event {

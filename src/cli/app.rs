@@ -23,6 +23,7 @@ use crate::apply::journal::AtBoot;
 use crate::apply::lock::{Holder, Lock};
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
+use crate::cluster::lease::Term;
 use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered};
@@ -57,6 +58,8 @@ pub(crate) struct App {
     access: Option<Document>,
     /// Something on the node was changed and not taken back, for a run that fails.
     pub half_done: bool,
+    /// How long the Lease on the Node runs, while this run has it.
+    pub lease: Option<Term>,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
     /// The command that has the node to change it.
@@ -84,6 +87,7 @@ impl App {
             base: None,
             access: None,
             half_done: false,
+            lease: None,
             downtime: Duration::ZERO,
             changing: None,
             state: None,

@@ -1,19 +1,30 @@
 //! Keeping pods off the node for as long as a change takes, and giving that back however it ends.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result};
+use anyhow::{Context as _, Error, Result};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use jiff::Timestamp;
 
+use super::Ending;
 use super::app::App;
 use super::args::Source;
 use super::drain::Place;
+use crate::agent;
+use crate::agent::os::{self, Level};
+use crate::agent::trial::Trial;
 use crate::apply::cordon::Cordon;
-use crate::cluster::Cluster;
+use crate::apply::journal::Journal;
+use crate::apply::lock;
+use crate::cluster::lease::Term;
+use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::report::document::{RunResult, exit_of};
+use crate::report::event::Event;
 use crate::settings::Connection;
 use crate::values::WinPath;
 
@@ -37,7 +48,7 @@ pub(super) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, comman
             context: connection.context.clone(),
         };
         cordon.save(node)?;
-        cluster.cordon(name)?;
+        cluster.cordon(name, Some(&cordon.run))?;
         Ok(((), format!("node {name}: no new pods come")))
     })
 }
@@ -56,22 +67,46 @@ pub(super) fn whole(file: &str) -> String {
     std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)).display().to_string()
 }
 
-/// Uncordons the Node if a run of ours cordoned it.
+/// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, what may pass is waited
+/// for: also 403, since by the record this user was allowed to cordon.
 ///
 /// # Errors
-/// `UncordonFailed` when the cluster cannot be asked; it stays written down.
-pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
+/// `UncordonFailed` when the cluster cannot be asked; it stays written down, and CalicoNode tries again
+/// when it starts next.
+pub(super) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
     let name = cordon.node.clone();
+    let limit = app.lease.as_ref().map(Term::left).unwrap_or_default();
+    let (begun, mut paused) = (Instant::now(), Duration::ZERO);
+    let mut pauses = growing(Duration::from_secs(5), Duration::from_secs(80));
     let uncordoned = app.phase("uncordon", |app| {
-        let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
-        let changed = match cluster.uncordon(&name) {
-            // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
-            Err(error) if is_absent(&error) && cluster.node(&name)?.is_some() => cluster.uncordon(&name),
-            answer => answer,
-        }?;
-        let message = if changed { "takes pods again" } else { "was uncordoned by somebody else" };
-        Ok(((), format!("node {name} {message}")))
+        loop {
+            let error = match uncordon(app, node, &cordon) {
+                Err(error) if cluster::may_pass(&error) || Fault::id_of(&error) == "ClusterForbidden" => error,
+                Err(error) => return Err(error),
+                Ok(true) => return Ok(((), format!("node {name} takes pods again"))),
+                Ok(false) => return Ok(((), format!("node {name} was uncordoned by somebody else"))),
+            };
+            let elapsed = begun.elapsed() + paused;
+            // The Lease may be another's by now.
+            let runs = app.lease.as_ref().is_some_and(|lease| !lease.left().is_zero());
+            match pauses.next().filter(|pause| runs && elapsed + *pause < limit) {
+                Some(pause) => {
+                    let message = format!(
+                        "node {name} is not uncordoned yet, and it is tried again for up to {} s: {error:#}",
+                        limit.as_secs()
+                    );
+                    match paused.is_zero() {
+                        true => app.warn("UncordonWaits", message),
+                        false => app.event(&Event::Log { message }),
+                    }
+                    app.event(&Event::Waiting { what: format!("node {name} to be uncordoned"), elapsed, limit });
+                    node.pause(pause);
+                    paused += pause;
+                }
+                None => return Err(error),
+            }
+        }
     });
     match uncordoned {
         Ok(()) => cordon.forget(node),
@@ -79,10 +114,24 @@ pub(super) fn release(app: &mut App, node: &dyn Node) -> Result<()> {
         Err(error) if is_absent(&error) => cordon.forget(node),
         Err(error) => {
             app.half_done = true;
-            let what = format!("node {name} could not be uncordoned again");
+            let what = format!("node {name} could not be uncordoned");
             let hint = format!("when the cluster answers, run: {}", app.command("resume"));
             Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
         }
+    }
+}
+
+/// Pauses, each twice as long as the one before, up to the longest.
+pub(super) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times().build()
+}
+
+fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
+    let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
+    match cluster.uncordon(&cordon.node) {
+        // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
+        Err(error) if is_absent(&error) && cluster.node(&cordon.node)?.is_some() => cluster.uncordon(&cordon.node),
+        answer => answer,
     }
 }
 
@@ -90,16 +139,27 @@ fn is_absent(error: &Error) -> bool {
     Fault::id_of(error) == "NodeAbsent"
 }
 
+/// The cordon is the user's from now on, and no longer a run's to undo.
+pub(super) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
+    let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
+    if let Err(error) = cluster.annotate_node(name, &mark) {
+        app.event(&Event::Log { message: format!("node {name} still says which run cordoned it: {error:#}") });
+    }
+}
+
 /// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
 pub(super) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    if let Ok(cluster) = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None) {
+        unmark(app, &cluster, &cordon.node);
+    }
     app.reporter
         .tell(&format!("Node {} stays cordoned: kubectl uncordon {0}, once it has a network again.", cordon.node));
     cordon.forget(node)
 }
 
 /// The same after a failure, which is what is told unless this fails too.
-pub(super) fn release_after(app: &mut App, node: &dyn Node, error: Error) -> Error {
+pub(super) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) -> Error {
     let failed_phase = app.reporter.failed_phase;
     match release(app, node) {
         Ok(()) => {
@@ -131,4 +191,83 @@ pub(super) fn reach(
     }
     connection.timeout = connection.timeout.min(limit.unwrap_or(connection.timeout));
     app.cluster(node, &connection)
+}
+
+/// How often CalicoNode tries to uncordon its Node after one start.
+const TRIES: usize = 12;
+
+/// How long the API server may take for an answer to CalicoNode.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where kubelet's kubeconfig lies: kubeadm's place, the one of Calico's scripts, and Amazon's.
+const KUBELETS: [&str; 3] =
+    [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
+
+/// Whether a run that is over left the Node cordoned, with nothing half-way on this machine.
+///
+/// # Errors
+/// When a record of ours cannot be read.
+pub(super) fn is_left_over(node: &dyn Node) -> Result<bool> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(false) };
+    let at_it = lock::holder(node).is_some_and(|holder| holder.run == cordon.run);
+    Ok(!at_it && Journal::load(node)?.is_none() && Trial::load(node)?.is_none())
+}
+
+/// What CalicoNode does about that when it starts: it uncordons the Node, if the Node itself says that
+/// the same run cordoned it. As a run of its own.
+///
+/// # Errors
+/// When the cluster cannot be asked for several minutes, or refuses.
+pub(super) fn release_left_over(app: &mut App) -> Result<Ending> {
+    let mut pauses = growing(Duration::from_secs(1), Duration::from_secs(60)).take(TRIES - 1);
+    loop {
+        let error = match try_left_over(app) {
+            Ok(message) => return Ending::result(RunResult::new(Exit::Ok, true, message)),
+            Err(error) => error,
+        };
+        match pauses.next().filter(|_| cluster::may_pass(&error) || exit_of(&error) == Exit::Busy) {
+            Some(pause) => std::thread::sleep(pause),
+            None => {
+                os::event_log(Level::Error, &format!("the node that a run left cordoned stays so: {error:#}"));
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn try_left_over(app: &mut App) -> Result<String> {
+    let (node, _lock) = app.node_to_change("uncordon")?;
+    let Some(cordon) = Cordon::load(&*node)?.filter(|_| is_left_over(&*node).unwrap_or_default()) else {
+        return Ok("no run left the node cordoned".into());
+    };
+    let own = agent::read_config(&*node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
+    let mut refused = None;
+    for file in KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()) {
+        let released = app
+            .cluster_as(&*node, &file, ANSWER_WITHIN)
+            .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))
+            .with_context(|| format!("uncordon node {} with {file}", cordon.node));
+        match released {
+            Ok(message) => {
+                cordon.forget(&*node)?;
+                app.event(&Event::Log { message: message.clone() });
+                return Ok(message);
+            }
+            // That of kubelet, which comes first, says more than what Calico may not do.
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let what = format!("there is no kubeconfig on this node to uncordon node {} with", cordon.node);
+        Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what).into()
+    }))
+}
+
+fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
+    let Cordon { node, run, .. } = cordon;
+    if cluster.cordoned_by(node)?.as_ref() != Some(run) {
+        return Ok(format!("node {node} is not cordoned by run {run} any more, and is left as it is"));
+    }
+    cluster.uncordon(node)?;
+    Ok(format!("node {node}, which run {run} had left cordoned, takes pods again"))
 }

@@ -69,7 +69,7 @@ pub(super) fn text(name: &str, plan: &DrainPlan) -> String {
 /// Cordons a node as a phase; false when somebody had done so before.
 pub(super) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<bool> {
     app.phase("cordon", |_| {
-        let cordoned = cluster.cordon(name)?;
+        let cordoned = cluster.cordon(name, None)?;
         let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
         Ok((cordoned, format!("node {name}: {message}")))
     })

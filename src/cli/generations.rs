@@ -98,7 +98,7 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     let standing = Standing::load(&*node)?;
     let (steps, plan) = steps(app, &*node, &standing, way)?;
     if steps.is_empty() {
-        cordon::release(app, &*node)?;
+        cordon::release(app, &mut *node)?;
         let msg = format!("nothing to do: the node is as generation {} made it", way.receipt.generation);
         app.reporter.tell(&msg);
         let mut result = RunResult::new(Exit::Ok, false, msg);

@@ -123,10 +123,14 @@ impl Lab {
             .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
-        // CalicoNode sees to it that a change on trial is watched over, also after a boot, and that a run
-        // is ended which the boot cut off.
+        // CalicoNode sees to it that a change on trial is watched over, also after a boot, that a run is
+        // ended which the boot cut off, and that the Node is uncordoned which one left cordoned.
         let booted = node.model()?.boot_time;
-        if name == NODE_SERVICE && (super::trial::lacks_guard(node)? || super::at_boot::waits(node, booted)?) {
+        if name == NODE_SERVICE
+            && (super::trial::lacks_guard(node)?
+                || super::at_boot::waits(node, booted)?
+                || super::cordon::is_left_over(node)?)
+        {
             super::trial::start_guard(Some(&self.dir))?;
         }
         let said = Rc::clone(&self.agent);

@@ -16,16 +16,18 @@ use crate::report::event::Event;
 /// How long the cluster may take to hear of a Lease that runs out by itself anyhow.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Takes the Lease on a Node, and keeps it.
+/// Takes the Lease on a Node, and keeps it; until it is given back the run knows how long it holds.
 ///
 /// # Errors
 /// BUSY when another machine has it; and when the cluster cannot be asked, or refuses.
-pub(super) fn take(app: &App, node: &dyn Node, place: &Place<'_>) -> Result<Keeper> {
+pub(super) fn take(app: &mut App, node: &dyn Node, place: &Place<'_>) -> Result<Keeper> {
     let owner = owner(app, node)?;
     place.cluster.take_lease(place.name, &owner)?;
     let mut patient = place.connection.clone();
     patient.timeout = patient.timeout.min(LIMIT);
-    Ok(Keeper::new(app.cluster(node, &patient)?, place.name, owner))
+    let keeper = Keeper::new(app.cluster(node, &patient)?, place.name, owner);
+    app.lease = Some(keeper.term());
+    Ok(keeper)
 }
 
 /// Does what changes a node with its Lease held, as far as there is a cluster to ask for one: a node is
@@ -40,7 +42,10 @@ pub(super) fn hold<T>(
     work: impl FnOnce(&mut App, &mut dyn Node) -> Result<T>,
 ) -> Result<T> {
     let keeper = match take_quickly(app, node, name) {
-        Ok(keeper) => Some(keeper),
+        Ok(keeper) => {
+            app.lease = Some(keeper.term());
+            Some(keeper)
+        }
         Err(error) if exit_of(&error) == Exit::Busy => return Err(error),
         Err(error) => {
             let message = format!("other machines are not kept from changing node {name} meanwhile: {error:#}");
@@ -78,6 +83,7 @@ pub(super) fn leave(app: &mut App, keeper: Keeper, length: Duration) {
 }
 
 fn ended(app: &mut App, ended: Result<bool>) {
+    app.lease = None;
     match ended {
         Ok(true) => {}
         Ok(false) => app.warn("LeaseLost", "another machine took the Lease on this node while the run was at it"),

@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use super::Ending;
 use super::app::App;
 use super::args::{Node as Verb, Source};
-use super::drain;
 use super::prepare::node_name;
+use super::{cordon, drain};
+use crate::apply::cordon::Cordon;
 use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
 use crate::fault::Exit;
@@ -32,7 +33,14 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let cluster = app.cluster(&*node, &app.connection(&*node, &layered)?)?;
     let ending = match verb {
         Verb::Cordon => schedule(app, &cluster, &name, false),
-        Verb::Uncordon => schedule(app, &cluster, &name, true),
+        Verb::Uncordon => {
+            let ending = schedule(app, &cluster, &name, true);
+            // What a run that is over left is undone by this.
+            if ending.is_ok() && !dry && cordon::is_left_over(&*node)? {
+                Cordon::load(&*node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(&*node))?;
+            }
+            ending
+        }
         Verb::Taint { taints, overwrite } => {
             let edit = |there: Taints| taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite));
             retaint(app, &cluster, &name, &edit, &format!("tainted with {}", list(taints)))
@@ -60,7 +68,7 @@ fn schedule(app: &mut App, cluster: &Cluster, name: &str, schedulable: bool) -> 
         let is = cluster.node(name)?.is_some_and(|node| node.schedulable);
         return if is == schedulable { done(app, false, nothing(name, word)) } else { would(app, name, word) };
     }
-    let changed = if schedulable { cluster.uncordon(name)? } else { cluster.cordon(name)? };
+    let changed = if schedulable { cluster.uncordon(name)? } else { cluster.cordon(name, None)? };
     let msg = if changed { format!("node {name} is {word}") } else { nothing(name, word) };
     done(app, changed, msg)
 }

@@ -229,12 +229,13 @@ pub(super) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
 }
 
 /// Lets pods come again: if we had kept them off, unless the config says otherwise.
-fn uncordon(app: &mut App, node: &dyn Node, prepared: &Prepared) -> Result<()> {
+fn uncordon(app: &mut App, node: &mut dyn Node, prepared: &Prepared) -> Result<()> {
     let name = prepared.about.node_name.as_str();
     let Maintenance { uncordon, .. } = prepared.resolved.run.maintenance;
     match (uncordon, Cordon::load(node)?) {
         (Some(false), Some(cordon)) => {
             app.reporter.tell(&format!("Node {name} stays cordoned, as the config says."));
+            cordon::unmark(app, &prepared.cluster, name);
             cordon.forget(node)
         }
         (Some(true), None) => prepared.cluster.uncordon(name).map(drop),

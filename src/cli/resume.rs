@@ -79,7 +79,7 @@ fn end(args: &Resume, app: &mut App, node: &mut dyn Node, standing: &Standing, j
 }
 
 /// What is left of a run that ended between the cordon and its first touch, or after its last.
-fn uncordon(app: &mut App, node: &dyn Node, cordon: &Cordon) -> Result<Ending> {
+fn uncordon(app: &mut App, node: &mut dyn Node, cordon: &Cordon) -> Result<Ending> {
     let Cordon { command, run, since, node: name, .. } = cordon;
     app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
     app.confirm("Uncordon it?")?;

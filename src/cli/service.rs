@@ -10,7 +10,7 @@ use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
 use super::engine::installed;
-use super::{at_boot, credentials, status};
+use super::{at_boot, cordon, credentials, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::{Level, Scm};
@@ -60,12 +60,13 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
     let body = move |stop: &Stop, scm: &dyn Scm| {
         if role == Role::Node {
             // Before anything else: half-way through a change there may be nothing for CalicoNode to run.
-            let mut cut_off = machine().and_then(|node| at_boot::waits(&*node, agent::os::boot_time()));
+            let mut cut_off = machine()
+                .and_then(|node| Ok(at_boot::waits(&*node, agent::os::boot_time())? || cordon::is_left_over(&*node)?));
             if matches!(cut_off, Ok(true)) {
                 cut_off = super::trial::start_guard(None).map(|()| true);
             }
             if let Err(error) = cut_off {
-                let message = format!("a run that the boot cut off is not looked after: {error:#}");
+                let message = format!("what an earlier run left is not looked after: {error:#}");
                 agent::os::event_log(Level::Error, &message);
             }
             let stop = stop.clone();

@@ -1,6 +1,6 @@
 //! `reconfigure --mode try`: a change that goes back by itself unless it is confirmed. A guard, a
-//! process of its own, watches over it; CalicoNode starts one anew after a boot, for this and for a run
-//! that the boot cut off.
+//! process of its own, watches over it; CalicoNode starts one anew after a boot, for this, for a run that
+//! the boot cut off, and for a Node that a run left cordoned.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -128,9 +128,14 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
     let Some(_mine) = guard_lock(&mut *app.node()?)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
     };
-    let cut_off = at_boot::due(&*app.node()?)?;
+    let node = app.node()?;
+    let (cut_off, cordoned) = (at_boot::due(&*node)?, cordon::is_left_over(&*node)?);
+    drop(node);
     if let Some(way) = cut_off {
         return at_boot::carry_on(app, way);
+    }
+    if cordoned {
+        return cordon::release_left_over(app);
     }
     let (mut seen_live, mut looked, mut lost): (Option<Instant>, Option<Instant>, Option<(Instant, String)>) =
         (None, None, None);

@@ -245,7 +245,11 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
                 } },
             });
             let review: SelfSubjectAccessReview = api.post(REVIEWS, &question).await?;
-            Ok((!review.status.is_some_and(|s| s.allowed)).then_some(right))
+            if review.status.is_some_and(|s| s.allowed) {
+                api.granted.reviewed(right);
+                return Ok(None);
+            }
+            Ok(Some(right))
         });
     }
     let mut missing = Vec::new();
@@ -379,7 +383,11 @@ pub fn renewal_manifest(namespace: &str) -> String {
          kind: RoleBinding\n\
          metadata: {{name: calicoctl-win-renewal, namespace: {namespace}}}\n\
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: calicoctl-win-renewal}}\n\
-         subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n"
+         subjects: [{{kind: ServiceAccount, name: calico-node, namespace: {namespace}}}]\n\
+         # Lets CalicoNode uncordon its Node after a run that could not, where kubelet's kubeconfig is not on the\n\
+         # node. The calico-node of each node may then change every Node:\n\
+         # kubectl create clusterrole calicoctl-win-uncordon --verb=get,patch --resource=nodes\n\
+         # kubectl create clusterrolebinding calicoctl-win-uncordon --clusterrole=calicoctl-win-uncordon --serviceaccount={namespace}:calico-node\n"
     )
 }
 

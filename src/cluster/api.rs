@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::errors::{Failure, Trouble};
+use super::granted::Granted;
 use super::kubeconfig::Access;
 use super::{FIELD_MANAGER, Options};
 use crate::report::event::Event;
@@ -28,6 +29,9 @@ const PARALLEL: usize = 3;
 
 /// A server that wants more than this is asked again all the same.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// How long an API server that has just started may take to read the cluster's roles.
+const ROLES_READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// Objects a page, as kubectl asks for.
 const PAGE: &str = "500";
@@ -156,6 +160,8 @@ pub(super) struct Api {
     /// Seconds that this machine's clock is ahead of the server's, by its last answer.
     skew: Mutex<Option<i64>>,
     events: Mutex<Vec<Event>>,
+    /// What this user was seen to be allowed.
+    pub granted: Granted,
 }
 
 impl Api {
@@ -163,7 +169,7 @@ impl Api {
         let server = access.server.clone();
         let client = access.client(dial, options, runtime)?;
         let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
-        Ok(Self { server, client, options: *options, gate, skew, events })
+        Ok(Self { server, client, options: *options, gate, skew, events, granted: Granted::default() })
     }
 
     pub fn take_events(&self) -> Vec<Event> {
@@ -284,6 +290,7 @@ impl Api {
             let trouble = match timeout_at(deadline, self.once(call)).await {
                 Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
                     self.note_warnings(&answer);
+                    self.granted.used(call);
                     return Ok(answer);
                 }
                 Ok(Ok(answer)) => Trouble::Answer(answer),
@@ -309,7 +316,10 @@ impl Api {
     /// Asks once, and beside the questions that wait for their turn: for who knows when to come again.
     pub async fn attempt(&self, call: &Call) -> Result<Answer, Trouble> {
         match timeout(self.options.timeout, self.once(call)).await {
-            Ok(Ok(answer)) if (200..300).contains(&answer.status) => Ok(answer),
+            Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
+                self.granted.used(call);
+                Ok(answer)
+            }
             Ok(Ok(answer)) => Err(Trouble::Answer(answer)),
             Ok(Err(error)) => Err(Trouble::Transport(error)),
             Err(_) => Err(Trouble::Slow(self.options.timeout)),
@@ -319,6 +329,40 @@ impl Api {
     /// What an attempt that came to nothing is called.
     pub fn failure(&self, call: &Call, trouble: Trouble) -> Failure {
         Failure::of(&self.server, call, trouble, &self.options)
+    }
+
+    /// Whether RBAC refused what it granted before in this run.
+    pub fn is_refused_for_now(&self, failure: &Failure) -> bool {
+        failure.refused.as_ref().is_some_and(|access| self.granted.has(access))
+    }
+
+    /// Asks again while the API server refuses what it granted before in this run.
+    pub async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
+        let deadline = Instant::now() + self.options.timeout.min(ROLES_READ_WITHIN);
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(200))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_jitter()
+            .build();
+        loop {
+            let failure = match ask().await {
+                Err(failure) if self.is_refused_for_now(&failure) => failure,
+                ended => return ended,
+            };
+            match pauses.next().filter(|pause| Instant::now() + *pause < deadline) {
+                Some(pause) => {
+                    let message = format!(
+                        "{}, and was allowed to before: the API server may have just started; trying again in {} ms",
+                        failure.fault.what,
+                        pause.as_millis()
+                    );
+                    self.tell(Event::Log { message });
+                    sleep(pause).await;
+                }
+                None => return Err(failure),
+            }
+        }
     }
 
     async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {

@@ -2,8 +2,9 @@
 //! machine keeps its own runs apart; this one tells other machines, and people, who is at it.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -208,10 +209,31 @@ fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
     ))
 }
 
+/// How long a Lease that we have still runs, by what is known on this machine.
+#[derive(Debug, Clone)]
+pub struct Term(Arc<Mutex<Option<Instant>>>);
+
+impl Term {
+    fn new(asked: Instant) -> Self {
+        Self(Arc::new(Mutex::new(Some(asked + HOLDS))))
+    }
+
+    /// Counted from before the question, so that it never looks longer than it is. None: it is another's.
+    fn set(&self, renewed: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = renewed.map(|asked| asked + HOLDS);
+    }
+
+    pub fn left(&self) -> Duration {
+        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+}
+
 /// Renews a Lease on a thread of its own, for as long as it lives.
 pub struct Keeper {
     stop: Sender<()>,
     thread: JoinHandle<(Cluster, bool)>,
+    term: Term,
     node: String,
     owner: Owner,
 }
@@ -225,11 +247,18 @@ impl Keeper {
     fn every(pause: Duration, cluster: Cluster, node: &str, owner: Owner) -> Self {
         let (stop, asked) = channel();
         let (name, holder) = (node.to_owned(), owner.clone());
+        let term = Term::new(Instant::now());
+        let told = term.clone();
         let thread = thread::spawn(move || {
-            let lost = renew(&cluster, &name, &holder, pause, &asked);
+            let lost = renew(&cluster, &name, &holder, pause, &asked, &told);
             (cluster, lost)
         });
-        Self { stop, thread, node: node.to_owned(), owner }
+        Self { stop, thread, term, node: node.to_owned(), owner }
+    }
+
+    /// How long the Lease runs.
+    pub fn term(&self) -> Term {
+        self.term.clone()
     }
 
     /// Ends the renewing and gives the Lease back. False when another has taken it meanwhile.
@@ -259,12 +288,18 @@ impl Keeper {
 }
 
 /// Whether the Lease went to somebody else. A cluster that is away for a while takes nothing from us.
-fn renew(cluster: &Cluster, node: &str, owner: &Owner, pause: Duration, asked: &Receiver<()>) -> bool {
+fn renew(cluster: &Cluster, node: &str, owner: &Owner, pause: Duration, asked: &Receiver<()>, term: &Term) -> bool {
     loop {
         match asked.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {
-                if matches!(cluster.renew_lease(node, owner), Ok(false)) {
-                    return true;
+                let begun = Instant::now();
+                match cluster.renew_lease(node, owner) {
+                    Ok(true) => term.set(Some(begun)),
+                    Ok(false) => {
+                        term.set(None);
+                        return true;
+                    }
+                    Err(_) => {}
                 }
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return false,
@@ -342,12 +377,24 @@ mod tests {
         cluster.take_lease("win-a1", &here).unwrap();
         let first = spec(&town).unwrap();
         let keeper = Keeper::every(Duration::from_millis(1), client(&town), "win-a1", here.clone());
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while spec(&town).unwrap()["renewTime"] == first["renewTime"] {
             assert!(begun.elapsed() < Duration::from_secs(30), "it is never renewed");
             thread::yield_now();
         }
         assert_eq!(spec(&town).unwrap()["acquireTime"], first["acquireTime"]);
+        let term = keeper.term();
+        assert!(term.left() > HOLDS - Duration::from_secs(30), "{:?}", term.left());
+        let theirs = json!({"spec": {"holderIdentity": "jump-host/r7"}});
+        town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&theirs)).unwrap();
+        while !term.left().is_zero() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "a Lease that somebody took is over");
+            thread::yield_now();
+        }
+        let _lost = keeper.give_back().unwrap();
+        town.as_admin(&Method::DELETE, &lease_path("win-a1"), None).unwrap();
+        cluster.take_lease("win-a1", &here).unwrap();
+        let keeper = Keeper::new(client(&town), "win-a1", here.clone());
         assert!(keeper.give_back().unwrap());
         assert_eq!(spec(&town), None);
 

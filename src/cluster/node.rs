@@ -15,7 +15,7 @@ use crate::fault::{Exit, Fault};
 impl Cluster {
     /// The Node of this name; none before it has joined.
     pub fn node(&self, name: &str) -> Result<Option<ClusterNode>> {
-        Ok(self.get(&node_path(name))?.map(read))
+        Ok(self.raw_node(name)?.map(read))
     }
 
     /// Sets annotations of a Node, and takes those away that are none. Others stay as they are.
@@ -24,12 +24,14 @@ impl Cluster {
         self.merge_patch(&node_path(name), &patch).map(read)
     }
 
-    /// Keeps new pods off a Node; false when it was cordoned already.
+    /// Keeps new pods off a Node; false when it was cordoned already. `by`: the run that is to undo it,
+    /// noted on the Node; none for a cordon that somebody asked for, which then counts whoever cordoned
+    /// the Node before.
     ///
     /// # Errors
     /// `NodeAbsent`, and when the cluster cannot be asked.
-    pub fn cordon(&self, name: &str) -> Result<bool> {
-        self.set_schedulable(name, false)
+    pub fn cordon(&self, name: &str, by: Option<&str>) -> Result<bool> {
+        self.set_schedulable(name, false, by)
     }
 
     /// Lets new pods come to a Node again; false when they might already.
@@ -37,33 +39,66 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::cordon`].
     pub fn uncordon(&self, name: &str) -> Result<bool> {
-        self.set_schedulable(name, true)
+        self.set_schedulable(name, true, None)
     }
 
-    fn set_schedulable(&self, name: &str, schedulable: bool) -> Result<bool> {
-        let is = || -> Result<bool> { Ok(self.node(name)?.ok_or_else(|| absent(name))?.schedulable) };
-        if is()? == schedulable {
+    /// The run of ours that keeps new pods off a Node by what the Node itself says; none when it takes
+    /// pods, and when somebody else cordoned it.
+    ///
+    /// # Errors
+    /// As [`Cluster::cordon`].
+    pub fn cordoned_by(&self, name: &str) -> Result<Option<String>> {
+        let (schedulable, by) = self.cordon_of(name)?;
+        Ok(by.filter(|_| !schedulable))
+    }
+
+    /// Whether a Node takes pods, and the run that it says cordoned it.
+    fn cordon_of(&self, name: &str) -> Result<(bool, Option<String>)> {
+        let node = self.raw_node(name)?.ok_or_else(|| absent(name))?;
+        let by = node.metadata.annotations.as_ref().and_then(|all| all.get(CORDONED_BY)).cloned();
+        Ok((read(node).schedulable, by))
+    }
+
+    /// Both in one change: the note is never there without the cordon, nor stays after it.
+    fn set_schedulable(&self, name: &str, schedulable: bool, by: Option<&str>) -> Result<bool> {
+        let wanted = (schedulable, by.map(str::to_owned));
+        let before = self.cordon_of(name)?;
+        if before == wanted {
             return Ok(false);
         }
         let unschedulable = if schedulable { Value::Null } else { Value::Bool(true) };
-        let patch = json!({ "spec": { "unschedulable": unschedulable } });
+        let patch =
+            json!({ "metadata": { "annotations": { CORDONED_BY: by } }, "spec": { "unschedulable": unschedulable } });
+        let at = node_path(name);
         let mut tries = 0;
-        while let Err(error) = self.merge_patch::<_, Value>(&node_path(name), &patch) {
+        loop {
+            let patched =
+                self.runtime.block_on(self.api.patiently(async || self.api.merge_patch::<Value>(&at, &patch).await));
+            let Err(error) = patched.map_err(anyhow::Error::from) else { break };
             tries += 1;
             // An answer that got lost says nothing of the change; and twice is the same as once.
             let lost = Fault::of(&error).is_some_and(|fault| fault.exit == Exit::ClusterUnreachable);
             if !lost || tries == TRIES {
                 return Err(error);
             }
-            match is() {
-                Ok(now) if now == schedulable => return Ok(true),
+            match self.cordon_of(name) {
+                Ok(now) if now == wanted => break,
                 Ok(_) => {}
                 Err(_) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(before.0 != schedulable)
+    }
+
+    /// Asked patiently: an API server that has just started is no reason to leave a Node cordoned.
+    fn raw_node(&self, name: &str) -> Result<Option<Node>> {
+        let at = node_path(name);
+        Ok(self.runtime.block_on(self.api.patiently(async || self.api.get(&at).await))?)
     }
 }
+
+/// The Node's annotation with the run of ours that cordoned it.
+pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";
 
 /// How often a Node is cordoned or uncordoned anew when the answer got lost.
 const TRIES: usize = 3;

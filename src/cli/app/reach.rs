@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use super::App;
@@ -57,6 +57,13 @@ impl App {
     /// Talks to the cluster that a kubeconfig file on this machine names.
     pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
+        // A sandbox's own cluster has another port each time.
+        if let (Some(lab), Ok(text)) = (&self.lab, std::fs::read_to_string(file))
+            && let dial @ Some(_) = lab.dial(&text)?
+        {
+            let base = file.parent().unwrap_or(Path::new(""));
+            return Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+        }
         let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
         opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
             (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
@@ -68,6 +75,13 @@ impl App {
             }
             _ => error,
         })
+    }
+
+    /// Talks to the cluster as a program of the node does, with its kubeconfig.
+    pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
+        let place = node.disk(file);
+        let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
+        self.connect(&text, place.parent().unwrap_or(Path::new("")), None, timeout)
     }
 
     /// Talks to the cluster with a kubeconfig's text.

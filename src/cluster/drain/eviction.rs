@@ -117,7 +117,7 @@ fn judged(api: &Api, call: &Call, trouble: Trouble) -> Answered {
         Trouble::Transport(_) | Trouble::Slow(_) => true,
     };
     let failure = api.failure(call, trouble);
-    if passes { Answered::Failing(failure) } else { Answered::Failed(failure) }
+    if passes || api.is_refused_for_now(&failure) { Answered::Failing(failure) } else { Answered::Failed(failure) }
 }
 
 /// Whether the name belongs to another pod now.

@@ -89,7 +89,7 @@ impl Cluster {
     pub fn plan_drain(&self, node: &str, options: &DrainOptions, events: Sink) -> Result<DrainPlan> {
         // A Node that is not there has no pods, which does not make it drained.
         self.node(node)?.ok_or_else(|| absent(node))?;
-        let survey = self.runtime.block_on(survey(&self.api, node, options))?;
+        let survey = self.runtime.block_on(self.api.patiently(async || survey(&self.api, node, options).await))?;
         survey.warnings.iter().for_each(|warning| events(warning.clone()));
         verdict(node, &survey, options)?;
         Ok(DrainPlan { goes: survey.pods.iter().map(ToString::to_string).collect(), stays: survey.stays })
@@ -111,7 +111,7 @@ impl Cluster {
         events: Sink,
     ) -> Result<DrainPlan> {
         self.runtime.block_on(async {
-            let survey = survey(&self.api, node, options).await?;
+            let survey = self.api.patiently(async || survey(&self.api, node, options).await).await?;
             verdict(node, &survey, options)?;
             run::run(&self.api, node, options, survey, stop, events).await
         })
@@ -122,7 +122,7 @@ fn pods_path(node: &str) -> String {
     query("/api/v1/pods", &[("fieldSelector", &format!("spec.nodeName={node}"))])
 }
 
-async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey> {
+async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey, Failure> {
     let mut list = pods_path(node);
     if let Some(selector) = &options.pod_selector {
         list = query(&list, &[("labelSelector", selector)]);
@@ -133,13 +133,15 @@ async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey>
         match api.list_from(BUDGETS).await {
             Ok((list, at)) => (budgets, budgets_at) = (list, Some(at)),
             // The server asks them all the same; only we cannot tell beforehand what it will say.
-            Err(failure) if failure.status == Some(403) => warnings.push(Event::Warning {
-                id: "BudgetsUnread",
-                message: "disruption budgets may not be read with these rights, so a drain that can never end is \
+            Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {
+                warnings.push(Event::Warning {
+                    id: "BudgetsUnread",
+                    message: "disruption budgets may not be read with these rights, so a drain that can never end is \
                           only noticed by its time limit"
-                    .into(),
-            }),
-            Err(failure) => return Err(failure.into()),
+                        .into(),
+                });
+            }
+            Err(failure) => return Err(failure),
         }
     }
     let orphans = orphans(api, &found).await?;

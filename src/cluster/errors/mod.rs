@@ -14,6 +14,7 @@ pub(super) use self::below::check_ca;
 use self::below::Transport;
 use super::Options;
 use super::api::{self, Answer, Call};
+use super::granted::Access;
 use crate::fault::{Exit, Fault};
 
 const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
@@ -38,6 +39,8 @@ pub(super) struct Failure {
     /// The `reason` of the server's Status object, as `AlreadyExists`; empty without one.
     pub reason: String,
     pub fault: Fault,
+    /// What RBAC did not allow.
+    pub refused: Option<Box<Access>>,
     absent: bool,
     cause: Option<Error>,
 }
@@ -49,6 +52,25 @@ impl From<Failure> for Error {
             None => failure.fault.into(),
         }
     }
+}
+
+/// Whether what the cluster could not be asked for may be gone in a minute by itself: it is away, has too
+/// much to do, or is starting.
+pub fn may_pass(error: &Error) -> bool {
+    const PASSING: [&str; 11] = [
+        "ClusterRefused",
+        "ClusterNameUnresolved",
+        "ClusterTimeout",
+        "ClusterConnectionLost",
+        "ClusterUnreachable",
+        "ClusterUnavailable",
+        "ClusterFailed",
+        "ClusterGatewayTimeout",
+        "ClusterOverloaded",
+        "ClusterConflict",
+        "AggregatedApiDown",
+    ];
+    PASSING.contains(&Fault::id_of(error))
 }
 
 impl Trouble {
@@ -142,7 +164,7 @@ impl Failure {
     }
 
     fn unanswered(fault: Fault, cause: Option<Error>) -> Self {
-        Self { status: None, reason: String::new(), fault, absent: false, cause }
+        Self { status: None, reason: String::new(), fault, refused: None, absent: false, cause }
     }
 
     fn answered(server: &str, call: &Call, answer: &Answer) -> Self {
@@ -154,6 +176,7 @@ impl Failure {
         let reason = status.as_ref().and_then(|s| s.reason.clone()).unwrap_or_default();
         let absent = answer.status == 404 && names_object(call, status.as_ref());
         let fault = status::fault(server, call, answer, status.as_ref(), absent);
+        let refused = (answer.status == 403 && status::is_denied(status.as_ref())).then(|| Box::new(Access::of(call)));
         let mut cause = match said.is_empty() {
             true => anyhow!("HTTP {}", answer.status),
             false => anyhow!("HTTP {}: {said}", answer.status),
@@ -161,7 +184,7 @@ impl Failure {
         if let Some(budget) = budget_of(status.as_ref()) {
             cause = anyhow!("{}", budget.message.clone().unwrap_or_default()).context(format!("{cause}"));
         }
-        Self { status: Some(answer.status), reason, fault, absent, cause: Some(cause) }
+        Self { status: Some(answer.status), reason, fault, refused, absent, cause: Some(cause) }
     }
 }
 

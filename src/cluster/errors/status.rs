@@ -99,6 +99,12 @@ const DENIED: &str = concat!(
     r#"(?: in the namespace "(?<namespace>[^"]*)")?)"#,
 );
 
+/// Whether it is RBAC that refuses: admission says 403 as well, in other words.
+pub(super) fn is_denied(status: Option<&Status>) -> bool {
+    let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
+    Regex::new(DENIED).expect("the pattern is right").is_match(message)
+}
+
 fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
     let pattern = Regex::new(DENIED).expect("the pattern is right");

@@ -56,6 +56,9 @@ pub enum Action {
     Reset,
     /// The connection ends in the middle of the answer's body.
     Cut,
+    /// The API server is started anew: this connection ends, and until it has read its roles, which here
+    /// takes the next [`ROLES_UNREAD`] requests, it lets nobody in but `system:masters`.
+    Restart,
     /// The answer takes 60 seconds.
     Slow,
     /// The answer takes 20 milliseconds, as from another region.
@@ -92,7 +95,10 @@ pub enum ServerFault {
     NoKubelet,
 }
 
-const ACTIONS: [(&str, Action); 25] = [
+/// How many requests an API server that was started anew refuses for want of its roles.
+pub const ROLES_UNREAD: usize = 4;
+
+const ACTIONS: [(&str, Action); 26] = [
     ("401", Action::Unauthorized),
     ("403", Action::Forbidden),
     ("404", Action::NotFound),
@@ -112,6 +118,7 @@ const ACTIONS: [(&str, Action); 25] = [
     ("504", Action::GatewayTimeout),
     ("reset", Action::Reset),
     ("cut", Action::Cut),
+    ("restart", Action::Restart),
     ("slow", Action::Slow),
     ("far", Action::Far),
     ("unfilled", Action::Unfilled),
@@ -181,18 +188,23 @@ impl fmt::Display for ApiFault {
 
 /// The faults of a running server, each with how often it matched.
 #[derive(Debug, Default)]
-pub struct Faults(Vec<(ApiFault, AtomicUsize)>);
+pub struct Faults {
+    all: Vec<(ApiFault, AtomicUsize)>,
+    /// How many requests will find the roles unread.
+    unread: AtomicUsize,
+}
 
 impl Faults {
     pub fn new(faults: &[ApiFault]) -> Self {
-        Self(faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect())
+        let all = faults.iter().map(|f| (f.clone(), AtomicUsize::new(0))).collect();
+        Self { all, unread: AtomicUsize::new(0) }
     }
 
     /// What this request meets; every fault that matches counts it. The process ends only at requests
     /// of its `own`.
     pub fn meet(&self, method: &str, path: &str, query: &str, own: bool) -> Option<Action> {
         let mut met = None;
-        for (fault, count) in &self.0 {
+        for (fault, count) in &self.all {
             let ApiFault::Request { method: wanted, path: glob, which, action } = fault else { continue };
             let whole = if glob.contains('?') { format!("{path}?{query}") } else { path.to_owned() };
             let ends = matches!(action, Action::ExitBefore | Action::ExitAfter);
@@ -213,13 +225,23 @@ impl Faults {
 
     /// Do token secrets of this collection stay empty?
     pub fn unfilled(&self, collection: &str) -> bool {
-        self.0.iter().any(|(fault, _)| {
+        self.all.iter().any(|(fault, _)| {
             matches!(fault, ApiFault::Request { path, action: Action::Unfilled, .. } if glob_matches(path, collection))
         })
     }
 
     pub fn server(&self, wanted: ServerFault) -> bool {
-        self.0.iter().any(|(fault, _)| *fault == ApiFault::Server(wanted))
+        self.all.iter().any(|(fault, _)| *fault == ApiFault::Server(wanted))
+    }
+
+    /// The API server is started anew.
+    pub fn restart(&self) {
+        self.unread.store(ROLES_UNREAD, Ordering::Relaxed);
+    }
+
+    /// Whether the roles are not read yet, for one request more.
+    pub fn roles_unread(&self) -> bool {
+        self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
     pub fn no_controllers(&self) -> bool {
@@ -256,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(fault(text).to_string(), text);
         }
-        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 409, 410, 415, 422, 429, 500, 500-bare, html, truncated, protobuf, redirect, 503, 504, reset, cut, slow, far, unfilled, exit-before, exit-after, noted");
+        insta::assert_snapshot!("GET /x=418".parse::<ApiFault>().unwrap_err(), @"read API fault 'GET /x=418': unknown action '418', expected one of 401, 403, 404, 404-text, 409, 410, 415, 422, 429, 500, 500-bare, html, truncated, protobuf, redirect, 503, 504, reset, cut, restart, slow, far, unfilled, exit-before, exit-after, noted");
     }
 
     #[test]

@@ -156,6 +156,10 @@ async fn answer(
         met = None;
     }
     match met {
+        Some(Action::Restart) => {
+            api.faults.restart();
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         Some(Action::Reset) => return Err(io::ErrorKind::ConnectionReset.into()),
         Some(Action::Slow) => tokio::time::sleep(SLOW).await,
         Some(Action::Far) => tokio::time::sleep(FAR).await,

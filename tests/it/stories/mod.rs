@@ -18,6 +18,7 @@ mod plans;
 mod platforms;
 mod reconfigure;
 mod repair;
+mod restart;
 mod safety;
 mod schemas;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,69 @@
+//! The rights that this run has seen granted. An API server that has just started answers 403 to all
+//! whom RBAC lets in until it has read the roles, so 403 for one of these may pass.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use http::Method;
+
+use super::api::Call;
+use super::errors::Resource;
+use crate::facts::Right;
+
+/// What RBAC decides on. Without the name of the object: it is generated for most (pods), and who may do
+/// something to one may do it to the next.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Access {
+    verb: &'static str,
+    group: String,
+    /// With its subresource: `pods/eviction`.
+    resource: String,
+    /// None is the whole cluster.
+    namespace: Option<String>,
+}
+
+impl Access {
+    /// What a call asks for.
+    pub fn of(call: &Call) -> Self {
+        let Resource { group, namespace, plural, name, subresource, .. } = Resource::of(&call.path);
+        let verb = match call.method {
+            Method::POST => "create",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ if name.is_some() => "get",
+            _ if call.path.contains("watch=true") => "watch",
+            _ => "list",
+        };
+        let resource = subresource.map_or_else(|| plural.clone(), |below| format!("{plural}/{below}"));
+        Self { verb, group, resource, namespace }
+    }
+
+    fn is(&self, right: &Right) -> bool {
+        (self.verb, &self.group, &self.resource) == (right.verb.as_str(), &right.group, &right.resource)
+            && (right.namespace.is_none() || self.namespace == right.namespace)
+    }
+}
+
+/// What was granted to one user of one API server.
+#[derive(Default)]
+pub(super) struct Granted {
+    used: Mutex<BTreeSet<Access>>,
+    reviewed: Mutex<Vec<Right>>,
+}
+
+impl Granted {
+    /// A call was answered as asked.
+    pub fn used(&self, call: &Call) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(Access::of(call));
+    }
+
+    /// A `SelfSubjectAccessReview` said yes, for every object or for one.
+    pub fn reviewed(&self, right: Right) {
+        self.reviewed.lock().unwrap_or_else(PoisonError::into_inner).push(right);
+    }
+
+    pub fn has(&self, access: &Access) -> bool {
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).contains(access);
+        used || self.reviewed.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|right| access.is(right))
+    }
+}

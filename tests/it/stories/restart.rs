@@ -1,0 +1,188 @@
+//! The API server is started anew in the midst of a run, or is away at its end: what it refuses for a
+//! moment is asked again, and a node that a run left cordoned is uncordoned by CalicoNode.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use calicoctl_win::cluster::rights_manifest;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const VNI: &str = "reconfigure -y --kubeconfig ops.yaml --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+const MARK: &str = "calicoctl-win/cordoned-by";
+
+/// A node on which Calico is installed, and `ops.yaml` of a user who has the rights of `docs/rbac.yaml`
+/// and no others: an administrator of `system:masters` is never refused.
+fn installed() -> Lab {
+    let lab = Lab::installed();
+    let cluster = cluster(&lab);
+    lab.write("ops.yaml", cluster.kubeconfig_of("ops", Some("calicoctl-win")).unwrap());
+    for document in rights_manifest().split("---\n") {
+        let object: Value = serde_yaml::from_str(document).unwrap();
+        // Comments, and what the sandbox's cluster has.
+        if object.is_null() || object["metadata"]["name"] == "calicoctl-win-renewal" {
+            continue;
+        }
+        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+        let place =
+            object["metadata"]["namespace"].as_str().map_or(String::new(), |name| format!("/namespaces/{name}"));
+        let path = format!("/apis/rbac.authorization.k8s.io/v1{place}/{plural}");
+        cluster.as_admin(&Method::POST, &path, Some(&object)).unwrap();
+    }
+    lab
+}
+
+fn cluster(lab: &Lab) -> EmbeddedCluster {
+    EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap()
+}
+
+/// kubelet's own kubeconfig on the node.
+fn with_kubelets_kubeconfig(lab: &Lab) {
+    let text = cluster(lab).kubeconfig_of("system:node:win-a1", Some("system:nodes")).unwrap();
+    lab.write("node/C/k/config", text);
+}
+
+/// A node that a change has left cordoned, and the change itself well.
+fn left_cordoned() -> Lab {
+    let lab = installed();
+    let failed = lab.fails_at("api PATCH /api/v1/nodes/win-a1#3+=503", &format!("{VNI} -o json")).exits(10).json();
+    assert_eq!(failed["error"]["id"], "UncordonFailed", "{failed}");
+    assert_eq!((cordon(&lab), recorded(&lab)), ((true, failed["run"].clone()), true));
+    lab
+}
+
+/// Whether the Node is cordoned, and what it says of by whom.
+fn cordon(lab: &Lab) -> (bool, Value) {
+    let node = lab.object("nodes", "win-a1").unwrap();
+    (node["spec"]["unschedulable"] == true, node["metadata"]["annotations"][MARK].clone())
+}
+
+fn recorded(lab: &Lab) -> bool {
+    lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists()
+}
+
+/// CalicoNode starts, as at a boot, and what it finds is done when the record is gone.
+#[track_caller]
+fn starts_again(lab: &Lab) {
+    let _started = lab.run("service restart").exits(0);
+    let begun = Instant::now();
+    while recorded(lab) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody sees to it: {:?}", cordon(lab));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The change is made in spite of it; gives what was warned of.
+#[track_caller]
+fn goes_on(fault: &str) -> String {
+    let lab = installed();
+    let done = lab.fails_at(fault, &format!("{VNI} -o json"));
+    assert_eq!(done.code, 0, "{fault}: {done}");
+    assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false), "{fault}");
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!(status["overall"], "Healthy", "{fault}: {status:#}");
+    done.json()["warnings"].to_string()
+}
+
+#[test]
+fn an_api_server_that_is_started_anew_only_makes_a_drain_slower() {
+    goes_on("api POST /api/v1/namespaces/*/eviction#1=restart");
+    goes_on("api PATCH /api/v1/nodes/win-a1#1=restart");
+}
+
+/// Right before, when the Node is annotated, and by the very answer to it.
+#[test]
+fn an_api_server_that_is_started_anew_leaves_no_node_cordoned() {
+    let warned = goes_on("api PATCH /api/v1/nodes/win-a1#2=restart");
+    assert!(
+        warned.contains("UncordonWaits: node win-a1 is not uncordoned yet, and it is tried again for "),
+        "{warned}"
+    );
+    goes_on("api PATCH /api/v1/nodes/win-a1#3=restart");
+}
+
+#[test]
+fn a_right_that_was_never_seen_granted_is_missing_at_once() {
+    let lab = installed();
+    lab.edit_object("clusterroles.rbac.authorization.k8s.io", "calicoctl-win", |role| {
+        role["rules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["pods/eviction"]));
+    });
+    let begun = Instant::now();
+    let refused = lab.run(&format!("{VNI} -o json")).exits(7).json();
+    assert_eq!(refused["error"]["id"], "ClusterForbidden", "{refused}");
+    // Half of the patience with a right that was.
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
+}
+
+#[test]
+fn a_node_that_a_run_left_cordoned_is_uncordoned_when_calico_starts_next() {
+    let lab = left_cordoned();
+    with_kubelets_kubeconfig(&lab);
+    starts_again(&lab);
+    assert_eq!(cordon(&lab), (false, Value::Null));
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["run"]), (&json!("Healthy"), &Value::Null), "{status:#}");
+}
+
+#[test]
+fn a_node_that_somebody_else_keeps_cordoned_stays_so() {
+    let lab = left_cordoned();
+    with_kubelets_kubeconfig(&lab);
+    lab.edit_object("nodes", "win-a1", |node| {
+        node["metadata"]["annotations"].as_object_mut().unwrap().remove(MARK).unwrap();
+    });
+    starts_again(&lab);
+    assert_eq!(cordon(&lab), (true, Value::Null));
+
+    // Also where they say so with this tool.
+    let lab = left_cordoned();
+    let said = lab.run("node cordon --kubeconfig ops.yaml -o json").exits(0).json();
+    assert_eq!((&said["changed"], cordon(&lab)), (&json!(false), (true, Value::Null)));
+}
+
+/// Without kubelet's kubeconfig it is a matter of the right that `docs/rbac.yaml` names in a comment.
+#[test]
+fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
+    let lab = left_cordoned();
+    let _started = lab.run("service restart").exits(0);
+    let begun = Instant::now();
+    let refused = |lab: &Lab| {
+        let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
+        let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
+        said.contains("system:serviceaccount:calico-system:calico-node may not patch nodes of the core group")
+    };
+    while !refused(&lab) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody tried");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(cordon(&lab).0 && recorded(&lab));
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!(status["run"]["interrupted"], true, "{status:#}");
+
+    let rule = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]});
+    let subject = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let name = json!({"name": "calicoctl-win-uncordon"});
+    let role = json!({"metadata": name, "rules": [rule]});
+    let kind =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "calicoctl-win-uncordon"});
+    let binding = json!({"metadata": name, "roleRef": kind, "subjects": [subject]});
+    let there = cluster(&lab);
+    there.as_admin(&Method::POST, &format!("{rbac}/clusterroles"), Some(&role)).unwrap();
+    there.as_admin(&Method::POST, &format!("{rbac}/clusterrolebindings"), Some(&binding)).unwrap();
+    drop(there);
+    starts_again(&lab);
+    assert_eq!(cordon(&lab), (false, Value::Null));
+}
+
+#[test]
+fn who_uncordons_the_node_by_hand_ends_it_too() {
+    let lab = left_cordoned();
+    let _done = lab.run("node uncordon --kubeconfig ops.yaml").exits(0);
+    assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
+    assert_eq!(lab.run("resume -y -o json").exits(0).json()["status"], "no_changes");
+}
