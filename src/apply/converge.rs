@@ -13,7 +13,7 @@ use super::steps::{changed_since_plan, comes_with_release, take};
 use super::{debris, keep, store};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::plan::diff::{borrowed, diff, ids};
+use crate::plan::diff::{self, diff, ids};
 use crate::plan::item::{Id, Network, State, World};
 use crate::plan::order::{SERVICES, is_own};
 use crate::plan::{Owned, Step, Target};
@@ -132,7 +132,44 @@ pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World>
             world.insert(id, state);
         }
     }
+    for name in dependents(node, &diff::services(target, owned))? {
+        for id in [Id::DependsOn(name.clone()), Id::Running(name)] {
+            if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
+                world.insert(id, state);
+            }
+        }
+    }
     Ok(world)
+}
+
+/// The services of others that depend on one of these, also by way of others.
+///
+/// # Errors
+/// When they cannot be asked for.
+pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for service in services {
+        for name in node.dependents(service).with_context(|| format!("list what depends on service {service}"))? {
+            // Windows compares names without case; one that is known goes by the name it is known by.
+            let known = services.iter().find(|known| known.eq_ignore_ascii_case(&name)).cloned();
+            found.insert(known.unwrap_or(name));
+        }
+    }
+    found.retain(|name| !is_own(name));
+    Ok(found)
+}
+
+/// The services of others that run, of those that a run to this target may stop.
+fn others_running(node: &dyn Node, target: &Target, owned: &Owned) -> Result<BTreeSet<Id>> {
+    let services = diff::services(target, owned);
+    let mut running = BTreeSet::new();
+    for name in dependents(node, &services)?.into_iter().chain(services) {
+        let id = Id::Running(name.clone());
+        if !is_own(&name) && node.get(&id).with_context(|| format!("look at {id}"))?.is_some() {
+            running.insert(id);
+        }
+    }
+    Ok(running)
 }
 
 /// The steps that would bring the node to `target` now.
@@ -223,14 +260,13 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
                 header.networks.insert(id.clone(), state);
             }
         }
-        let ours = SERVICES.map(str::to_owned);
-        let borrowed = borrowed(change.target, &standing.owned());
-        for id in ours.into_iter().chain(borrowed).map(Id::Running) {
+        for id in SERVICES.map(|name| Id::Running(name.into())) {
             if node.get(&id)?.is_some() {
                 header.running.insert(id);
             }
         }
     }
+    header.running.extend(others_running(node, change.target, &standing.owned())?);
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
     proof(node, change.target, events)?;
@@ -302,7 +338,10 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 fn taken_up(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     debris::sweep_of(node, standing, &journal, events)?;
-    Journal::begin(node, journal.header, journal.originals)
+    // One that came to run since, or to depend on ours, may be stopped from here on.
+    let mut header = journal.header;
+    header.running.extend(others_running(node, &header.target, &standing.owned())?);
+    Journal::begin(node, header, journal.originals)
 }
 
 fn nothing_interrupted() -> Fault {

@@ -255,7 +255,7 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
 /// What a phase did, in one line.
 fn summary(part: &[Step]) -> String {
     let name = |step: &Step| match step.id() {
-        id @ (Id::Service(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
+        id @ (Id::Service(_) | Id::DependsOn(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
         // The key is enough, by its last two words: the plan has each value.
         Id::RegValue { key, .. } => key.rmatch_indices('\\').nth(1).map_or(&**key, |(at, _)| &key[at + 1..]).to_owned(),
         id => id

@@ -1,5 +1,6 @@
 //! `service start|stop|restart|status`, and the hidden `service run`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,12 +19,13 @@ use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
 use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
-use crate::apply::converge::Standing;
+use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::Receipt;
 use crate::cluster::{self, Cluster};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, machine};
-use crate::plan::item::{Id, State};
+use crate::plan::diff::in_start_order;
+use crate::plan::item::{Id, StartType, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{RunResult, ServiceStatus, exit_of};
 use crate::report::event::Event;
@@ -153,24 +155,28 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
     let standing = Standing::load(&*node)?;
     let receipt = installed(&standing)?;
-    let services = ours(receipt);
+    let ours: Vec<String> = ours(receipt).into_iter().map(str::to_owned).collect();
+    let others = dependents(&*node, &ours)?;
     let running = |node: &dyn Node, name: &str| node.get(&Id::Running(name.into())).map(|state| state.is_some());
-    let mut changed = Vec::new();
-    for name in services.iter().rev().filter(|_| stop) {
+    let (mut changed, mut stopped) = (Vec::new(), Vec::new());
+    // Windows stops no service on which another depends that runs.
+    for name in ours.iter().chain(&others).rev().filter(|_| stop) {
         if running(&*node, name)? {
             changed.push(format!("stop {name}"));
+            stopped.push(name);
             if !dry {
-                node.put(&Id::Running((*name).into()), None).with_context(|| format!("stop service {name}"))?;
+                node.put(&Id::Running(name.clone()), None).with_context(|| format!("stop service {name}"))?;
                 app.half_done = true;
                 app.event(&Event::Log { message: format!("stopped {name}") });
             }
         }
     }
-    for name in services.iter().filter(|_| start) {
-        if (dry && stop) || !running(&*node, name)? {
+    for name in ours.iter().chain(&others).filter(|_| start) {
+        let wanted = ours.contains(name) || stopped.contains(&name) || !stop && automatic(&*node, name)?;
+        if wanted && ((dry && stop) || !running(&*node, name)?) {
             changed.push(format!("start {name}"));
             if !dry {
-                node.put(&Id::Running((*name).into()), Some(&State::Running))
+                node.put(&Id::Running(name.clone()), Some(&State::Running))
                     .with_context(|| format!("start service {name}"))?;
                 app.half_done = true;
                 app.event(&Event::Log { message: format!("started {name}") });
@@ -183,6 +189,24 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
     let mut result = RunResult::new(Exit::Ok, !changed.is_empty() && !dry, msg);
     result.generation = Some(receipt.generation);
     Ending::result(result)
+}
+
+/// The services of others that depend on ours, in the order in which they start.
+fn dependents(node: &dyn Node, ours: &[String]) -> Result<Vec<String>> {
+    let mut needed = BTreeMap::new();
+    for name in converge::dependents(node, ours)? {
+        if let Some(State::DependsOn(names)) = node.get(&Id::DependsOn(name.clone()))? {
+            needed.insert(name, names);
+        }
+    }
+    let needs = |name: &str, other: &str| needed[name].iter().any(|needed| needed.eq_ignore_ascii_case(other));
+    Ok(in_start_order(needed.keys().cloned().collect(), needs))
+}
+
+/// Whether Windows starts a service by itself at boot: one that stands still was stopped with ours.
+fn automatic(node: &dyn Node, name: &str) -> Result<bool> {
+    let service = node.get(&Id::Service(name.into()))?;
+    Ok(matches!(service, Some(State::Service(service)) if service.start == StartType::Auto))
 }
 
 /// The services of a generation, in the order in which they start.

@@ -58,6 +58,10 @@ pub trait Node {
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
 
+    /// The services that depend on this one, also by way of others, whether they run or not; none when
+    /// there is no such service.
+    fn dependents(&self, service: &str) -> Result<Vec<String>>;
+
     /// The process of a running service; none when it does not run.
     fn process(&self, service: &str) -> Result<Option<Process>>;
 

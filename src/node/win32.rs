@@ -19,6 +19,7 @@ pub const PROCESS_ABORTED: u32 = 1067;
 pub const SERVICE_DEPENDENCY_FAIL: u32 = 1068;
 pub const SERVICE_MARKED_FOR_DELETE: u32 = 1072;
 pub const SERVICE_EXISTS: u32 = 1073;
+pub const SERVICE_DEPENDENCY_DELETED: u32 = 1075;
 pub const DUPLICATE_SERVICE_NAME: u32 = 1078;
 pub const NOT_FOUND: u32 = 1168;
 pub const TIMEOUT: u32 = 1460;
@@ -97,6 +98,11 @@ const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
             "ServiceMarkedForDelete",
             "the specified service has been marked for deletion",
             "stop the service and close services.msc, then run again",
+        ),
+        SERVICE_DEPENDENCY_DELETED => (
+            "ServiceDependencyMissing",
+            "the dependency service does not exist or has been marked for deletion",
+            "install the service that it depends on, or take that name out of its dependencies",
         ),
         SERVICE_EXISTS => ("AlreadyExists", "the specified service already exists", ""),
         DUPLICATE_SERVICE_NAME => (

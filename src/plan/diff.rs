@@ -1,6 +1,6 @@
 //! The ordered difference between what is wanted and what was observed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::item::{Id, State, Tree, World};
@@ -19,15 +19,36 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     ids
 }
 
-/// The services that may be stopped and started: ours, then those of others, in the order in which
-/// they start.
-fn services(target: &Target, owned: &Owned) -> Vec<String> {
+/// The services that may be stopped and started: ours, in the order in which they start, then those of
+/// others. Whatever depends on one of them may be, too: see [`dependents`].
+pub fn services(target: &Target, owned: &Owned) -> Vec<String> {
     all_services().map(str::to_owned).chain(borrowed(target, owned)).collect()
+}
+
+/// Services of others and what each depends on, of those that were found on the node because they depend
+/// on one that may be stopped. Windows stops none on which another depends that runs.
+fn dependents(observed: &World) -> BTreeMap<&str, &[String]> {
+    let found = observed.iter().filter_map(|(id, state)| match (id, state) {
+        (Id::DependsOn(name), State::DependsOn(needed)) => Some((name.as_str(), needed.as_slice())),
+        _ => None,
+    });
+    found.collect()
+}
+
+/// Services of others in the order in which they start: none before what it depends on.
+pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut ordered = Vec::new();
+    while !services.is_empty() {
+        let first = services.iter().position(|name| !services.iter().any(|other| needs(name, other)));
+        // Windows lets no circle be made.
+        ordered.push(services.remove(first.unwrap_or(0)));
+    }
+    ordered
 }
 
 /// The services of others that are stopped and started around a change, and otherwise run or not as
 /// they do: those whose definition is ours for a time, and those that the target names.
-pub fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
+fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
         Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
         _ => None,
@@ -39,12 +60,17 @@ pub fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 /// running service, shows kubelet the CNI configuration only while the network behind it stands,
 /// and touches HNS last when everything goes.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
-    let ids = ids(target, owned);
-    let want = |id: &Id| {
-        if target.absent.contains(id) {
-            return None;
-        }
-        target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref))
+    let dependents = dependents(observed);
+    let needs = |service: &str, other: &str| {
+        dependents.get(service).is_some_and(|needed| needed.iter().any(|name| name.eq_ignore_ascii_case(other)))
+    };
+    let mut ids = ids(target, owned);
+    ids.extend(dependents.keys().flat_map(|name| [Id::DependsOn((*name).into()), Id::Running((*name).into())]));
+    let lists = lists(target, observed, owned, &ids);
+    let want = |id: &Id| match id {
+        _ if target.absent.contains(id) => None,
+        Id::DependsOn(_) => lists.get(id),
+        _ => target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref)),
     };
     let serves = |id: &Id| match (observed.get(id), want(id)) {
         (Some(have), Some(wanted)) => have.satisfies(wanted),
@@ -86,27 +112,36 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         .collect();
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
-    // Stop what must not run any more, and what reads something that changes.
-    let services = services(target, owned);
-    let (mut stopped, mut stops) = (BTreeSet::new(), Vec::new());
-    for service in services.iter().rev() {
+    // Stop what must not run any more, what reads something that changes, and what depends on those.
+    let others = borrowed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
+    let others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
+    let services: Vec<String> = all_services().map(str::to_owned).chain(others).collect();
+    let mut stopped = BTreeSet::new();
+    for service in &services {
         let run = Id::Running(service.clone());
-        let keep = !is_own(service) || want(&run).is_some() || target.leave.contains(&run);
+        // What a running service of others needs runs, wanted or not: Windows starts it along.
+        let needed = || {
+            let run = |id: &Id| matches!(id, Id::Running(other) if !is_own(other) && needs(other, service));
+            want(&Id::Service(service.clone())).is_some() && observed.keys().any(run)
+        };
+        let keep = !is_own(service) || want(&run).is_some() || target.leave.contains(&run) || needed();
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
         let ours = !is_own(service) || owned.contains_key(&run) || named;
         // What another product's service has to do with a network that is only now to come, it has not
         // begun to.
         let known =
             |id: &Id| is_own(service) || !id.is_derived() || observed.contains_key(id) || owned.contains_key(id);
-        let disturbed = changed.iter().any(|id| reads(service, id) && known(id));
+        let disturbed = changed.iter().any(|id| reads(service, id) && known(id))
+            || stopped.iter().any(|stopped| matches!(stopped, Id::Running(other) if needs(service, other)));
         if observed.contains_key(&run) && ours && (!keep || disturbed) {
-            stops.push(put(&run, None));
             stopped.insert(run);
         }
     }
+    let runs = services.iter().rev().map(|service| Id::Running(service.clone()));
+    let stops: Vec<Step> = runs.filter(|run| stopped.contains(run)).map(|run| put(&run, None)).collect();
 
     // What nobody who runs reads is put before: no service is down for a copy of it.
-    let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_));
+    let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_) | Id::DependsOn(_));
     let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !services.iter().any(|name| reads(name, id));
     let puts = |early: bool| {
         let wanted = changed.iter().filter(move |id| plain(id) && unread(id) == early);
@@ -125,8 +160,13 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             .map(|id| put(id, None)),
     );
 
+    // A service that others name goes when none names it any more, and comes before it is named again.
+    let (loses, gains): (Vec<&Id>, Vec<&Id>) =
+        changed.iter().filter(|id| matches!(id, Id::DependsOn(_))).partition(|id| fewer(want(id), observed.get(*id)));
+    steps.extend(loses.into_iter().map(|id| put(id, want(id))));
     steps.extend(changed.iter().rev().filter(|id| plain(id) && want(id).is_none()).map(|id| put(id, None)));
     steps.extend(puts(false));
+    steps.extend(gains.into_iter().map(|id| put(id, want(id))));
 
     // Start, and wait for what the services make.
     for service in &services {
@@ -159,6 +199,35 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 
     steps.extend(changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)));
     steps
+}
+
+/// What services of others are to depend on: on what they do, or did before a run that was interrupted
+/// changed it, but on no service of ours that goes. Windows starts none that depends on a service that is
+/// not there (error 1075).
+fn lists(target: &Target, observed: &World, owned: &Owned, ids: &BTreeSet<Id>) -> World {
+    let goes = |name: &String| {
+        all_services().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
+            let id = Id::Service(own.into());
+            let comes_back = target.world.contains_key(&id) || owned.get(&id).is_some_and(Option::is_some);
+            ids.contains(&id) && (target.absent.contains(&id) || !comes_back)
+        })
+    };
+    let lists = ids.iter().filter_map(|id| match (id, observed.get(id)?) {
+        (Id::DependsOn(_), State::DependsOn(now)) => {
+            let before = match owned.get(id) {
+                Some(Some(State::DependsOn(before))) => before,
+                _ => now,
+            };
+            let stay = before.iter().filter(|name| !goes(name)).cloned().collect();
+            Some((id.clone(), State::DependsOn(stay)))
+        }
+        _ => None,
+    });
+    lists.collect()
+}
+
+fn fewer(list: Option<&State>, than: Option<&State>) -> bool {
+    matches!((list, than), (Some(State::DependsOn(list)), Some(State::DependsOn(than))) if list.len() < than.len())
 }
 
 #[cfg(test)]
@@ -290,6 +359,116 @@ mod tests {
         let mut gone = observed.clone();
         gone.remove(&Id::Network("Calico".into()));
         assert!(cycled(&old, &gone, &owned(&old)), "somebody deleted the network");
+    }
+
+    fn depends(observed: &mut World, service: &str, needed: &[&str], runs: bool) {
+        let needed = needed.iter().map(|name| (*name).to_owned()).collect();
+        observed.insert(Id::DependsOn(service.into()), State::DependsOn(needed));
+        if runs {
+            observed.insert(Id::Running(service.into()), State::Running);
+        }
+    }
+
+    #[test]
+    fn what_depends_on_a_stopped_service_stops_before_it_and_starts_after_it() {
+        let (old, new) = (node(4096), node(5000));
+        let mut observed = old.world.clone();
+        depends(&mut observed, "kubelet", &["containerd", "calicoNODE"], true);
+        depends(&mut observed, "agent", &["Kubelet"], true);
+        depends(&mut observed, "idle", &["CalicoFelix"], false);
+        insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running agent
+        - running kubelet
+        - running CalicoFelix
+        - running CalicoNode
+        - hns-network Calico
+        ~ file C:\ProgramData\calicoctl-win\services.json
+        + running CalicoNode
+        ? hns-network Calico
+        + running CalicoFelix
+        + running kubelet
+        + running agent
+        + file C:\k\cni\config\10-calico.conf
+        ");
+        let felix = Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\felix.json"));
+        let mut debug = node(4096);
+        debug.world.insert(felix, file("debug"));
+        insta::assert_snapshot!(story(&diff(&debug, &observed, &owned(&old))), @r"
+        - running CalicoFelix
+        + file C:\ProgramData\calicoctl-win\felix.json
+        + running CalicoFelix
+        ");
+    }
+
+    #[test]
+    fn no_service_depends_on_one_that_is_gone() {
+        let mut old = node(4096);
+        for name in ["CalicoFelix", "CalicoNode"] {
+            old.world.insert(Id::Service(name.into()), State::DependsOn(Vec::new()));
+        }
+        let mut observed = old.world.clone();
+        depends(&mut observed, "kubelet", &["containerd", "calicoNODE"], true);
+        depends(&mut observed, "idle", &["CalicoFelix"], false);
+        let mut owned = owned(&old);
+        let steps = diff(&Target::default(), &observed, &owned);
+        insta::assert_snapshot!(story(&steps), @r"
+        - file C:\k\cni\config\10-calico.conf
+        - running kubelet
+        - running CalicoFelix
+        - running CalicoNode
+        ~ dependencies idle
+        ~ dependencies kubelet
+        - service CalicoNode
+        - service CalicoFelix
+        - file C:\ProgramData\calicoctl-win\services.json
+        - release C:\CalicoWindows
+        + running kubelet
+        - hns-network Calico
+        ");
+        let list = |steps: &[Step], name: &str| {
+            let step = steps.iter().find(|step| *step.id() == Id::DependsOn(name.into()));
+            step.map(|step| match step {
+                Step::Put { after: Some(State::DependsOn(names)), .. } => names.join(" "),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!((list(&steps, "kubelet"), list(&steps, "idle")), (Some("containerd".into()), Some(String::new())));
+
+        // An undo brings the names back, and what somebody added since goes with it.
+        for name in ["kubelet", "idle"] {
+            let id = Id::DependsOn(name.into());
+            owned.insert(id.clone(), observed.get(&id).cloned());
+        }
+        let mut gone = World::new();
+        depends(&mut gone, "kubelet", &["containerd"], true);
+        depends(&mut gone, "idle", &[], false);
+        assert_eq!(diff(&Target::default(), &gone, &owned), []);
+        let back = diff(&old, &gone, &owned);
+        assert_eq!(list(&back, "kubelet"), Some("containerd calicoNODE".into()));
+        let at = |id: &Id| back.iter().position(|step| step.id() == id);
+        assert!(at(&Id::DependsOn("kubelet".into())) > at(&Id::Service("CalicoNode".into())));
+
+        // Scripts' services stay, and what depends on them with them.
+        let theirs = Id::Service("CalicoNode".into());
+        owned.insert(theirs.clone(), old.world.get(&theirs).cloned());
+        assert_eq!(list(&diff(&Target::default(), &observed, &owned), "kubelet"), None);
+        assert_eq!(diff(&Target::default(), &observed, &Owned::new()), []);
+    }
+
+    /// Windows starts what a service depends on along with it, whether anybody wants that or not.
+    #[test]
+    fn what_a_running_service_of_others_needs_is_left_running() {
+        let theirs = Id::Service("CalicoNode".into());
+        let owned = Owned::from([
+            (theirs.clone(), Some(State::DependsOn(Vec::new()))),
+            (Id::Running("CalicoNode".into()), None),
+        ]);
+        let mut observed =
+            World::from([(theirs, State::DependsOn(Vec::new())), (Id::Running("CalicoNode".into()), State::Running)]);
+        assert_eq!(diff(&Target::default(), &observed, &owned).len(), 1, "it was not running before");
+        depends(&mut observed, "kubelet", &["CalicoNode"], true);
+        assert_eq!(diff(&Target::default(), &observed, &owned), []);
     }
 
     #[test]

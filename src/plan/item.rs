@@ -30,6 +30,9 @@ pub enum Id {
     Firewall(String),
     /// A service's definition.
     Service(String),
+    /// What another product's service depends on, and nothing else of its definition. It is only there to
+    /// lose the names of ours that go.
+    DependsOn(String),
     /// An HNS network. Derived: the agent makes it, the engine deletes wrong ones and awaits.
     Network(String),
     /// A link-local route that the vSwitch would lose. Derived like the network.
@@ -54,6 +57,7 @@ pub enum State {
     RegValue(RegValue),
     Firewall(FirewallRule),
     Service(Box<Service>),
+    DependsOn(Vec<String>),
     Network(Network),
     Route { interface: String, next_hop: Ipv4Addr, metric: u32 },
     Adapter(IpConfig),
@@ -137,6 +141,7 @@ pub struct Service {
     /// As `LocalSystem`.
     pub account: String,
     pub start: StartType,
+    /// Services by their names, and load ordering groups with a `+` before theirs, as Windows has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
     /// Seconds to wait before each restart after a crash; empty leaves it stopped.
@@ -231,6 +236,7 @@ impl Id {
             Self::RegValue { .. } => "registry",
             Self::Firewall(_) => "firewall",
             Self::Service(_) => "service",
+            Self::DependsOn(_) => "dependencies",
             Self::Network(_) => "hns-network",
             Self::Route(_) => "route",
             Self::Adapter(_) => "adapter",
@@ -245,6 +251,7 @@ impl Id {
             Self::RegValue { key, name } => format!("HKLM\\{key}\\{name}"),
             Self::Firewall(name)
             | Self::Service(name)
+            | Self::DependsOn(name)
             | Self::Network(name)
             | Self::Adapter(name)
             | Self::Running(name) => name.clone(),

@@ -21,7 +21,7 @@ pub fn all_services() -> impl DoubleEndedIterator<Item = &'static str> {
 
 /// Whether a service is Calico's, and not one of another product.
 pub fn is_own(service: &str) -> bool {
-    all_services().any(|own| own == service)
+    all_services().any(|own| own.eq_ignore_ascii_case(service))
 }
 
 /// The service that the other two depend on, and that makes the HNS networks.
@@ -87,7 +87,7 @@ fn about(step: &Step) -> Duration {
         Step::Await { .. } => 8000,
         Step::Put { id: Id::Network(_), .. } => 3000,
         Step::Put { id: Id::Tree(_), .. } => 1000,
-        Step::Put { id: Id::Service(_) | Id::Firewall(_), .. } => 200,
+        Step::Put { id: Id::Service(_) | Id::DependsOn(_) | Id::Firewall(_), .. } => 200,
         Step::Put { .. } => 50,
     })
 }
@@ -99,7 +99,7 @@ pub const fn phase(id: &Id, put: bool) -> &'static str {
         Id::File(_) => "files",
         Id::RegValue { .. } => "registry",
         Id::Firewall(_) => "firewall",
-        Id::Service(_) => "services",
+        Id::Service(_) | Id::DependsOn(_) => "services",
         Id::Network(_) | Id::Route(_) | Id::Adapter(_) if put => "hns-network",
         Id::Network(_) | Id::Route(_) | Id::Adapter(_) => "wait-network",
         Id::CniConf(_) => "cni-conf",

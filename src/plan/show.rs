@@ -270,6 +270,8 @@ pub fn state(state: &State) -> String {
         State::RegValue(value) => reg(value),
         State::Firewall(FirewallRule { protocol, local_ports, .. }) => format!("inbound {protocol} {local_ports}"),
         State::Service(service) => self::service(service),
+        State::DependsOn(names) if names.is_empty() => "none".into(),
+        State::DependsOn(names) => names.join(", "),
         State::Network(network) => self::network(network),
         State::Route { interface, next_hop, metric } => format!("on {interface} via {next_hop} metric {metric}"),
         State::Adapter(config) => ip_config(config),

@@ -6,6 +6,7 @@ use super::cluster::minor;
 use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
+use crate::calico::services::{CONFD, FELIX, NODE};
 use crate::facts::{Features, NodeFacts, Part, RuntimeKind, Survey};
 use crate::settings::{Backend, Provider};
 
@@ -79,22 +80,9 @@ pub(super) const ROWS: &[Row] = &[
         id: "KubeletAfterCalico",
         group: GROUP,
         severity: Severity::Warning,
-        why: "a kubelet that starts before CalicoNode after a boot gives pods endpoints on networks that are about to be made anew",
-        fix: "sc.exe config kubelet depend= CalicoNode",
-        judge: Judge::Node(|node, input| {
-            if input.network().is_some_and(|network| network.backend == Backend::None) {
-                return Skip("another plugin owns the network".into());
-            }
-            let Some(survey) = &node.survey else { return not_surveyed(node) };
-            match survey.service("kubelet") {
-                None => Skip("kubelet is no service here".into()),
-                Some(_) if survey.service("CalicoNode").is_none() => Skip("CalicoNode is not installed yet".into()),
-                Some(kubelet) if kubelet.depends_on.iter().any(|name| name.eq_ignore_ascii_case("CalicoNode")) => {
-                    Pass("kubelet waits for CalicoNode".into())
-                }
-                Some(_) => Fail("the service kubelet does not depend on CalicoNode".into()),
-            }
-        }),
+        why: "Windows does not start a kubelet that depends on a Calico service that is not installed (error 1075); one that depends on an installed one is stopped and started with it",
+        fix: "install Calico; if this machine is not to run Calico, remove its names from kubelet's dependencies and keep the others, which `sc.exe qc kubelet` lists",
+        judge: Judge::Node(kubelet_dependencies),
     },
     Row {
         id: "KubeProxyFlags",
@@ -166,6 +154,24 @@ fn other_cni(node: &NodeFacts, input: &Input) -> Finding {
         (Backend::None, true) => Warn("the backend is none, and no other plugin has a configuration yet".into()),
         (_, true) => Pass("Calico's alone".into()),
         (_, false) => Fail(format!("there are {}", named.join(", "))),
+    }
+}
+
+fn kubelet_dependencies(node: &NodeFacts, _: &Input) -> Finding {
+    let Some(survey) = &node.survey else { return not_surveyed(node) };
+    let Some(kubelet) = survey.service("kubelet") else { return Skip("kubelet is no service here".into()) };
+    let is_calicos = |name: &&str| [NODE, FELIX, CONFD].iter().any(|own| own.eq_ignore_ascii_case(name));
+    let calicos = kubelet.depends_on.iter().map(String::as_str).filter(is_calicos);
+    let (there, missing): (Vec<&str>, Vec<&str>) = calicos.partition(|name| survey.service(name).is_some());
+    match (there.is_empty(), missing.is_empty()) {
+        (_, false) => Fail(format!("kubelet depends on {}, which is not installed", missing.join(", "))),
+        (true, true) => Pass("kubelet depends on no Calico service".into()),
+        (false, true) => {
+            let there = there.join(", ");
+            Pass(format!(
+                "kubelet depends on {there}: a run that stops {there} stops kubelet first and starts it again"
+            ))
+        }
     }
 }
 

@@ -233,6 +233,80 @@ fn what_cannot_start_says_why() {
     });
 }
 
+/// Wine's Service Control Manager keeps no dependencies: it starts a service without what it depends on,
+/// stops what others depend on, and tells of no dependents.
+fn keeps_dependencies() -> bool {
+    !std::path::Path::new(r"C:\windows\system32\winecfg.exe").exists()
+}
+
+/// StartService and ControlService as Microsoft documents them: 1068, 1075 and 1051, and dependents in
+/// EnumDependentServices.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn what_a_service_depends_on_starts_before_it_and_stops_after_it() {
+    on_each(|node| {
+        let (needed, middle, top) = ("ContractNeeded", "ContractMiddle", "ContractTop");
+        let define = |node: &mut dyn Node, name: &str, depends_on: &[&str]| {
+            let mut wanted = service(node, name, "runs");
+            wanted.depends_on = depends_on.iter().map(|name| (*name).to_owned()).collect();
+            put(node, name, &wanted);
+        };
+        define(node, needed, &[]);
+        define(node, middle, &["CONTRACTneeded"]);
+        define(node, top, &[middle]);
+        if keeps_dependencies() {
+            let mut dependents = node.dependents(needed).unwrap();
+            dependents.sort();
+            assert_eq!(dependents, [middle, top]);
+            assert_eq!(node.dependents(top).unwrap(), [""; 0]);
+            start(node, top).unwrap();
+            for name in [needed, middle, top] {
+                assert_eq!(node.get(&running(name)).unwrap(), Some(State::Running), "{name}");
+            }
+            for name in [needed, middle] {
+                assert_eq!(refused(node.put(&running(name), None), name), "ServiceHasDependents");
+            }
+            for name in [top, middle, needed] {
+                stop(node, name);
+            }
+            // One that cannot start, and one that is not there.
+            let mut broken = service(node, needed, "runs");
+            broken.image_path = r#""C:\no such\program.exe" run"#.into();
+            put(node, needed, &broken);
+            assert_eq!(refused(start(node, middle), middle), "ServiceDependencyDown");
+            define(node, middle, &["ContractNowhere"]);
+            assert_eq!(refused(start(node, middle), middle), "ServiceDependencyMissing");
+        }
+        assert_eq!(node.dependents("ContractNowhere").unwrap(), [""; 0]);
+        for name in [top, middle, needed] {
+            remove(node, name);
+        }
+    });
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn what_a_service_depends_on_changes_without_the_rest_of_it() {
+    on_each(|node| {
+        let name = "ContractDependent";
+        let id = Id::DependsOn(name.into());
+        assert_eq!(node.get(&id).unwrap(), None);
+        let mut wanted = nssm(node, name);
+        wanted.depends_on = vec!["RpcSs".into(), "CalicoNode".into()];
+        wanted.restart_after = vec![7];
+        put(node, name, &wanted);
+        for needed in [&["RpcSs"][..], &[], &["RpcSs", "CalicoNode"]] {
+            wanted.depends_on = needed.iter().map(|name| (*name).to_owned()).collect();
+            let state = State::DependsOn(wanted.depends_on.clone());
+            node.put(&id, Some(&state)).unwrap();
+            assert_eq!(node.get(&id).unwrap(), Some(state));
+            assert_eq!(get(node, name).as_ref(), Some(&wanted));
+        }
+        remove(node, name);
+        assert_eq!(refused(node.put(&id, Some(&State::DependsOn(Vec::new()))), name), "ServiceNotFound");
+    });
+}
+
 /// Only the machine has programs that end by themselves; the sandbox has a fault for it.
 #[cfg(windows)]
 mod on_the_machine {

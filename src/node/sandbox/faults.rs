@@ -241,6 +241,7 @@ pub fn id_names(id: &Id) -> Vec<String> {
         Id::RegValue { .. } => "reg-value",
         Id::Firewall(_) => "firewall",
         Id::Service(_) => "service",
+        Id::DependsOn(_) => "depends-on",
         Id::Network(_) => "network",
         Id::Route(_) => "route",
         Id::Adapter(_) => "adapter",

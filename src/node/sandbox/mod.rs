@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
@@ -233,6 +233,10 @@ impl SandboxNode {
                 .services
                 .get(&Name::new(name.as_str()))
                 .map(|service| State::Service(Box::new(service.definition.clone()))),
+            Id::DependsOn(name) => model
+                .services
+                .get(&Name::new(name.as_str()))
+                .map(|service| State::DependsOn(service.definition.depends_on.clone())),
             Id::Network(name) => model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state),
             Id::Route(prefix) => model.routes.get(prefix).map(Route::state),
             Id::Adapter(name) => {
@@ -300,6 +304,14 @@ impl SandboxNode {
                 self.edit(|model| services::put_definition(model, name, Some(service)))
             }
             (Id::Service(name), None) => self.edit(|model| services::put_definition(model, name, None)),
+            (Id::DependsOn(name), Some(State::DependsOn(needed))) => self.edit(|model| {
+                let Some(service) = model.services.get_mut(&Name::new(name.as_str())) else {
+                    return Err(refused(win32::SERVICE_DOES_NOT_EXIST, format!("change service {name}")).into());
+                };
+                service.definition.depends_on.clone_from(needed);
+                Ok(())
+            }),
+            (Id::DependsOn(name), None) => bail!("what service {name} depends on goes with the service"),
             (Id::Network(name), Some(wanted @ State::Network(network))) => {
                 let there = model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state);
                 if there.is_some_and(|there| there.satisfies(wanted)) {
@@ -366,10 +378,37 @@ impl SandboxNode {
     }
 
     fn start(&mut self, name: &str, action: Option<Action>) -> Result<()> {
-        let root = self.root.clone();
-        if !self.edit(|model| services::start(model, &root, name))? {
-            return Ok(());
+        self.start_within(name, action, &[])
+    }
+
+    /// Starts what a service depends on, then the service. `above`: the services that wait for this one.
+    fn start_within(&mut self, name: &str, action: Option<Action>, above: &[&str]) -> Result<()> {
+        let Some(needed) = services::to_start(&self.model()?, name)? else { return Ok(()) };
+        let above = [above, &[name]].concat();
+        for needed in needed {
+            let (what, started) = match needed {
+                // Windows lets no circle be made; a node.yaml that somebody wrote may have one.
+                services::Needed::Service(needed) if above.iter().any(|name| name.eq_ignore_ascii_case(&needed)) => {
+                    (needed, Err(anyhow!("it depends on {name}")))
+                }
+                services::Needed::Service(needed) => {
+                    let started = self.start_within(&needed, None, &above);
+                    (needed, started)
+                }
+                services::Needed::Group(group, members) => {
+                    let runs = members.iter().filter(|member| self.start_within(member, None, &above).is_ok()).count();
+                    let none = || anyhow!("no service of it runs");
+                    (format!("the group {group}"), if runs > 0 { Ok(()) } else { Err(none()) })
+                }
+            };
+            self.alive()?;
+            if let Err(reason) = started {
+                let what = format!("start service {name}, which depends on {what}: {reason:#}");
+                return Err(refused(win32::SERVICE_DEPENDENCY_FAIL, what).into());
+            }
         }
+        let root = self.root.clone();
+        self.edit(|model| services::start(model, &root, name))?;
         let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
         if action == Some(Action::Dies) {
             self.end(name)?;
@@ -474,6 +513,11 @@ impl Node for SandboxNode {
                 .map(|adapter| (Id::Adapter(adapter.name.clone()), State::Adapter(adapter.ip_config())))
                 .collect(),
         })
+    }
+
+    fn dependents(&self, service: &str) -> Result<Vec<String>> {
+        self.alive()?;
+        Ok(services::dependents(&self.model()?, service))
     }
 
     fn process(&self, service: &str) -> Result<Option<crate::node::Process>> {

@@ -98,6 +98,9 @@ pub struct Model {
     pub firewall: BTreeMap<Name, FirewallRule>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<Name, NodeService>,
+    /// Load ordering groups, and the services in each. A service depends on one by `+` and its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub service_groups: BTreeMap<Name, BTreeSet<Name>>,
     /// Values below HKEY_LOCAL_MACHINE, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub registry: BTreeMap<Name, BTreeMap<Name, RegValue>>,

@@ -34,40 +34,74 @@ pub fn put_definition(model: &mut Model, name: &str, wanted: Option<&Service>) -
     Ok(())
 }
 
-/// Starts a service: its process is there afterwards. Says false when it ran already. What it
-/// depends on is not started along: Windows would, but our engine has an order of its own.
-pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<bool> {
-    let key = Name::new(name);
-    let pid = model.free_pid();
-    let Some(service) = model.services.get(&key) else {
+/// Something that a service depends on.
+pub enum Needed {
+    Service(String),
+    /// A load ordering group and its members. One that runs is enough, once all were asked to start.
+    Group(String, Vec<String>),
+}
+
+/// What must be started before a service, of what it depends on itself; none when it runs already.
+pub fn to_start(model: &Model, name: &str) -> Result<Option<Vec<Needed>>> {
+    let Some(service) = model.services.get(&Name::new(name)) else {
         return Err(refused(win32::SERVICE_DOES_NOT_EXIST, format!("start service {name}")).into());
     };
     if service.pid.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
-    let definition = &service.definition;
-    if definition.start == StartType::Disabled {
+    if service.definition.start == StartType::Disabled {
         return Err(refused(win32::SERVICE_DISABLED, format!("start service {name}")).into());
     }
-    let down: Vec<&str> =
-        definition.depends_on.iter().filter(|needed| !is_running(model, needed)).map(String::as_str).collect();
-    if !down.is_empty() {
-        let what = format!("start service {name}, which depends on {}: not running", down.join(", "));
-        return Err(refused(win32::SERVICE_DEPENDENCY_FAIL, what).into());
+    let mut needed = Vec::new();
+    for depended in &service.definition.depends_on {
+        if let Some(group) = depended.strip_prefix('+') {
+            let members = model.service_groups.get(&Name::new(group)).into_iter().flatten();
+            needed.push(Needed::Group(group.to_owned(), members.map(|member| member.as_str().to_owned()).collect()));
+        } else if !model.services.contains_key(&Name::new(depended.as_str())) {
+            let what = format!("start service {name}, which depends on {depended}");
+            return Err(refused(win32::SERVICE_DEPENDENCY_DELETED, what).into());
+        } else {
+            needed.push(Needed::Service(depended.clone()));
+        }
     }
+    Ok(Some(needed))
+}
+
+/// Starts a service itself: its process is there afterwards.
+pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<()> {
+    let key = Name::new(name);
+    let pid = model.free_pid();
+    let Some(service) = model.services.get_mut(&key) else {
+        return Err(refused(win32::SERVICE_DOES_NOT_EXIST, format!("start service {name}")).into());
+    };
     let executable = service.executable();
     let there = match &executable {
         Some(path) => locate(root, path)?.is_file(),
         None => false,
     };
     if !there {
-        let program = executable.map_or_else(|| definition.image_path.clone(), |path| path.to_string());
+        let program = executable.map_or_else(|| service.definition.image_path.clone(), |path| path.to_string());
         return Err(refused(win32::FILE_NOT_FOUND, format!("start service {name}: {program}")).into());
     }
-    if let Some(service) = model.services.get_mut(&key) {
-        service.pid = Some(pid);
+    service.pid = Some(pid);
+    Ok(())
+}
+
+/// The services that depend on this one, also by way of others, whether they run or not.
+pub fn dependents(model: &Model, name: &str) -> Vec<String> {
+    if !model.services.contains_key(&Name::new(name)) {
+        return Vec::new();
     }
-    Ok(true)
+    let mut found = vec![Name::new(name)];
+    let mut at = 0;
+    while let Some(needed) = found.get(at).cloned() {
+        let depends =
+            |service: &NodeService| service.definition.depends_on.iter().any(|name| Name::new(name.as_str()) == needed);
+        let more: Vec<Name> = model.services.iter().filter(|(_, s)| depends(s)).map(|(name, _)| name.clone()).collect();
+        found.extend(more.into_iter().filter(|name| !found.contains(name)).collect::<Vec<_>>());
+        at += 1;
+    }
+    found[1..].iter().map(|name| name.as_str().to_owned()).collect()
 }
 
 /// Stops a service and what it started. Gives the seconds that it took, also when the limit came
@@ -78,15 +112,10 @@ pub fn stop(model: &mut Model, name: &str) -> (u32, Result<()>) {
         return (0, Ok(()));
     };
     let took = service.stop_seconds;
-    let dependants: Vec<&str> = model
-        .services
-        .iter()
-        .filter(|(_, other)| other.pid.is_some())
-        .filter(|(_, other)| other.definition.depends_on.iter().any(|needed| Name::new(needed.as_str()) == key))
-        .map(|(other, _)| other.as_str())
-        .collect();
-    if !dependants.is_empty() {
-        let what = format!("stop service {name}, on which {} depends", dependants.join(", "));
+    let running: Vec<String> =
+        dependents(model, name).into_iter().filter(|dependent| is_running(model, dependent)).collect();
+    if !running.is_empty() {
+        let what = format!("stop service {name}, on which {} depends", running.join(", "));
         return (0, Err(refused(win32::DEPENDENT_SERVICES_RUNNING, what).into()));
     }
     if took > STOP_LIMIT {

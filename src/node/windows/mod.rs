@@ -63,6 +63,7 @@ impl Node for WindowsNode {
             Id::RegValue { key, name } => Ok(registry::get(key, name)?.map(State::RegValue)),
             Id::Firewall(name) => Ok(firewall::get(name)?.map(State::Firewall)),
             Id::Service(name) => Ok(services::get(name)?.map(|service| State::Service(Box::new(service)))),
+            Id::DependsOn(name) => Ok(services::depends_on(name)?.map(State::DependsOn)),
             Id::Network(name) => Ok(hns::get(name)?.map(State::Network)),
             Id::Route(prefix) => routes::get(prefix),
             Id::Adapter(name) => Ok(adapters::get(name)?.map(State::Adapter)),
@@ -101,6 +102,8 @@ impl Node for WindowsNode {
                 }
                 Ok(())
             }
+            (Id::DependsOn(name), None) => bail!("what service {name} depends on goes with the service"),
+            (Id::DependsOn(name), Some(State::DependsOn(needed))) => services::put_depends_on(name, needed),
             (Id::Network(name), None) => hns::put(name, None),
             (Id::Network(name), Some(State::Network(network))) => hns::put(name, Some(network)),
             (Id::Route(prefix), None) => routes::put(prefix, None),
@@ -135,6 +138,10 @@ impl Node for WindowsNode {
                 .map(|(name, config)| (Id::Adapter(name), State::Adapter(config)))
                 .collect(),
         })
+    }
+
+    fn dependents(&self, service: &str) -> Result<Vec<String>> {
+        services::dependents(service)
     }
 
     fn process(&self, service: &str) -> Result<Option<Process>> {

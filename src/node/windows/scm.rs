@@ -12,12 +12,13 @@ use windows_service::service::{Service, ServiceAccess};
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, ERROR_SERVICE_DOES_NOT_EXIST};
 use windows_sys::Win32::System::Services::{
-    ChangeServiceConfigW, CloseServiceHandle, CreateServiceW, ENUM_SERVICE_STATUS_PROCESSW, ENUM_SERVICE_STATUSW,
-    EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW, QueryServiceConfig2W, QueryServiceStatusEx,
-    SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT, SC_MANAGER_CREATE_SERVICE, SC_MANAGER_ENUMERATE_SERVICE,
-    SC_STATUS_PROCESS_INFO, SERVICE_ACTIVE, SERVICE_AUTO_START, SERVICE_CONFIG_DESCRIPTION, SERVICE_DEMAND_START,
-    SERVICE_DESCRIPTIONW, SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_NO_CHANGE, SERVICE_QUERY_STATUS,
-    SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS,
+    ChangeServiceConfigW, CloseServiceHandle, CreateServiceW, ENUM_SERVICE_STATE, ENUM_SERVICE_STATUS_PROCESSW,
+    ENUM_SERVICE_STATUSW, EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW, QueryServiceConfig2W,
+    QueryServiceStatusEx, SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT, SC_MANAGER_CREATE_SERVICE,
+    SC_MANAGER_ENUMERATE_SERVICE, SC_STATUS_PROCESS_INFO, SERVICE_AUTO_START, SERVICE_CONFIG_DESCRIPTION,
+    SERVICE_DEMAND_START, SERVICE_DESCRIPTIONW, SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_NO_CHANGE,
+    SERVICE_QUERY_STATUS, SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32,
+    SERVICE_WIN32_OWN_PROCESS,
 };
 
 use crate::node::win32::{self, refused};
@@ -148,6 +149,29 @@ pub fn change(service: &Service, now: &item::Service, wanted: &item::Service) ->
     succeeded(done)
 }
 
+/// Changes what a service depends on alone.
+pub fn change_dependencies(service: &Service, names: &[String]) -> windows_service::Result<()> {
+    let names = list(names);
+    // SAFETY: the handle is open; the list ends with a null of its own and outlives the call; null and
+    // SERVICE_NO_CHANGE leave a setting as it is.
+    let done = unsafe {
+        ChangeServiceConfigW(
+            service.raw_handle(),
+            SERVICE_NO_CHANGE,
+            SERVICE_NO_CHANGE,
+            SERVICE_NO_CHANGE,
+            ptr::null(),
+            ptr::null(),
+            ptr::null_mut(),
+            names.as_ptr(),
+            ptr::null(),
+            ptr::null(),
+            ptr::null(),
+        )
+    };
+    succeeded(done)
+}
+
 /// The description; empty where there is none.
 pub fn description(service: &Service) -> windows_service::Result<String> {
     // Words, so that the structure in front is aligned.
@@ -213,8 +237,8 @@ pub fn names() -> windows_service::Result<Vec<String>> {
     }
 }
 
-/// The running services that depend on this one.
-pub fn running_dependents(service: &Service) -> windows_service::Result<Vec<String>> {
+/// The services in this state that depend on this one.
+pub fn dependents(service: &Service, state: ENUM_SERVICE_STATE) -> windows_service::Result<Vec<String>> {
     // The documented most: 256 KB.
     let mut buffer = vec![0_u64; 32 * 1024];
     let (mut needed, mut count) = (0, 0);
@@ -222,7 +246,7 @@ pub fn running_dependents(service: &Service) -> windows_service::Result<Vec<Stri
     let done = unsafe {
         EnumDependentServicesW(
             service.raw_handle(),
-            SERVICE_ACTIVE,
+            state,
             buffer.as_mut_ptr().cast::<ENUM_SERVICE_STATUSW>(),
             256 * 1024,
             &mut needed,
@@ -246,18 +270,22 @@ struct Texts {
 
 impl Texts {
     fn of(service: &item::Service) -> Self {
-        let mut depends_on: Vec<u16> = service.depends_on.iter().flat_map(|name| wide(name)).collect();
-        depends_on.push(0);
-        if service.depends_on.is_empty() {
-            depends_on.push(0);
-        }
         Self {
             display_name: wide(&service.display_name),
             image_path: wide(&service.image_path),
-            depends_on,
+            depends_on: list(&service.depends_on),
             account: wide(&service.account),
         }
     }
+}
+
+fn list(names: &[String]) -> Vec<u16> {
+    let mut list: Vec<u16> = names.iter().flat_map(|name| wide(name)).collect();
+    list.push(0);
+    if names.is_empty() {
+        list.push(0);
+    }
+    list
 }
 
 fn wide(text: &str) -> Vec<u16> {

@@ -15,7 +15,8 @@ use windows_sys::Win32::Foundation::{
 };
 
 use windows_sys::Win32::System::Services::{
-    SERVICE_ENUMERATE_DEPENDENTS, SERVICE_RUNNING, SERVICE_STOP_PENDING, SERVICE_STOPPED,
+    SERVICE_ACTIVE, SERVICE_ENUMERATE_DEPENDENTS, SERVICE_RUNNING, SERVICE_STATE_ALL, SERVICE_STOP_PENDING,
+    SERVICE_STOPPED,
 };
 
 use super::processes::{self, Running};
@@ -119,6 +120,47 @@ fn restart_after(opened: &Opened, name: &str) -> Result<Vec<u32>> {
     };
     let restarts = actions.iter().take_while(|action| action.action_type == ServiceActionType::Restart);
     Ok(restarts.map(|action| u32::try_from(action.delay.as_secs()).unwrap_or(u32::MAX)).collect())
+}
+
+/// What a service depends on; none when there is no such service.
+pub fn depends_on(name: &str) -> Result<Option<Vec<String>>> {
+    Ok(get(name)?.map(|service| service.depends_on))
+}
+
+/// Changes what a service depends on, and nothing else of it: the rest is another product's, and is more
+/// than we know of. Windows goes by it from the service's next start.
+pub fn put_depends_on(name: &str, wanted: &[String]) -> Result<()> {
+    let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG;
+    let what = || format!("change what service {name} depends on");
+    let Some(opened) = scm::open(name, access).map_err(|error| scm::said(error, what()))? else {
+        return Err(refused(win32::SERVICE_DOES_NOT_EXIST, what()).into());
+    };
+    scm::change_dependencies(&opened, wanted).map_err(|error| scm::said(error, what()))?;
+    if definition(&opened, name)?.depends_on != wanted {
+        service_key::keep_dependencies(name, wanted)?;
+    }
+    Ok(())
+}
+
+/// The services that depend on this one, also by way of others, whether they run or not. Windows is not
+/// documented to follow the others, so they are asked one by one.
+pub fn dependents(name: &str) -> Result<Vec<String>> {
+    let access = ServiceAccess::from_bits_retain(SERVICE_ENUMERATE_DEPENDENTS);
+    let mut found = vec![name.to_owned()];
+    let mut at = 0;
+    while let Some(service) = found.get(at) {
+        let what = || format!("list what depends on service {service}");
+        let opened = scm::open(service, access).map_err(|error| scm::said(error, what()))?;
+        let told = opened.map(|opened| scm::dependents(&opened, SERVICE_STATE_ALL)).transpose();
+        for dependent in told.map_err(|error| scm::said(error, what()))?.unwrap_or_default() {
+            if !found.iter().any(|known| known.eq_ignore_ascii_case(&dependent)) {
+                found.push(dependent);
+            }
+        }
+        at += 1;
+    }
+    found.remove(0);
+    Ok(found)
 }
 
 /// Makes, changes in place or removes a service's definition. One that runs is not removed. Gives
@@ -400,7 +442,7 @@ pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
                 sleep(LOOK);
             }
             Some(win32::DEPENDENT_SERVICES_RUNNING) => {
-                let dependents = scm::running_dependents(&opened).map_err(|error| scm::said(error, what()))?;
+                let dependents = scm::dependents(&opened, SERVICE_ACTIVE).map_err(|error| scm::said(error, what()))?;
                 let what = format!("{}, on which {} depends", what(), dependents.join(", "));
                 return Err(refused(win32::DEPENDENT_SERVICES_RUNNING, what).into());
             }

@@ -44,7 +44,7 @@ pub(super) const STORIES: &[Story] = &[
     ),
     story(
         "KubeletAfterCalico",
-        |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.clear(),
+        |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.push("CalicoFelix".into()),
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(

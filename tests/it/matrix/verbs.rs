@@ -23,7 +23,7 @@ const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-pub const ROWS: [Row; 11] = [
+pub const ROWS: [Row; 13] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -51,6 +51,8 @@ pub const ROWS: [Row; 11] = [
     Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
     Row { name: "repair", start: installed, words: "repair -y", drift },
     Row { name: "uninstall", start: installed, words: "uninstall -y", drift: nobody },
+    Row { name: "reconfigure the VNI under a dependent", start: with_dependent, words: VNI, drift: nobody },
+    Row { name: "uninstall under a dependent", start: with_dependent, words: "uninstall -y", drift: nobody },
 ];
 
 /// A second adapter, and what belongs to other products: networks, a service, a route, a firewall
@@ -147,6 +149,16 @@ fn furnished() -> Lab {
 pub fn installed() -> Lab {
     let lab = lived_in();
     let _there = lab.run(INSTALL).exits(0);
+    lab
+}
+
+/// Another product's service that runs and depends on CalicoNode: Windows does not stop that before it.
+fn with_dependent() -> Lab {
+    let lab = installed();
+    let dependent = "services:\n  ContosoProbe:\n    definition:\n      displayName: Contoso Probe\n      \
+                     description: Asks\n      imagePath: C:\\Contoso\\agent.exe\n      account: LocalSystem\n      \
+                     start: auto\n      dependsOn: [containerd, CalicoNode]\n    pid: 3004\n";
+    lab.edit_yaml(|yaml| yaml.replacen("services:\n", dependent, 1));
     lab
 }
 

@@ -7,15 +7,26 @@ fn services_keep_the_order_that_windows_keeps() {
     let (_dir, mut node) = node();
     let (calico_node, felix) = (Id::Service("CalicoNode".into()), Id::Service("CalicoFelix".into()));
     let exe = r"C:\k\kubelet.exe";
+    let (broken, dependent) = (Id::Service("Broken".into()), Id::Service("Dependent".into()));
     let mut tell = Vec::new();
     tell.push(said(node.put(&running("CalicoNode"), Some(&State::Running))));
     node.put(&calico_node, Some(&service(exe, &[]))).unwrap();
     node.put(&felix, Some(&service(exe, &["calicoNODE"]))).unwrap();
-    tell.push(said(node.put(&running("CalicoFelix"), Some(&State::Running))));
-    node.put(&running("CalicoNode"), Some(&State::Running)).unwrap();
     node.put(&running("calicofelix"), Some(&State::Running)).unwrap();
+    assert_eq!(node.get(&running("CalicoNode")).unwrap(), Some(State::Running), "Windows starts it along");
+    node.put(&broken, Some(&service(r"C:\no\such.exe", &[]))).unwrap();
+    node.put(&dependent, Some(&service(exe, &["BROKEN"]))).unwrap();
+    tell.push(said(node.put(&running("Dependent"), Some(&State::Running))));
+    node.put(&dependent, Some(&service(exe, &["CalicoNode", "CalicoConfd"]))).unwrap();
+    tell.push(said(node.put(&running("Dependent"), Some(&State::Running))));
+    node.put(&dependent, Some(&service(exe, &["Dependent"]))).unwrap();
+    tell.push(said(node.put(&running("Dependent"), Some(&State::Running))));
+    node.put(&dependent, Some(&service(exe, &["calicoFELIX"]))).unwrap();
+    assert_eq!(node.dependents("caliconode").unwrap(), ["CalicoFelix", "Dependent"]);
+    node.put(&running("Dependent"), Some(&State::Running)).unwrap();
     tell.push(said(node.put(&running("CalicoNode"), None)));
     tell.push(said(node.put(&felix, None)));
+    node.put(&running("Dependent"), None).unwrap();
     node.put(&running("CalicoFelix"), None).unwrap();
     node.put(&running("CalicoNode"), None).unwrap();
     let State::Service(mut disabled) = service(exe, &[]) else { unreachable!() };
@@ -26,15 +37,37 @@ fn services_keep_the_order_that_windows_keeps() {
     tell.push(said(node.put(&running("CalicoNode"), Some(&State::Running))));
     insta::assert_snapshot!(tell.join("\n"), @r#"
     ServiceNotFound: start service CalicoNode (Windows error 1060: the specified service does not exist as an installed service)
-    ServiceDependencyDown: start service CalicoFelix, which depends on calicoNODE: not running (Windows error 1068: the dependency service or group failed to start)
-    ServiceHasDependents: stop service CalicoNode, on which CalicoFelix depends (Windows error 1051: a stop control has been sent to a service that other running services are dependent on)
+    ServiceDependencyDown: start service Dependent, which depends on BROKEN: start service BROKEN: C:\no\such.exe (Windows error 2: the system cannot find the file specified) (Windows error 1068: the dependency service or group failed to start)
+    ServiceDependencyMissing: start service Dependent, which depends on CalicoConfd (Windows error 1075: the dependency service does not exist or has been marked for deletion)
+    ServiceDependencyDown: start service Dependent, which depends on Dependent: it depends on Dependent (Windows error 1068: the dependency service or group failed to start)
+    ServiceHasDependents: stop service CalicoNode, on which CalicoFelix, Dependent depends (Windows error 1051: a stop control has been sent to a service that other running services are dependent on)
     ServiceMarkedForDelete: delete service CalicoFelix, which runs (pid 4004) (Windows error 1072: the specified service has been marked for deletion)
     ServiceDisabled: start service CalicoNode (Windows error 1058: the service is disabled)
     FileNotFound: start service CalicoNode: C:\no\such.exe (Windows error 2: the system cannot find the file specified)
     "#);
-    node.put(&felix, None).unwrap();
-    node.put(&calico_node, None).unwrap();
+    for id in [&dependent, &broken, &felix, &calico_node] {
+        node.put(id, None).unwrap();
+    }
     assert_eq!(node.list(Listing::Services).unwrap().len(), 3);
+}
+
+#[test]
+fn one_running_member_of_a_group_is_enough_for_what_depends_on_it() {
+    let (_dir, mut node) = node();
+    let exe = r"C:\k\kubelet.exe";
+    for (name, exe) in [("First", r"C:\no\such.exe"), ("Second", exe)] {
+        node.put(&Id::Service(name.into()), Some(&service(exe, &[]))).unwrap();
+    }
+    node.put(&Id::Service("Dependent".into()), Some(&service(exe, &["+network"]))).unwrap();
+    insta::assert_snapshot!(said(node.put(&running("Dependent"), Some(&State::Running))), @"ServiceDependencyDown: start service Dependent, which depends on the group network: no service of it runs (Windows error 1068: the dependency service or group failed to start)");
+    node.edit(|model| {
+        model.service_groups.insert(Name::new("Network"), ["First", "Second"].map(Name::new).into());
+        Ok(())
+    })
+    .unwrap();
+    node.put(&running("Dependent"), Some(&State::Running)).unwrap();
+    assert_eq!(node.get(&running("Second")).unwrap(), Some(State::Running));
+    assert_eq!(node.get(&running("First")).unwrap(), None);
 }
 
 #[test]
