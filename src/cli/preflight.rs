@@ -21,6 +21,7 @@ use crate::report::document::{Check, CheckStatus, Failure, PreflightReport, exit
 use crate::report::event::Event;
 use crate::report::junit;
 use crate::report::reporter::Format;
+use crate::report::text::advice;
 use crate::settings::{self, Connection};
 
 /// How long `--wait` lets things be before it looks again.
@@ -217,11 +218,7 @@ fn line(check: &Check) -> String {
     };
     let mut line = format!("{tag} {:<24} {}\n", check.id, check.detail);
     if matches!(check.status, CheckStatus::Warn | CheckStatus::Fail) {
-        for (word, text) in [("why", &check.why), ("fix", &check.fix)] {
-            if let Some(text) = text {
-                line.push_str(&format!("         {word}: {text}\n"));
-            }
-        }
+        line.push_str(&advice(check, "         "));
     }
     line
 }

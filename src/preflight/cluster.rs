@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "tokens and certificates are refused by a machine whose clock is wrong",
-        fix: "w32tm /resync, and look at: w32tm /query /status",
+        fix: "w32tm /resync\nw32tm /query /status  # shows whether that worked",
         judge: Judge::Cluster(|cluster, _| match cluster.clock_skew {
             None => Unknown("the API server does not tell its time".into()),
             Some(seconds) if seconds.unsigned_abs() > SKEW => {

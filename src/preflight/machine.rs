@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "kubelet and the pods' network need a container runtime that runs",
-        fix: "Start-Service containerd, or: calicoctl-win preflight --fix",
+        fix: "Start-Service containerd\ncalicoctl-win preflight --fix does the same after asking",
         judge: Judge::Node(|node, _| {
             let Some(survey) = &node.survey else { return not_surveyed(node) };
             match runtime_service(node, survey) {
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "Flannel's HNS network holds the adapter that Calico needs, and flanneld makes it again",
-        fix: "drain the node, then: Stop-Service flanneld; sc.exe delete flanneld; Get-HnsNetwork | ? Name -in vxlan0,cbr0 | Remove-HnsNetwork; Restart-Computer",
+        fix: "drain the node first, then run these one at a time:\nStop-Service flanneld  # no more routes for pods on Flannel's network\nsc.exe delete flanneld  # removes the service\nGet-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it\nat last, restart the machine, which ends what still runs on it",
         judge: Judge::Node(flannel),
     },
     Row {
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "on Windows BGP is done by the role RemoteAccess with Routing",
-        fix: "Install-WindowsFeature RemoteAccess,RSAT-RemoteAccess-PowerShell,Routing; Install-RemoteAccess -VpnType RoutingOnly; Restart-Computer",
+        fix: "Install-WindowsFeature RemoteAccess,RSAT-RemoteAccess-PowerShell,Routing\nInstall-RemoteAccess -VpnType RoutingOnly\nat last, drain the node and restart the machine",
         judge: Judge::Node(|node, input| match (input.network(), node.features) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(network), _) if network.backend != Backend::WindowsBgp => Skip("BGP is not used".into()),
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "Windows does not start a kubelet that depends on a Calico service that is not installed (error 1075); one that depends on an installed one is stopped and started with it",
-        fix: "install Calico; if this machine is not to run Calico, remove its names from kubelet's dependencies and keep the others, which `sc.exe qc kubelet` lists",
+        fix: "install Calico\nwithout Calico, remove its names from kubelet's dependencies and keep the others, which `sc.exe qc kubelet` lists",
         judge: Judge::Node(kubelet_dependencies),
     },
     Row {
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "what another installer left is taken over where it has Calico's names; what it started itself may start again",
-        fix: "look with: Get-Service Calico*; Get-HnsNetwork; an uninstall gives back what was there before",
+        fix: "Get-Service Calico*  # shows the services\nGet-HnsNetwork  # shows the networks\nan uninstall restores what was there before",
         judge: Judge::Node(leftovers),
     },
     Row {
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "what waits for a restart may change files and networks under a fresh install",
-        fix: "Restart-Computer, then run again",
+        fix: "drain the node and restart the machine, then run the command again",
         judge: Judge::Node(|node, _| match (node.pending_reboot.is_empty(), node.features) {
             (false, _) => Fail(node.pending_reboot.join("; ")),
             (true, _) if node.untold(Part::PendingReboot).is_some() => unread(node, Part::PendingReboot, ""),

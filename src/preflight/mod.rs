@@ -19,7 +19,7 @@ pub use node::machine_read;
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
-use crate::report::document::{Check, CheckStatus, PreflightReport, Summary};
+use crate::report::document::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
 
 /// What checks look at. None: it was not measured, and checks that need it are skipped.
@@ -110,7 +110,8 @@ pub struct Row {
     pub group: &'static str,
     pub severity: Severity,
     pub why: &'static str,
-    /// A command to paste, or what to do.
+    /// What to do: a sentence or a command a line, with its effect where that hurts. People paste them,
+    /// and a `;` joins commands in PowerShell.
     pub fix: &'static str,
     pub judge: Judge,
 }
@@ -190,7 +191,7 @@ fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
 /// Whether a run may go on.
 ///
 /// # Errors
-/// One fault that names every failed check; its class is that of the first with one of its own.
+/// One fault that names every failed check and carries it as [`FailedChecks`]; its class is that of the first with one of its own.
 pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     let failed: Vec<&Check> =
         report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored).collect();
@@ -200,15 +201,16 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
         Severity::Hard(exit) | Severity::Refusal(exit) => Some(exit),
         Severity::Error | Severity::Warning => None,
     });
-    let what = match failed.len() {
-        1 => first.detail.clone(),
-        n => format!(
-            "{n} checks failed: {}",
-            failed.iter().map(|check| format!("{}: {}", check.id, check.detail)).collect::<Vec<_>>().join("; ")
-        ),
+    let (what, hint) = match failed.as_slice() {
+        [one] => (one.detail.clone(), one.fix.clone().unwrap_or_default()),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|check| check.id.as_str()).collect();
+            let what = format!("{} checks failed: {}", several.len(), ids.join(", "));
+            (what, "fix what each check names, then run the command again".to_owned())
+        }
     };
-    let fix: Vec<&str> = failed.iter().filter_map(|check| check.fix.as_deref()).collect();
-    Err(Fault::new(exit.unwrap_or(Exit::PreflightFailed), known_id(&first.id), what).hint(fix.join("; ")).into())
+    let fault = Fault::new(exit.unwrap_or(Exit::PreflightFailed), known_id(&first.id), what.clone()).hint(hint);
+    Err(fault.because(FailedChecks { what, checks: failed.into_iter().cloned().collect() }))
 }
 
 /// The ids of this list that no check has.
@@ -231,15 +233,20 @@ pub fn document() -> String {
     }
     for row in catalogue() {
         text.push_str(&format!(
-            "\n## {}\nA check, group {} ({}). {}.\n\nWhat to do: {}\n",
+            "\n## {}\nA check, group {} ({}). {}.\n\nWhat to do:{}\n",
             row.id,
             row.group,
             row.severity.name(),
             capital(row.why),
-            row.fix
+            lines(row.fix)
         ));
     }
     text
+}
+
+/// One line as it is, several as a block that keeps them, in Markdown.
+fn lines(text: &str) -> String {
+    if text.contains('\n') { format!("\n\n```text\n{text}\n```") } else { format!(" {text}") }
 }
 
 fn capital(text: &str) -> String {

@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         group: "node",
         severity: Severity::Warning,
         why: "some Windows updates broke the pods' network, and later ones mended it",
-        fix: "install the current cumulative update, and Restart-Computer",
+        fix: "install the current cumulative update and restart the machine",
         judge: Judge::Node(|node, _| {
             let os = &node.os;
             let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         group: "node",
         severity: Severity::Error,
         why: "VXLAN between nodes needs the remote subnets of HNS 9.2 and later",
-        fix: "install current Windows updates, and Restart-Computer",
+        fix: "install current Windows updates and restart the machine",
         judge: Judge::Node(|node, input| match (input.network(), node.hns) {
             (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
             (_, None) => unread(node, Part::Hns, "there is no HNS to tell its version"),
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         group: "node",
         severity: Severity::Error,
         why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
-        fix: "Install-WindowsFeature -Name Containers -Restart",
+        fix: "Install-WindowsFeature -Name Containers\nthen restart the machine, which that feature needs",
         judge: Judge::Node(|node, _| match node.hns {
             Some(hns) => Pass(format!("HNS {}.{}", hns.major, hns.minor)),
             None if node.untold(Part::Hns).is_some() => unread(node, Part::Hns, ""),

@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "a new vSwitch loses the route to the cloud's metadata service, and with it the instance's credentials and name",
-        fix: "set spec.platform.preserveMetadataRoute: true, and run install again; or: New-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)'",
+        fix: "set spec.platform.preserveMetadataRoute: true and run install again\nNew-NetRoute -DestinationPrefix 169.254.169.254/32 -InterfaceAlias 'vEthernet (Ethernet)'  # the same by hand",
         judge: Judge::Node(metadata_route),
     },
     Row {
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "the vSwitch cuts sessions, and a way back in that does not work leaves the machine's console as the only one",
-        fix: "Enable-PSRemoting for WinRM; for RDP: Set-ItemProperty 'HKLM:\\System\\CurrentControlSet\\Control\\Terminal Server' fDenyTSConnections 0, and Enable-NetFirewallRule -DisplayGroup 'Remote Desktop'",
+        fix: "Enable-PSRemoting  # opens WinRM\nSet-ItemProperty 'HKLM:\\System\\CurrentControlSet\\Control\\Terminal Server' fDenyTSConnections 0  # allows RDP\nEnable-NetFirewallRule -DisplayGroup 'Remote Desktop'  # opens the firewall for RDP",
         judge: Judge::Node(remote_session),
     },
 ];

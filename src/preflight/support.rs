@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Hard(Exit::Conflict),
         why: "Calico's HostProcess pods take away the services CalicoNode, CalicoFelix and kube-proxy each time they start",
-        fix: "keep the operator's way and install nothing here; or switch it off first: kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
+        fix: "keep the operator's way and install nothing here, or switch it off first:\nkubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
         judge: Judge::Cluster(host_process),
     },
     Row {

@@ -76,9 +76,28 @@ pub struct Failure {
     pub hint: Option<String>,
     /// `explain` has a page for it.
     pub id: String,
+    /// The checks that failed, as in `PreflightReport`; absent for any other failure.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub checks: Vec<Check>,
     /// All messages from the outermost to the root cause.
     pub chain: Vec<String>,
 }
+
+/// The cause of a failure that checks decided: those that failed. Its message is the failure's own.
+#[derive(Debug, Clone)]
+pub struct FailedChecks {
+    pub what: String,
+    pub checks: Vec<Check>,
+}
+
+impl std::fmt::Display for FailedChecks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for FailedChecks {}
 
 impl RunResult {
     /// A run that ended well.
@@ -151,7 +170,9 @@ impl Failure {
             Some(fault) => fault.hint.clone(),
             None => Some("mend the cause that is named here and run the command again; -v shows more".into()),
         };
-        let mut failure = Self { what, why: None, hint, id: fault.map_or("Failed", |fault| fault.id).into(), chain };
+        let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
+        let id = fault.map_or("Failed", |fault| fault.id).into();
+        let mut failure = Self { what, why: None, hint, id, checks, chain };
         let (_, causes) = failure.around();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));
         failure
@@ -393,7 +414,7 @@ pub struct Check {
     pub ignored: bool,
     pub detail: String,
     pub why: Option<String>,
-    /// A command to paste, or what to do.
+    /// What to do: a sentence or a command a line.
     pub fix: Option<String>,
 }
 

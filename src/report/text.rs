@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::document::{Failure, RunResult};
+use super::document::{Check, Failure, RunResult};
 use super::event::Event;
 
 /// A duration as people say it: `0.3s`, `72s`, `4m 05s`.
@@ -96,12 +96,31 @@ pub fn failure(failure: &Failure, state: &str) -> String {
     for on_the_way in around {
         text.push_str(&format!("  while trying to: {on_the_way}\n"));
     }
+    // A single one is what the failure says already.
+    for check in failure.checks.iter().filter(|_| failure.checks.len() > 1) {
+        text.push_str(&format!("  {}: {}\n{}", check.id, check.detail, advice(check, "    ")));
+    }
     text.push_str(&format!("  state: {state}\n"));
     if let Some(hint) = &failure.hint {
-        text.push_str(&format!("  hint: {hint}\n"));
+        text.push_str(&format!("  hint: {}\n", hint.replace('\n', "\n        ")));
     }
     text.push_str(&format!("  more: calicoctl-win explain {}\n", failure.id));
     text
+}
+
+/// Why a check matters and what to do, each on lines of its own.
+pub fn advice(check: &Check, indent: &str) -> String {
+    let parts = [("why", &check.why), ("fix", &check.fix)].into_iter();
+    parts.filter_map(|(word, text)| Some(labelled(indent, word, text.as_ref()?))).collect()
+}
+
+/// `word: text`; a text of several lines begins below, so that each of its lines can be copied whole.
+fn labelled(indent: &str, word: &str, text: &str) -> String {
+    if !text.contains('\n') {
+        return format!("{indent}{word}: {text}\n");
+    }
+    let lines: String = text.lines().map(|line| format!("{indent}  {line}\n")).collect();
+    format!("{indent}{word}:\n{lines}")
 }
 
 /// The last line of every run.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
@@ -223,6 +224,84 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
         }
     }
     assert!(seen > 20, "the hints have more commands than {seen}");
+}
+
+/// What makes an advice dangerous: commands in it, commands that `;` joins, a restart of the machine and a
+/// word for that.
+static RULES: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+    let command = r"(?:[A-Z][a-z]+-[A-Z]\w+|sc\.exe|w32tm|netsh|shutdown|reg add|kubectl|calicoctl-win)\b";
+    [
+        format!(r"\b{command}"),
+        format!(r"{command}[^;\n]*;\s*`?{command}"),
+        r"\bRestart-Computer\b|\bshutdown(?:\.exe)? [/-]|-\w+ .* -Restart\b".to_owned(),
+        "(?i)restarts? ".to_owned(),
+    ]
+    .map(|rule| Regex::new(&rule).expect("it is one"))
+});
+
+/// What is wrong with an advice that people paste: a text for them, of one or several lines.
+fn dangers(advice: &str) -> Vec<String> {
+    let [command, joined, restart, said] = &*RULES;
+    let mut found = Vec::new();
+    for line in advice.lines() {
+        if joined.is_match(line) {
+            found.push(format!("`;` joins commands: {line}"));
+        }
+        // Alone it stands in a list of commands, which are not run in one.
+        let said = line == "Restart-Computer" || said.is_match(line);
+        if restart.is_match(line) && (command.find_iter(line).count() > 1 || !said) {
+            found.push(format!("the machine restarts on a line with more, or unsaid: {line}"));
+        }
+    }
+    let warned = advice.contains("drain") && advice.contains("network from the pods");
+    if advice.contains("Restart-Service hns") && !warned {
+        found.push(format!("a restart of HNS without its warning: {advice}"));
+    }
+    found
+}
+
+#[test]
+fn no_advice_hurts_who_pastes_it() {
+    let literal = Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).expect("it is one");
+    let goes_on = Regex::new(r"\\\n\s*").expect("it is one");
+    let (mut seen, mut found) = (0, Vec::new());
+    let mut look = |place: &str, text: &str| {
+        seen += 1;
+        found.extend(dangers(text).into_iter().map(|danger| format!("{place}: {danger}")));
+    };
+    for row in preflight::catalogue() {
+        look(row.id, row.fix);
+    }
+    for document in documents() {
+        for section in read(&document).split("\n## ") {
+            look(&document, section);
+        }
+    }
+    for (path, text) in product() {
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for found in literal.captures_iter(&code.join("\n")) {
+            look(&path, &goes_on.replace_all(&found[1], "").replace("\\n", "\n"));
+        }
+    }
+    assert!(seen > 1000, "{seen}");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn dangers_are_seen_where_they_are_written() {
+    for advice in [
+        "Stop-Service flanneld; sc.exe delete flanneld",
+        "`kubectl drain NODE`; `Restart-Service hns`",
+        "install the update, then Restart-Computer",
+        "Install-WindowsFeature -Name Containers -Restart",
+        "Restart-Service kube-proxy, Restart-Computer restarts the machine",
+        "drain the node\nRestart-Service hns leaves pods running",
+    ] {
+        assert_ne!(dangers(advice), [""; 0], "{advice}");
+    }
+    for advice in ["Restart-Computer restarts this machine", "Start-Service hns; then run again"] {
+        assert_eq!(dangers(advice), [""; 0]);
+    }
 }
 
 fn documents() -> Vec<String> {

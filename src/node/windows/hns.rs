@@ -122,7 +122,7 @@ fn create(name: &str, wanted: &Network) -> Result<()> {
             Reaction::Exists => {
                 return Err(refusal
                     .fault(format!("{what}, though HNS lists none of that name"))
-                    .hint("HNS's state is stale: Restart-Service hns, then run again")
+                    .hint(format!("HNS's state is stale: {RESTART_HNS}"))
                     .into());
             }
             _ if refusal.code == Some(win32::HNS_ADAPTER_NOT_FOUND) => {
@@ -305,9 +305,13 @@ fn call(method: &str, path: &str, body: String, limit: Duration) -> Result<Resul
     }
 }
 
+/// What a restart of HNS does: projectcalico/calico#5164.
+const RESTART_HNS: &str = "drain this node, restart the services hns and kube-proxy, then run the command again and \
+                           re-create the pods that stayed\nrestarting hns deletes the endpoints of all pods here, \
+                           which then run without network\ncalicoctl-win explain HnsStuck has the commands";
+
 fn stuck(what: String) -> Fault {
-    Fault::new(Exit::Failed, "HnsStuck", what)
-        .hint("restart the service hns (Restart-Service hns) or the machine, then run again")
+    Fault::new(Exit::Failed, "HnsStuck", what).hint(RESTART_HNS)
 }
 
 fn ask(entry: HnsCall, method: &[u16], path: &[u16], body: &[u16]) -> (i32, String) {

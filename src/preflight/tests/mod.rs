@@ -179,10 +179,10 @@ fn all_failures_are_told_at_once_and_some_can_be_ignored() {
         scene.cluster.pools[0].block_size = 30;
     };
     let error = verdict(&report(bad)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "2 checks failed: StrictAffinity: IPAM strict affinity is off; BlockSize: blocks smaller than /29 in default"
-    );
+    assert_eq!(error.to_string(), "2 checks failed: StrictAffinity, BlockSize");
+    let told = &error.downcast_ref::<FailedChecks>().unwrap().checks;
+    let details: Vec<&str> = told.iter().map(|check| check.detail.as_str()).collect();
+    assert_eq!(details, ["IPAM strict affinity is off", "blocks smaller than /29 in default"]);
 
     let mut scene = scene();
     bad(&mut scene);

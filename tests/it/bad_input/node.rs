@@ -61,7 +61,8 @@ fn a_machine_that_cannot_run_calico_is_told_why() {
     no HNS
       error: there is no Host Networking Service: the Windows feature Containers is missing
         state: nothing was changed
-        hint: Install-WindowsFeature -Name Containers -Restart
+        hint: Install-WindowsFeature -Name Containers
+              then restart the machine, which that feature needs
     no address
       error: no adapter has a valid IPv4 address
         state: nothing was changed

@@ -120,6 +120,57 @@ fn text_keeps_the_story_on_stdout_and_the_error_on_stderr() {
     assert!(quiet.stdout.is_ascii());
 }
 
+/// A node on which Flannel still is, and whose runtime stands still.
+fn with_several_failures() -> Lab {
+    let lab = Lab::node();
+    let flannel =
+        "networks:\n  vxlan0: {id: 0f, kind: Overlay, subnet: 10.244.3.0/24, gateway: 10.244.3.1, vsid: 4096}\n";
+    lab.edit_yaml(|yaml| yaml.replacen("networks:\n", flannel, 1).replace("    pid: 1484\n", ""));
+    let other = "{\"name\": \"cbr0\", \"plugins\": [{\"type\": \"flannel\"}]}";
+    lab.write("node/C/Program Files/containerd/cni/conf/05-flannel.conflist", other);
+    lab
+}
+
+#[test]
+fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
+    let lab = with_several_failures();
+    let before = lab.picture_without_state();
+    let failed = lab.run("install -y").exits(3);
+    insta::assert_snapshot!(failed.stderr, @r"
+    error: 3 checks failed: RuntimeRunning, OtherCni, Flannel
+      RuntimeRunning: the service containerd is stopped
+        why: kubelet and the pods' network need a container runtime that runs
+        fix:
+          Start-Service containerd
+          calicoctl-win preflight --fix does the same after asking
+      OtherCni: there are 05-flannel.conflist (flannel)
+        why: a container runtime takes the first configuration in its CNI folder, so a second plugin decides by its file's name which one is used
+        fix: move the other plugin's file out of the CNI folder, or choose backend none where that plugin is to stay
+      Flannel: Flannel is here: network vxlan0
+        why: Flannel's HNS network holds the adapter that Calico needs, and flanneld makes it again
+        fix:
+          drain the node first, then run these one at a time:
+          Stop-Service flanneld  # no more routes for pods on Flannel's network
+          sc.exe delete flanneld  # removes the service
+          Get-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it
+          at last, restart the machine, which ends what still runs on it
+      state: nothing was changed
+      hint: fix what each check names, then run the command again
+      more: calicoctl-win explain RuntimeRunning
+    ");
+    let result = lab.run("install -y -o json").exits(3).json();
+    let report = lab.run("preflight -o json").exits(3).json();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let theirs: Vec<&serde_json::Value> = checks.filter(|check| check["status"] == "fail").collect();
+    assert_eq!(result["error"]["checks"].as_array().unwrap().iter().collect::<Vec<_>>(), theirs);
+    assert!(theirs.len() == 3 && !result["error"]["hint"].as_str().unwrap().contains(';'), "{result}");
+
+    let one = lab.run("install -y --ignore-preflight-errors OtherCni,RuntimeRunning -o json").exits(3).json();
+    assert_eq!(one["error"]["what"], "Flannel is here: network vxlan0");
+    assert_eq!((&one["error"]["hint"], &one["error"]["checks"][0]["fix"]), (&theirs[2]["fix"], &theirs[2]["fix"]));
+    lab.picture_without_state().same_as(&before);
+}
+
 #[test]
 fn exit_codes_can_be_those_of_a_provisioner() {
     let lab = Lab::node();
