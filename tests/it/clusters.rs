@@ -47,6 +47,46 @@ fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
     }
 }
 
+/// As on a cluster in use: each node has a block, and one was just given up.
+#[test]
+fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
+    for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
+        let (lab, cluster) = cluster(layout);
+        let word = |set: bool| if layout == Layout::V1 { json!(set.to_string()) } else { json!(set) };
+        for (name, third, given_up) in [("linux-2", 11, false), ("linux-3", 12, true)] {
+            let affinity = json!({ "apiVersion": group, "kind": "BlockAffinity",
+                "metadata": { "name": format!("{name}-192-168-{third}-0-26") },
+                "spec": { "cidr": format!("192.168.{third}.0/26"), "deleted": word(given_up), "node": name,
+                    "state": "confirmed", "type": "host" } });
+            let path = format!("/apis/{group}/blockaffinities");
+            cluster.as_admin(&http::Method::POST, &path, Some(&affinity)).unwrap();
+        }
+        lab.write("node.yaml", "spec: {kubernetes: {kubeconfig: admin.yaml}}\n");
+        let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(0).json();
+        assert_eq!(findings(&checked, "fail"), Vec::<String>::new(), "{group}");
+        let looked = lab.run("preflight -c node.yaml -o json").exits(0).json();
+        // Two of the three, and ours to come: the given up one is nobody's.
+        let free = looked["checks"].as_array().unwrap().iter().find(|check| check["id"] == "PoolsExhausted").unwrap();
+        assert_eq!(free["detail"], "1022 blocks are left");
+        for words in [
+            "plan -c node.yaml",
+            "install -y -c node.yaml",
+            "reconfigure -y --set services.felixLogSeverity=debug",
+            "credentials rotate -y",
+            "status",
+            "rollback -y",
+            "uninstall --purge --cluster-traces -y",
+        ] {
+            let output = lab.run(words);
+            assert_eq!(output.code, 0, "{group}: {words}: {output}");
+        }
+        let left = get(&cluster, &format!("/apis/{group}/blockaffinities"));
+        let nodes: Vec<&str> =
+            left["items"].as_array().unwrap().iter().map(|a| a["spec"]["node"].as_str().unwrap()).collect();
+        assert_eq!(nodes, ["linux-1", "linux-2", "linux-3"], "{group}");
+    }
+}
+
 /// An administrator names their kubeconfig once, and later runs find it by what the receipt says.
 #[test]
 fn later_runs_reach_the_cluster_as_the_install_did() {

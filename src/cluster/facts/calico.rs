@@ -92,7 +92,7 @@ fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: 
         pool.blocks_taken = Some(0);
     }
     let nets: Vec<Option<IpNet>> = pools.iter().map(|pool| pool.cidr.parse().ok()).collect();
-    for Object { spec, .. } in affinities.iter().filter(|a| a.spec.deleted != "true") {
+    for Object { spec, .. } in affinities.iter().filter(|a| !a.spec.deleted.is_set()) {
         let Ok(block) = spec.cidr.parse::<IpNet>() else { continue };
         let within = nets.iter().position(|net| net.is_some_and(|net| net.contains(&block)));
         if let Some(pool) = within.and_then(|at| pools.get_mut(at)) {
@@ -228,9 +228,33 @@ struct Affinity {
     cidr: String,
     #[serde(default)]
     node: String,
-    /// A word, not a boolean.
     #[serde(default)]
-    deleted: String,
+    deleted: Deleted,
+}
+
+/// The one field whose type differs between the groups.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Deleted {
+    /// In `crd.projectcalico.org/v1`: `"true"` or `"false"`.
+    V1(String),
+    /// In `projectcalico.org/v3`.
+    V3(bool),
+}
+
+impl Default for Deleted {
+    fn default() -> Self {
+        Self::V3(false)
+    }
+}
+
+impl Deleted {
+    fn is_set(&self) -> bool {
+        match self {
+            Self::V1(word) => word == "true",
+            Self::V3(set) => *set,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -68,7 +68,8 @@ fn free_block(pools: &[Value], taken: &BTreeSet<Ipv4Net>) -> Result<Ipv4Net> {
 }
 
 fn claim(kube: &Kube, node: &str, block: &Ipv4Net) -> Result<()> {
-    let affinity = json!({ "cidr": block, "node": node, "state": "confirmed", "deleted": "false", "type": "host" });
+    let deleted = if kube.is_v3() { json!(false) } else { json!("false") };
+    let affinity = json!({ "cidr": block, "node": node, "state": "confirmed", "deleted": deleted, "type": "host" });
     kube.calico_create("blockaffinities", "BlockAffinity", &format!("{node}-{}", dashed(block)), &affinity)
         .context("claim a block's affinity")?;
     create_block(kube, node, block)

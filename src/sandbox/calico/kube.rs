@@ -99,9 +99,13 @@ impl Kube {
         self.cluster.merge_patch::<_, Value>(&status, patch).map(drop).context("Failed to write Node")
     }
 
+    pub fn is_v3(&self) -> bool {
+        self.group.1 == "v3"
+    }
+
     /// A kind of Calico's that has another name in the other group.
     pub fn plural(&self, v1: &'static str, v3: &'static str) -> &'static str {
-        if self.group.1 == "v1" { v1 } else { v3 }
+        if self.is_v3() { v3 } else { v1 }
     }
 
     pub fn calico(&self, plural: &str, name: &str) -> Result<Option<Value>> {

@@ -13,6 +13,7 @@ mod answer;
 mod api;
 mod auth;
 mod controllers;
+mod definition;
 mod delete;
 mod der;
 mod discovery;
@@ -75,7 +76,7 @@ impl EmbeddedCluster {
     pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let faults = Faults::new(faults);
-        let mut store = Store::open(dir.join("cluster.json"), seed.layout)?;
+        let mut store = Store::open(dir.join("cluster.json"), seed.layout, &seed.calico)?;
         let keys = dir.join("pki");
         let pki = if faults.server(ServerFault::ExpiredCa) {
             Pki::open(&keys.join("expired"), Validity::Expired)?

@@ -119,7 +119,7 @@ impl Call<'_> {
         if self.store.get(&key).is_some() {
             return Err(Answer::already_exists(self.resource, &name));
         }
-        schema::check(self.resource, &object, None)?;
+        schema::check(self.resource, self.store.calico_line(), &object, None)?;
         let created = self.store.create(self.resource, key, object);
         Ok(with_warnings(self.one(201, created), warnings))
     }
@@ -169,7 +169,7 @@ impl Call<'_> {
         object["metadata"]["name"] = self.request.target.name.clone().into();
         let warnings = self.validate_fields(&mut object, false)?;
         admission::create(self, &mut object)?;
-        schema::check(self.resource, &object, None)?;
+        schema::check(self.resource, self.store.calico_line(), &object, None)?;
         let key = self.key();
         let created = self.store.create(self.resource, key, object);
         Ok(with_warnings(self.one(201, created), warnings))
@@ -210,7 +210,7 @@ impl Call<'_> {
         object["apiVersion"] = self.resource.api_version().into();
         tidy(&mut object);
         admission::update(self, &current, &mut object)?;
-        schema::check(self.resource, &object, Some(&current))?;
+        schema::check(self.resource, self.store.calico_line(), &object, Some(&current))?;
         if object == current {
             return Ok(with_warnings(self.one(200, current), warnings));
         }
@@ -233,7 +233,7 @@ impl Call<'_> {
     /// Prunes unknown fields by `fieldValidation`: told in warnings (the default), silently, or refused.
     fn validate_fields(&self, object: &mut Value, is_patch: bool) -> Result<Vec<String>, Answer> {
         let before = object.clone();
-        let unknown = schema::prune(self.resource, object);
+        let unknown = schema::prune(self.resource, self.store.calico_line(), object);
         match self.request.param("fieldValidation").unwrap_or("Warn") {
             "Strict" if !unknown.is_empty() => {
                 let list: Vec<String> = unknown.iter().map(|f| format!("unknown field \"{f}\"")).collect();

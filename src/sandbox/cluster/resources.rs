@@ -111,6 +111,12 @@ impl Resource {
         }
     }
 
+    /// As v3.32 has it: in the v3 group alone.
+    const fn with_status_in_v3(mut self) -> Self {
+        self.status = matches!(self.version.as_bytes(), b"v3");
+        self
+    }
+
     const fn in_namespaces(mut self) -> Self {
         self.namespaced = true;
         self
@@ -188,7 +194,7 @@ macro_rules! calico_kinds {
                 $layout,
             ),
             Resource::calico(both("ipamhandles"), both("IPAMHandle"), &[], $layout),
-            Resource::calico(both("ippools"), both("IPPool"), &[], $layout),
+            Resource::calico(both("ippools"), both("IPPool"), &[], $layout).with_status_in_v3(),
             Resource::calico(both("ipreservations"), both("IPReservation"), &[], $layout),
             Resource::calico(
                 both("kubecontrollersconfigurations"),
@@ -214,7 +220,7 @@ macro_rules! calico_kinds {
             .in_namespaces(),
             Resource::calico(both("stagednetworkpolicies"), both("StagedNetworkPolicy"), &["scnp", "snp"], $layout)
                 .in_namespaces(),
-            Resource::calico(both("tiers"), both("Tier"), &[], $layout),
+            Resource::calico(both("tiers"), both("Tier"), &[], $layout).with_status_in_v3(),
         ]
     };
 }

@@ -1,123 +1,71 @@
 //! What a CustomResourceDefinition does to an object on its way in: defaults filled, unknown fields
-//! pruned (and told of), types, enums, required fields and Calico's own rules checked. The fields are
-//! in `calico-fields.txt`.
+//! pruned (and told of), types, enums, bounds, patterns, required fields and Calico's own rules checked.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::net::IpAddr;
 
-use serde_json::{Map, Value};
+use ipnet::IpNet;
+use regex::Regex;
+use serde_json::Value;
 
 use super::answer::{Answer, Cause};
+use super::definition::{self, Field};
 use super::resources::Resource;
 
-#[derive(Debug, Default)]
-struct Field {
-    kind: &'static str,
-    required: bool,
-    fixed: bool,
-    one_of: Vec<&'static str>,
-    default: Option<&'static str>,
-    min: Option<i64>,
-    max: Option<i64>,
-}
-
-type Fields = BTreeMap<&'static str, Field>;
-
-/// The declared fields of `spec`, by kind.
-fn fields(kind: &str) -> Option<&'static Fields> {
-    static ALL: OnceLock<BTreeMap<&'static str, Fields>> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
-        let mut all: BTreeMap<&'static str, Fields> = BTreeMap::new();
-        for line in include_str!("calico-fields.txt").lines().filter(|l| !l.starts_with('#')) {
-            let mut words = line.split(' ');
-            let (Some(kind), Some(name), Some(of)) = (words.next(), words.next(), words.next()) else { continue };
-            let mut field = Field { kind: of, ..Field::default() };
-            for word in words {
-                match word.split_once('=') {
-                    None if word == "required" => field.required = true,
-                    None => field.fixed = true,
-                    Some(("enum", list)) => field.one_of = list.split('|').collect(),
-                    Some(("default", value)) => field.default = Some(value),
-                    Some(("min", n)) => field.min = n.parse().ok(),
-                    Some((_, n)) => field.max = n.parse().ok(),
-                }
-            }
-            all.entry(kind).or_default().insert(name, field);
-        }
-        all
-    });
-    // The v3 group calls IPAMConfig by another name.
-    all.get(if kind == "IPAMConfiguration" { "IPAMConfig" } else { kind })
-}
-
 /// Takes away what the schema does not know and gives the paths of what it took, as
-/// `spec.vxlanVni`; fills defaults.
-pub fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
+/// `spec.vxlanVni`; fills defaults. `line` is the release line of the definitions.
+pub fn prune(resource: &Resource, line: &str, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    let Some(fields) = fields(resource.kind) else { return unknown };
-    if let Some(top) = object.as_object_mut() {
-        let known = ["apiVersion", "kind", "metadata", "spec", "status"];
-        unknown.extend(top.keys().filter(|k| !known.contains(&k.as_str())).cloned());
-        top.retain(|k, _| known.contains(&k.as_str()));
-    }
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return unknown };
-    unknown.extend(spec.keys().filter(|k| !fields.contains_key(k.as_str())).map(|k| format!("spec.{k}")));
-    spec.retain(|k, v| fields.contains_key(k.as_str()) && !v.is_null());
-    for (name, field) in fields {
-        if let Some(default) = field.default
-            && !spec.contains_key(*name)
-        {
-            spec.insert((*name).into(), typed(field.kind, default));
-        }
+    if let Some(schema) = definition::of(resource, line) {
+        keep_known(schema, "", object, &mut unknown);
     }
     unknown
 }
 
-fn typed(kind: &str, text: &str) -> Value {
-    match kind {
-        "string" => text.into(),
-        _ => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+fn keep_known(schema: &Field, path: &str, value: &mut Value, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if !schema.is_open() => {
+            fields.retain(|name, value| match schema.field(name) {
+                None => {
+                    unknown.push(child(path, name));
+                    false
+                }
+                // A null is no value, where a definition does not say that it is one.
+                Some(field) => !value.is_null() || field.says.nullable,
+            });
+            for (name, field) in schema.named() {
+                if let Some(default) = &field.says.default
+                    && !fields.contains_key(name)
+                {
+                    fields.insert(name.into(), default.clone());
+                }
+            }
+            for (name, value) in fields {
+                if let Some(field) = schema.field(name) {
+                    keep_known(field, &child(path, name), value, unknown);
+                }
+            }
+        }
+        Value::Array(elements) => {
+            let Some(element) = schema.element() else { return };
+            for (at, value) in elements.iter_mut().enumerate() {
+                keep_known(element, &format!("{path}[{at}]"), value, unknown);
+            }
+        }
+        _ => {}
     }
 }
 
+fn child(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
 /// Refuses an object that its definition does not admit; `before` is the stored one on an update.
-pub fn check(resource: &Resource, object: &Value, before: Option<&Value>) -> Result<(), Answer> {
-    let Some(fields) = fields(resource.kind) else { return Ok(()) };
-    let empty = Map::new();
-    let spec = object["spec"].as_object().unwrap_or(&empty);
+pub fn check(resource: &Resource, line: &str, object: &Value, before: Option<&Value>) -> Result<(), Answer> {
+    let Some(schema) = definition::of(resource, line) else { return Ok(()) };
     let mut causes = Vec::new();
-    let mut unchecked = false;
-    for (name, field) in fields {
-        let path = format!("spec.{name}");
-        let Some(value) = spec.get(*name) else {
-            if field.required && object["spec"].is_object() {
-                causes.push(Cause::required(path));
-            }
-            continue;
-        };
-        let is = type_of(value);
-        if field.kind != "any" && field.kind != is && !(field.kind == "number" && is == "integer") {
-            let message = format!("Invalid value: \"{is}\": {path} in body must be of type {}: \"{is}\"", field.kind);
-            causes.push(Cause::new("FieldValueTypeInvalid", path, message));
-            unchecked = true;
-        } else if !field.one_of.is_empty() && !field.one_of.iter().any(|v| value == v) {
-            let list: Vec<String> = field.one_of.iter().map(|v| format!("\"{v}\"")).collect();
-            let message = format!("Unsupported value: {value}: supported values: {}", list.join(", "));
-            causes.push(Cause::new("FieldValueNotSupported", path, message));
-            unchecked = true;
-        } else if let Some(n) = value.as_i64() {
-            let bound = match (field.min, field.max) {
-                (Some(min), _) if n < min => Some(format!("should be greater than or equal to {min}")),
-                (_, Some(max)) if n > max => Some(format!("should be less than or equal to {max}")),
-                _ => None,
-            };
-            if let Some(bound) = bound {
-                let message = format!("Invalid value: {n}: {path} in body {bound}");
-                causes.push(Cause::new("FieldValueInvalid", path, message));
-            }
-        }
-    }
-    if unchecked {
+    judge(schema, "", object, &mut causes);
+    // Rules read the fields, so they wait until each is of its type.
+    if causes.iter().any(|cause| matches!(cause.reason, "FieldValueTypeInvalid" | "FieldValueNotSupported")) {
         causes.push(Cause::new(
             "FieldValueInvalid",
             "<nil>",
@@ -125,14 +73,114 @@ pub fn check(resource: &Resource, object: &Value, before: Option<&Value>) -> Res
              existing errors to complete validation",
         ));
     } else {
-        causes.extend(rules(resource, spec));
-        causes.extend(before.into_iter().flat_map(|before| changed_fixed(fields, spec, &before["spec"])));
+        causes.extend(rules(resource, &object["spec"]));
+        causes.extend(before.into_iter().flat_map(|before| changed_fixed(resource, &object["spec"], &before["spec"])));
     }
     if causes.is_empty() {
         return Ok(());
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     Err(Answer::invalid(resource.kind, resource.group, name, &causes))
+}
+
+fn judge(schema: &Field, path: &str, value: &Value, causes: &mut Vec<Cause>) {
+    let is = type_of(value);
+    let fits = match schema.kind {
+        kind if kind == is => true,
+        "number" => is == "integer",
+        "int-or-string" => matches!(is, "integer" | "string"),
+        _ => value.is_null() && schema.says.nullable,
+    };
+    if !fits {
+        let kinds = schema.kind.replace("int-or-string", "integer,string");
+        let message = format!("Invalid value: \"{is}\": {path} in body must be of type {kinds}: \"{is}\"");
+        causes.push(Cause::new("FieldValueTypeInvalid", path, message));
+        return;
+    }
+    if let Some((reason, message)) = wrong(schema, path, value) {
+        causes.push(Cause::new(reason, path, message));
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in schema.named() {
+                if field.says.required && !fields.contains_key(name) {
+                    causes.push(Cause::required(child(path, name)));
+                }
+            }
+            for (name, value) in fields {
+                if let Some(field) = schema.field(name) {
+                    judge(field, &child(path, name), value, causes);
+                }
+            }
+        }
+        Value::Array(elements) => {
+            for (at, value) in elements.iter().enumerate() {
+                if let Some(element) = schema.element() {
+                    judge(element, &format!("{path}[{at}]"), value, causes);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with a value of the right type: the reason and the message of its cause.
+fn wrong(schema: &Field, path: &str, value: &Value) -> Option<(&'static str, String)> {
+    let says = &schema.says;
+    if value.is_null() {
+        return None;
+    }
+    if !says.one_of.is_empty() && !says.one_of.contains(value) {
+        let list: Vec<String> = says.one_of.iter().map(ToString::to_string).collect();
+        return Some((
+            "FieldValueNotSupported",
+            format!("Unsupported value: {value}: supported values: {}", list.join(", ")),
+        ));
+    }
+    let invalid = |why: String| Some(("FieldValueInvalid", format!("Invalid value: {value}: {path} in body {why}")));
+    let number = value.as_f64();
+    if let (Some(number), Some(least)) = (number, says.minimum)
+        && number < least
+    {
+        return invalid(format!("should be greater than or equal to {least}"));
+    }
+    if let (Some(number), Some(most)) = (number, says.maximum)
+        && number > most
+    {
+        return invalid(format!("should be less than or equal to {most}"));
+    }
+    let (length, least, most, of) = match value {
+        Value::String(text) => (text.chars().count(), says.min_length, says.max_length, "chars long"),
+        Value::Array(all) => (all.len(), says.min_items, says.max_items, "items"),
+        Value::Object(all) => (all.len(), says.min_properties, says.max_properties, "properties"),
+        _ => return None,
+    };
+    let length = length as u64;
+    if let Some(most) = most.filter(|most| length > *most) {
+        if value.is_string() {
+            return Some(("FieldValueTooLong", format!("Too long: may not be more than {most} bytes")));
+        }
+        return Some(("FieldValueTooMany", format!("Too many: {length}: must have at most {most} items")));
+    }
+    if let Some(least) = least.filter(|least| length < *least) {
+        return invalid(match of {
+            "chars long" => format!("should be at least {least} {of}"),
+            _ => format!("should have at least {least} {of}"),
+        });
+    }
+    let text = value.as_str()?;
+    let matches = |pattern: &String| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
+    if let Some(pattern) = says.pattern.as_ref().filter(|pattern| !matches(pattern)) {
+        return invalid(format!("should match '{pattern}'"));
+    }
+    let format = says.format.as_deref()?;
+    let good = match format {
+        "cidr" => text.parse::<IpNet>().is_ok(),
+        "ipv4" | "ipv6" => text.parse::<IpAddr>().is_ok(),
+        "date-time" => text.parse::<jiff::Timestamp>().is_ok(),
+        _ => true,
+    };
+    if good { None } else { invalid(format!("must be of type {format}: {value}")) }
 }
 
 fn type_of(value: &Value) -> &'static str {
@@ -147,9 +195,10 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The definitions' rules across fields that a Windows node's configuration can meet.
-fn rules(resource: &Resource, spec: &Map<String, Value>) -> Vec<Cause> {
-    let text = |name: &str| spec.get(name).and_then(Value::as_str).unwrap_or_default();
+/// The definitions' rules across fields that a Windows node's configuration can meet. The v1 group has them
+/// since v3.32 (`tests/fixtures/kube-recordings.jsonl`).
+fn rules(resource: &Resource, spec: &Value) -> Vec<Cause> {
+    let text = |name: &str| spec[name].as_str().unwrap_or_default();
     let on = |name: &str| !matches!(text(name), "" | "Never");
     let broken = match resource.kind {
         "IPPool" if on("ipipMode") && on("vxlanMode") => "ipipMode and vxlanMode cannot both be enabled",
@@ -165,17 +214,16 @@ fn rules(resource: &Resource, spec: &Map<String, Value>) -> Vec<Cause> {
     vec![Cause::new("FieldValueForbidden", "spec", format!("Forbidden: {broken}"))]
 }
 
-fn changed_fixed(fields: &Fields, spec: &Map<String, Value>, before: &Value) -> Vec<Cause> {
-    let fixed = fields.iter().filter(|(_, field)| field.fixed);
-    let changed = fixed.filter_map(|(name, _)| match (spec.get(*name), before.get(*name)) {
-        (Some(now), Some(was)) if now != was => Some((*name, now)),
-        _ => None,
-    });
+/// What of a pool stays as it was made.
+fn changed_fixed(resource: &Resource, spec: &Value, before: &Value) -> Vec<Cause> {
+    let fixed = [("blockSize", "Block size"), ("cidr", "CIDR")].into_iter().filter(|_| resource.kind == "IPPool");
+    let changed =
+        fixed.filter(|(name, _)| spec[*name] != before[*name] && !spec[*name].is_null() && !before[*name].is_null());
     changed
-        .map(|(name, now)| {
-            let what = if name == "blockSize" { "Block size" } else { "CIDR" };
+        .map(|(name, what)| {
             let message = format!(
-                "Invalid value: {now}: {what} cannot be changed; follow IP pool migration guide to avoid corruption."
+                "Invalid value: {}: {what} cannot be changed; follow IP pool migration guide to avoid corruption.",
+                spec[name]
             );
             Cause::new("FieldValueInvalid", format!("spec.{name}"), message)
         })

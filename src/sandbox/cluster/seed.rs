@@ -6,15 +6,16 @@ use serde_json::{Value, json};
 use super::admission::pod_defaults;
 use super::controllers::{count_disruptions, publish_root_ca};
 use super::resources::{Layout, Resource, calico, core};
-use super::roles;
 use super::store::{Key, Store, now, owner_reference};
+use super::{roles, schema};
 
 const POD_CIDR: &str = "192.168.0.0/16";
 const SERVICE_CIDR: &str = "10.96.0.0/12";
 const LINUX: &str = "linux-1";
 const LINUX_ADDRESS: &str = "10.20.0.10";
 const KUBERNETES: &str = "v1.36.2";
-const CALICO: &str = "v3.32.1";
+/// What the Linux nodes run.
+pub const CALICO: &str = "v3.32.1";
 
 /// What a new cluster looks like. It counts on the first start only; afterwards the state does.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Seed {
     pub windows_version: String,
     /// Which API group has Calico's resources.
     pub layout: Layout,
+    /// The release of Calico that the Linux nodes run, as in `v3.32.1`: its definitions and its role.
+    pub calico: String,
 }
 
 impl Seed {
@@ -37,6 +40,7 @@ impl Seed {
             windows_address: "10.20.0.21".into(),
             windows_version: "10.0.20348.2700".into(),
             layout: Layout::V1,
+            calico: CALICO.into(),
         }
     }
 
@@ -97,7 +101,7 @@ impl Seed {
             "spec": {
                 "hostNetwork": true, "nodeSelector": {"kubernetes.io/os": "linux"}, "serviceAccountName": "calico-node",
                 "containers": [{
-                    "name": "calico-node", "image": format!("docker.io/calico/node:{CALICO}"),
+                    "name": "calico-node", "image": format!("docker.io/calico/node:{}", self.calico),
                     "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}],
                 }],
             },
@@ -118,17 +122,20 @@ impl Seed {
         );
         pod(store, &set, &template, ("calico-system", "calico-node-x7k2p"), (LINUX, LINUX_ADDRESS), true);
 
+        let line = store.calico_line().to_owned();
         let mut put = |plural: &str, name: &str, spec: Value| {
             let resource = calico(self.layout).iter().find(|r| r.plural == plural);
             let resource = resource.expect("only called with Calico's own plurals");
-            add(store, resource, "", name, json!({"metadata": {}, "spec": spec}));
+            let mut object = json!({"metadata": {}, "spec": spec});
+            schema::prune(resource, &line, &mut object);
+            add(store, resource, "", name, object);
         };
         put("bgpconfigurations", "default", json!({"nodeToNodeMeshEnabled": false, "logSeverityScreen": "Info"}));
         put(
             "clusterinformations",
             "default",
             json!({
-                "calicoVersion": CALICO, "clusterGUID": "4f0b8f6a8c1e4c0db2a1c1d0e9f8a7b6",
+                "calicoVersion": self.calico, "clusterGUID": "4f0b8f6a8c1e4c0db2a1c1d0e9f8a7b6",
                 "clusterType": "k8s,kdd,operator,typha,win", "datastoreReady": true, "variant": "Calico",
             }),
         );
@@ -151,10 +158,11 @@ impl Seed {
             }),
         );
         let block = "192.168.10.0/26";
+        let deleted = if self.layout == Layout::V1 { json!("false") } else { json!(false) };
         put(
             "blockaffinities",
             "linux-1-192-168-10-0-26",
-            json!({"cidr": block, "deleted": "false", "node": LINUX, "state": "confirmed", "type": "host"}),
+            json!({"cidr": block, "deleted": deleted, "node": LINUX, "state": "confirmed", "type": "host"}),
         );
         put(
             "ipamblocks",

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::resources::{Layout, Resource};
+use super::seed::CALICO;
 use crate::node::files;
 
 /// Where an object is. `kind` is the qualified plural, as in `felixconfigurations.crd.projectcalico.org`.
@@ -48,6 +49,8 @@ const HISTORY: usize = 4096;
 #[derive(Debug, Deserialize)]
 struct Saved {
     layout: Layout,
+    #[serde(default = "seed_calico")]
+    calico: String,
     version: u64,
     objects: Vec<(Key, Value)>,
 }
@@ -59,6 +62,8 @@ pub struct Store {
     /// Closing unlocks it: Wine knows no unlock that Rust's standard library takes for one.
     lock: Option<File>,
     pub layout: Layout,
+    /// The release of Calico whose definitions the cluster has.
+    calico: String,
     version: u64,
     saved: u64,
     /// Changes up to here are forgotten.
@@ -74,13 +79,15 @@ pub struct Store {
 impl Store {
     /// The cluster that `path` keeps, or an empty one, held against other processes until
     /// [`Self::leave`]. What happened before is compacted away.
-    pub fn open(path: PathBuf, layout: Layout) -> Result<Self> {
+    pub fn open(path: PathBuf, layout: Layout, calico: &str) -> Result<Self> {
         let lock = locked(&path)?;
-        let saved = read(&path)?.unwrap_or(Saved { layout, version: 1, objects: Vec::new() });
+        let saved = read(&path)?;
+        let saved = saved.unwrap_or_else(|| Saved { layout, calico: calico.into(), version: 1, objects: Vec::new() });
         Ok(Self {
             path,
             lock: Some(lock),
             layout: saved.layout,
+            calico: saved.calico,
             version: saved.version,
             saved: saved.version,
             compacted: saved.version,
@@ -137,10 +144,17 @@ impl Store {
         }
         changes.sort_by_key(|change| change.version);
         self.history.extend(changes);
+        self.calico = saved.calico;
         self.version = saved.version;
         self.saved = saved.version;
         self.changed.send_replace(self.version);
         Ok(())
+    }
+
+    /// The release line of Calico's definitions: `v3.32`.
+    pub fn calico_line(&self) -> &str {
+        let end = self.calico.match_indices('.').nth(1).map_or(self.calico.len(), |(at, _)| at);
+        &self.calico[..end]
     }
 
     /// Forgets the history, so that everything so far is "too old" to watch from.
@@ -169,7 +183,9 @@ impl Store {
     /// The file: a [`Saved`], with an object's lines after the other's.
     fn document(&mut self) -> Result<String> {
         let layout = serde_json::to_string(&self.layout)?;
-        let mut text = format!("{{\n\"layout\": {layout},\n\"version\": {},\n\"objects\": [", self.version);
+        let calico = serde_json::to_string(&self.calico)?;
+        let mut text =
+            format!("{{\n\"layout\": {layout},\n\"calico\": {calico},\n\"version\": {},\n\"objects\": [", self.version);
         for (at, (key, object)) in self.objects.iter().enumerate() {
             if !self.written.contains_key(key) {
                 self.written.insert(key.clone(), serde_json::to_string_pretty(&(key, object))?);
@@ -304,6 +320,11 @@ fn locked(path: &Path) -> Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path.with_extension("lock"))?;
     file.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;
     Ok(file)
+}
+
+/// What a state is of that does not say.
+fn seed_calico() -> String {
+    CALICO.into()
 }
 
 fn read(path: &Path) -> Result<Option<Saved>> {

@@ -396,3 +396,121 @@ fn a_lease_is_made_by_an_update_too_and_never_written_over_unseen() {
     let version = get(&cluster, LEASE)["metadata"]["resourceVersion"].clone();
     assert_eq!(delete(&format!(r#"{{"preconditions": {{"resourceVersion": {version}}}}}"#)), 200);
 }
+
+/// A cluster with Calico's resources in one group.
+fn of_layout(dir: &TempDir, layout: Layout, release: &str) -> EmbeddedCluster {
+    let seed = Seed { layout, calico: release.into(), ..Seed::new("win-1") };
+    EmbeddedCluster::start(dir.path(), &seed, &[]).expect("start the cluster")
+}
+
+#[test]
+fn what_a_cluster_begins_with_passes_calicos_own_schemas() {
+    for (layout, line) in [(Layout::V1, "v3.31"), (Layout::V1, "v3.32"), (Layout::V3, "v3.32"), (Layout::V3, "v3.33")] {
+        let dir = folder();
+        let cluster = of_layout(&dir, layout, &format!("{line}.1"));
+        for resource in resources::calico(layout) {
+            let all = get(&cluster, &format!("/apis/{}/{}", resource.api_version(), resource.plural));
+            for object in all["items"].as_array().expect("a list has items") {
+                let mut object = object.clone();
+                let before = object.clone();
+                assert_eq!(schema::prune(resource, line, &mut object), Vec::<String>::new(), "{layout:?}");
+                assert_eq!(object, before, "{layout:?}: no default is missing");
+                schema::check(resource, line, &object, None).expect("the definition admits it");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_is_refused_for_what_its_groups_own_definition_says() {
+    let affinity =
+        |deleted: Value| json!({"cidr": "192.168.20.0/26", "deleted": deleted, "node": "win-1", "state": "confirmed"});
+    let (v1, v3) = ("crd.projectcalico.org/v1", "projectcalico.org/v3");
+    let wrong_type = "FieldValueTypeInvalid spec.deleted: Invalid value";
+    for (layout, group, kind, spec, said) in [
+        (Layout::V1, v1, "BlockAffinity", affinity(json!("false")), ""),
+        (Layout::V1, v1, "BlockAffinity", affinity(json!(false)), wrong_type),
+        (Layout::V3, v3, "BlockAffinity", affinity(json!(false)), ""),
+        (Layout::V3, v3, "BlockAffinity", affinity(json!("false")), wrong_type),
+        (
+            Layout::V1,
+            v1,
+            "BlockAffinity",
+            json!({"cidr": "192.168.20.0/26"}),
+            "FieldValueRequired spec.deleted: Required value",
+        ),
+        // In v3 that one has a default.
+        (
+            Layout::V3,
+            v3,
+            "BlockAffinity",
+            json!({"cidr": "192.168.20.0/26"}),
+            "FieldValueRequired spec.node: Required value",
+        ),
+        (
+            Layout::V3,
+            v3,
+            "BlockAffinity",
+            json!({"cidr": "here", "node": "win-1", "state": "confirmed"}),
+            "FieldValueInvalid spec.cidr: ",
+        ),
+        (
+            Layout::V3,
+            v3,
+            "FelixConfiguration",
+            json!({"reportingInterval": "soon"}),
+            "FieldValueInvalid spec.reportingInterval: Invalid value: \"soon\": spec.reportingInterval in body should match",
+        ),
+        (
+            Layout::V3,
+            v3,
+            "GlobalNetworkPolicy",
+            json!({"ingress": [{"action": "Allow", "destination": {"ports": [80, true]}}]}),
+            "FieldValueTypeInvalid spec.ingress[0].destination.ports[1]: Invalid value: \"boolean\"",
+        ),
+        (
+            Layout::V1,
+            v1,
+            "GlobalNetworkPolicy",
+            json!({"ingress": [{"destination": {"ports": [80]}}]}),
+            "FieldValueRequired spec.ingress[0].action: Required value",
+        ),
+    ] {
+        let dir = folder();
+        let cluster = of_layout(&dir, layout, "v3.33.0");
+        let resource = resources::calico(layout).iter().find(|r| r.kind == kind).expect("it is served");
+        let body = json!({"apiVersion": group, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+        let seen =
+            ask(&cluster, "POST", &format!("/apis/{group}/{}", resource.plural), &body.to_string()).expect("ask");
+        let answer: Value = serde_json::from_str(&seen.body).expect("it is JSON");
+        if said.is_empty() {
+            assert_eq!(seen.status, 201, "{answer}");
+            continue;
+        }
+        assert_eq!((seen.status, &answer["reason"]), (422, &json!("Invalid")), "{answer}");
+        let cause = &answer["details"]["causes"][0];
+        let text = format!("{} {}: {}", cause["reason"], cause["field"], cause["message"]);
+        let text = text.replacen('"', "", 4).replacen(": \"", ": ", 1).replace("\\\"", "\"");
+        assert!(text.starts_with(said), "{text}\n{said}");
+    }
+}
+
+#[test]
+fn what_a_definition_does_not_name_is_pruned_at_any_depth() {
+    let attribute = json!({"handle_id": "k8s-pod-network.1", "releasedAt": "2026-11-22T10:00:00Z"});
+    for (layout, group, release, kept) in [
+        (Layout::V1, "crd.projectcalico.org/v1", "v3.31.7", json!(null)),
+        (Layout::V3, "projectcalico.org/v3", "v3.32.1", json!(null)),
+        (Layout::V3, "projectcalico.org/v3", "v3.33.0", json!("2026-11-22T10:00:00Z")),
+    ] {
+        let dir = folder();
+        let cluster = of_layout(&dir, layout, release);
+        let block = format!("/apis/{group}/ipamblocks/192-168-10-0-26");
+        let patch = json!({"spec": {"attributes": [attribute]}}).to_string();
+        let seen = ask(&cluster, "PATCH", &block, &patch).expect("ask");
+        assert_eq!(seen.status, 200, "{}", seen.body);
+        assert_eq!(get(&cluster, &block)["spec"]["attributes"][0]["releasedAt"], kept, "{group}");
+        let warned = seen.headers.iter().any(|(_, value)| value.contains("spec.attributes[0].releasedAt"));
+        assert_eq!(warned, kept.is_null(), "{:?}", seen.headers);
+    }
+}
