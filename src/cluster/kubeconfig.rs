@@ -1,5 +1,6 @@
 //! Kubeconfig files: which server, trusted how, asked as whom.
 
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -24,6 +25,9 @@ use crate::yaml::{self, Malformed, Node};
 
 /// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// How much of what a plugin said is shown.
+const MOST_STDERR: usize = 8192;
 
 /// Everything that one context of a kubeconfig says, files read.
 pub(super) struct Access {
@@ -157,6 +161,16 @@ impl Access {
 
     /// The client. Runs the exec plugin, if the user has one, and gives it a limit.
     pub fn client(self, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> Result<Client> {
+        self.client_within(PLUGIN_LIMIT, dial, options, runtime)
+    }
+
+    fn client_within(
+        self,
+        limit: Duration,
+        dial: Option<SocketAddr>,
+        options: &Options,
+        runtime: &Handle,
+    ) -> Result<Client> {
         let mut config = self.config;
         if let Some(address) = dial {
             let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -175,7 +189,7 @@ impl Access {
         let provider = || auth.auth_provider.as_ref()?.config.get("cmd-path").cloned();
         let Some(plugin) = auth.exec.as_ref().and_then(|e| e.command.clone()).or_else(provider) else {
             let _inside = runtime.enter();
-            return Ok(ClientBuilder::try_from(config).map_err(login)?.build());
+            return Ok(ClientBuilder::try_from(config).map_err(|error| login(&error, None))?.build());
         };
         let (sender, receiver) = mpsc::channel();
         let runtime = runtime.clone();
@@ -184,12 +198,12 @@ impl Access {
             // Nobody listens any more when the limit has passed.
             sender.send(ClientBuilder::try_from(config).map(ClientBuilder::build)).ok();
         });
-        match receiver.recv_timeout(PLUGIN_LIMIT) {
-            Ok(client) => client.map_err(login),
+        match receiver.recv_timeout(limit) {
+            Ok(client) => client.map_err(|error| login(&error, Some(&plugin))),
             Err(RecvTimeoutError::Timeout) => {
                 let what = format!(
                     "the kubeconfig's exec plugin `{plugin}` gave no credentials within {} s",
-                    PLUGIN_LIMIT.as_secs()
+                    limit.as_secs_f64()
                 );
                 Err(login_fault(what).into())
             }
@@ -370,25 +384,47 @@ fn invalid(origin: &str, error: &KubeconfigError) -> Error {
     anyhow!("{}", without_values(&error.to_string())).context(broken(format!("{origin} is not usable")))
 }
 
-fn login(error: kube::Error) -> Error {
+/// A login that failed. Nothing of a plugin's command is said but its path: its arguments and its
+/// environment hold secrets as often as not, and so may what it printed.
+fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
+    let what = match plugin {
+        Some(path) => format!("the kubeconfig's exec plugin `{path}` gave no credentials"),
+        None => "the kubeconfig's credentials cannot be used".into(),
+    };
+    let cause = match error {
+        kube::Error::Auth(error) => {
+            if let AuthError::AuthExecRun { out, .. } = error {
+                pass_on(&out.stderr);
+            }
+            why_no_login(error)
+        }
+        other => without_values(&other.to_string()),
+    };
+    anyhow!("{cause}").context(login_fault(what))
+}
+
+/// What went wrong, in words of our own: kube's quote the whole command and what it printed.
+pub(super) fn why_no_login(error: &AuthError) -> String {
     match error {
-        // Its output may hold the token: only what the plugin said on stderr is shown.
-        kube::Error::Auth(AuthError::AuthExecRun { cmd, out }) => {
-            let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-            anyhow!("{}: {said}", out.status)
-                .context(login_fault(format!("the kubeconfig's exec plugin `{cmd}` failed")))
-        }
-        kube::Error::Auth(AuthError::AuthExecStart(cause)) => {
-            Error::new(cause).context(login_fault("the kubeconfig's exec plugin cannot be started".into()))
-        }
-        kube::Error::Auth(AuthError::AuthExecParse(_)) => {
-            login_fault("the kubeconfig's exec plugin did not print an ExecCredential".into()).into()
-        }
-        other => {
-            let cause = anyhow!("{}", without_values(&other.to_string()));
-            cause.context(login_fault("the kubeconfig's credentials cannot be used".into()))
-        }
+        AuthError::AuthExecRun { out, .. } => format!("it failed with {}", out.status),
+        AuthError::AuthExecStart(cause) => format!("it cannot be started: {cause}"),
+        AuthError::AuthExecParse(_) | AuthError::ParseTokenKey(_) => "it did not print an ExecCredential".into(),
+        AuthError::ExecPluginFailed => "the ExecCredential that it printed has no status".into(),
+        AuthError::MalformedTokenExpirationDate(_) => "the time at which its token ends cannot be read".into(),
+        AuthError::InvalidBearerToken(_) => "its token holds characters that no HTTP header takes".into(),
+        AuthError::ReadTokenFile(cause, file) => format!("cannot read {}: {cause}", file.display()),
+        AuthError::MissingCommand => "the user's exec section names no command".into(),
+        // Of an auth-provider: which field of the plugin's output is missing.
+        AuthError::AuthExec(text) => without_values(text),
+        _ => "the login that the kubeconfig names is not usable".into(),
     }
+}
+
+/// Shows what a plugin said on stderr where kubectl shows it, and nowhere else: on the terminal. It is
+/// in no error, so in no log, file or event.
+fn pass_on(stderr: &[u8]) {
+    // A terminal that is gone misses nothing.
+    std::io::stderr().write_all(&stderr[..stderr.len().min(MOST_STDERR)]).ok();
 }
 
 fn login_fault(what: String) -> Fault {
@@ -423,6 +459,23 @@ mod tests {
             assert!(!through(server, no_proxy), "{server} {no_proxy}");
         }
         assert_eq!(proxy_from(&"https://api.test".parse().unwrap(), None, None), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_plugin_that_hangs_is_named_by_its_path_alone() {
+        let text = "{apiVersion: v1, kind: Config, current-context: c, \
+            clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], \
+            contexts: [{name: c, context: {cluster: c, user: u}}], \
+            users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sleep, \
+            args: ['5'], env: [{name: TOKEN, value: sesame}], interactiveMode: Never}}}]}";
+        let access = choose("the kubeconfig", text, Path::new(""), None).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let limit = Duration::from_millis(100);
+        let refused = access.client_within(limit, None, &Options::default(), runtime.handle()).err().unwrap();
+        let said = "the kubeconfig's exec plugin `sleep` gave no credentials within 0.1 s";
+        assert_eq!(refused.downcast_ref::<Fault>().unwrap().what, said);
+        assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
     }
 
     #[test]

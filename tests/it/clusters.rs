@@ -190,6 +190,74 @@ fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
     lab.picture().same_as(&before);
 }
 
+/// Every file below a folder whose bytes contain this.
+#[cfg(unix)]
+fn files_with(folder: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if path.is_file() && String::from_utf8_lossy(&std::fs::read(&path).unwrap()).contains(text) {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+/// Client secrets stand in a plugin's arguments and environment, and a plugin may print what it got.
+#[cfg(unix)]
+#[test]
+fn nothing_of_an_exec_plugin_but_its_path_is_said_whatever_it_does() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (lab, _cluster) = cluster(Layout::V1);
+    let credential = |version: &str, rest: &str| {
+        format!(r#"echo '{{"apiVersion": "client.authentication.k8s.io/{version}", "kind": "ExecCredential"{rest}}}'"#)
+    };
+    let token = r#", "status": {"token": "canary-token"}"#;
+    let dated = r#", "status": {"token": "canary-token", "expirationTimestamp": "canary-time"}"#;
+    for (script, said) in [
+        (Some("echo canary-stdout; exit 3".to_owned()), "it failed with exit status: 3"),
+        (None, "it cannot be started: "),
+        (Some("echo canary-stdout".to_owned()), "it did not print an ExecCredential"),
+        (Some(credential("v1", "")), "has no status"),
+        (Some(credential("v1", dated)), "the time at which its token ends cannot be read"),
+        // The server's answer to a token that nobody knows.
+        (Some(credential("v9", token)), "401"),
+        (Some(credential("v1", token)), "401"),
+    ] {
+        let plugin = lab.path("plugin.sh");
+        std::fs::remove_file(&plugin).ok();
+        if let Some(script) = &script {
+            lab.write("plugin.sh", format!("#!/bin/sh\necho \"canary-stderr $1 $CLIENT_SECRET\" >&2\n{script}\n"));
+            std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        for (mode, format) in [("Never", "text"), ("Never", "json"), ("IfAvailable", "ndjson"), ("IfAvailable", "json")]
+        {
+            let mut kubeconfig: serde_json::Value =
+                serde_yaml::from_str(&std::fs::read_to_string(lab.path("admin.yaml")).unwrap()).unwrap();
+            kubeconfig["users"][0]["user"] = json!({ "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "args": ["canary-argument"],
+                "env": [{ "name": "CLIENT_SECRET", "value": "canary-env" }], "interactiveMode": mode,
+            } });
+            lab.write("exec.yaml", kubeconfig.to_string());
+            let output = lab.run(&format!("install -y -o {format} --kubeconfig exec.yaml"));
+            assert_eq!(output.code, 7, "{script:?}: {output}");
+            // What the plugin itself printed for its user is on the terminal, where kubectl has it too.
+            let terminal: String =
+                output.stderr.lines().filter(|line| !line.starts_with("canary-stderr ")).collect::<Vec<_>>().join("\n");
+            for text in [&output.stdout, &terminal] {
+                assert!(!text.contains("canary"), "{script:?}: {output}");
+            }
+            assert_eq!(files_with(&lab.path("node"), "canary"), Vec::<String>::new(), "{script:?}");
+            let ours = if format == "text" { &output.stderr } else { &output.stdout };
+            assert!(ours.contains(said), "{script:?}: {said}: {output}");
+            assert!(ours.contains("plugin.sh") || said == "401", "the path is told: {output}");
+        }
+    }
+}
+
 /// The checks of a report that are not ok or skipped, as `StrictAffinity: off`.
 fn findings(report: &serde_json::Value, status: &str) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap().iter().filter(|check| check["status"] == status);

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use anyhow::Result;
+use kube::client::AuthError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -13,7 +14,7 @@ use rustls::{AlertDescription, CertificateError, RootCertStore};
 use super::{SLOW_HINT, seconds, unreachable};
 use crate::cluster::Options;
 use crate::cluster::api::Call;
-use crate::cluster::kubeconfig::certificates;
+use crate::cluster::kubeconfig::{certificates, why_no_login};
 use crate::fault::Fault;
 
 /// What went wrong below HTTP.
@@ -31,10 +32,10 @@ pub(super) enum Transport {
 }
 
 pub(super) fn transport(error: &kube::Error) -> Transport {
-    if let kube::Error::Auth(_) = error {
+    let chain = chain(error);
+    if login(&chain).is_some() {
         return Transport::Login;
     }
-    let chain = chain(error);
     if let Some(tls) = chain.iter().find_map(|e| e.downcast_ref::<rustls::Error>()) {
         return match tls {
             rustls::Error::InvalidCertificate(why) => Transport::Certificate(why.clone()),
@@ -157,8 +158,17 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'st
     all
 }
 
+/// The login that failed, also when it was renewed for one request: then kube wraps it.
+fn login<'a>(chain: &[&'a (dyn StdError + 'static)]) -> Option<&'a AuthError> {
+    chain.iter().find_map(|error| error.downcast_ref::<AuthError>())
+}
+
 pub(super) fn innermost(error: &kube::Error) -> String {
-    let said = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    let chain = chain(error);
+    if let Some(error) = login(&chain) {
+        return why_no_login(error);
+    }
+    let said = chain.last().map(ToString::to_string).unwrap_or_default();
     // rustls sends its readers, who are programmers, to its manual.
     said.split(": https://docs.rs/").next().unwrap_or_default().to_owned()
 }

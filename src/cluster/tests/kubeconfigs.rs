@@ -83,7 +83,7 @@ fn a_kubeconfig_that_is_not_usable_is_told_why() {
       mend renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
 
     CLUSTER_UNREACHABLE ClusterLogin
-      what the kubeconfig's exec plugin cannot be started
+      what the kubeconfig's exec plugin `somewhere/./no-such-plugin` gave no credentials
       why  (the operating system's words)
       mend try `kubectl --kubeconfig FILE version` with the same file on this machine
 
@@ -174,12 +174,40 @@ fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
     connect().unwrap().get::<Value>("/version").unwrap();
     assert_eq!(server.seen()[0].headers["authorization"], "Bearer sesame");
 
+    // What it says on stderr is for the terminal, and may hold anything too: `tests/it/clusters.rs`.
     plugin("echo sesame; echo 'please log in first' >&2; exit 3");
     let failed = story(&connect().err().unwrap());
-    assert!(failed.contains("please log in first") && !failed.contains("sesame"), "{failed}");
+    assert!(failed.contains("plugin.sh` gave no credentials") && failed.contains("exit status: 3"), "{failed}");
+    assert!(!failed.contains("please log in first") && !failed.contains("sesame"), "{failed}");
     plugin("echo sesame");
     let garbled = story(&connect().err().unwrap());
     assert!(garbled.contains("ClusterLogin") && !garbled.contains("sesame"), "{garbled}");
+}
+
+/// A token that ends within a minute is renewed for each request, by running the plugin again.
+#[cfg(unix)]
+#[test]
+fn a_plugin_that_fails_when_the_token_is_renewed_is_named_by_its_path_alone() {
+    let server = Server::start();
+    server.replay(&["version-admin"]);
+    let dir = tempfile::tempdir().unwrap();
+    let soon = "2026-01-01T00:00:00Z";
+    write_plugin(
+        dir.path(),
+        &format!(
+            r#"test -e used && {{ echo sesame-stdout; echo sesame-stderr >&2; exit 3; }}; touch used
+echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"open","expirationTimestamp":"{soon}"}}}}'"#
+        )
+        .replace("used", dir.path().join("used").to_str().unwrap()),
+    );
+    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, args: [sesame-argument], \
+        env: [{name: SECRET, value: sesame-env}], interactiveMode: Never}";
+    let text = server.kubeconfig().replace("token: admins-token", exec);
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient()).unwrap();
+    let failed = cluster.get::<Value>("/version").unwrap_err();
+    let said = story(&failed);
+    assert!(said.contains("ClusterLogin") && said.contains("it failed with exit status: 3"), "{said}");
+    assert!(!format!("{failed:?}").contains("sesame"), "{failed:?}");
 }
 
 /// Of old clusters on GKE: the plugin prints any JSON, and paths say where in it the token is. What
