@@ -360,10 +360,13 @@ pub struct Resume {
 
 #[derive(Debug, Args)]
 pub struct Uninstall {
-    /// Also remove our own state, logs and receipts, and the token secret that install made, which other nodes
-    /// may use
+    /// Also remove our own state, logs and receipts
     #[arg(long)]
     pub purge: bool,
+    /// Also delete the token secret that install made in the cluster; every other node that logs in with it
+    /// loses access
+    #[arg(long)]
+    pub delete_token_secret: bool,
     /// Move pods away before; the node stays cordoned
     #[arg(long = "drain")]
     pub drains: bool,

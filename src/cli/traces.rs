@@ -17,8 +17,15 @@ use crate::node::Node;
 /// How long the cluster may take for it.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Takes our annotation and Calico's condition off the Node; on request the IPAM blocks, and with
-/// `--purge` the token secret that we made. Gives the commands for what is left.
+/// The token secret that an install made, as `namespace/name`: every node with a token of it loses access
+/// when it goes.
+pub(super) fn token_secret(standing: &Standing) -> Option<String> {
+    let mut abouts = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
+    abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
+}
+
+/// Takes our annotation and Calico's condition off the Node; on request the IPAM blocks and the token
+/// secret that we made. Gives the commands for what is left.
 pub(super) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
     let abouts: Vec<&About> = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
     let mut left = Vec::new();
@@ -69,9 +76,9 @@ pub(super) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: 
              them away)."
         ));
     }
-    // Every node with a token of this secret loses access when it goes, so only --purge takes it.
     if let (Some(secret), Some(delete)) = (secret, delete) {
-        let gone = if args.purge { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
+        let gone =
+            if args.delete_token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
         match gone {
             Ok(true) => app.reporter.tell(&format!(
                 "Removed: the secret {namespace}/{secret} in the cluster; a node that logs in with its token needs: \

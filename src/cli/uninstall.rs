@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         let standing = Standing::load(&*node)?;
         let (_, _, plan) = look(&*node, &standing)?;
         app.reporter.tell(&plan.text());
+        warn_of_the_secret(args, app, &standing);
         return plan::dry_run(plan, None);
     }
     let (mut node, lock) = app.node_to_change("uninstall")?;
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if !plan.changes.is_empty() {
         app.reporter.tell(&plan.text());
     }
+    warn_of_the_secret(args, app, &standing);
     let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &args.drain)?) } else { None };
     if !plan.changes.is_empty() {
         app.confirm("Remove Calico from this node?")?;
@@ -120,6 +122,20 @@ fn remove(
     }
     let left = traces::clear(args, app, node, standing);
     Ok((applied, left))
+}
+
+/// The one thing that an uninstall of this node destroys for others.
+fn warn_of_the_secret(args: &Uninstall, app: &mut App, standing: &Standing) {
+    if !args.delete_token_secret {
+        return;
+    }
+    let message = match traces::token_secret(standing) {
+        Some(secret) => format!(
+            "the secret {secret} in the cluster is deleted: every other node that logs in with its token loses access"
+        ),
+        None => "no receipt says that install made a token secret, so none is deleted".into(),
+    };
+    app.warn("TokenSecretDeleted", message);
 }
 
 /// What an uninstall would do.

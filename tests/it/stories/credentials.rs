@@ -71,7 +71,7 @@ fn a_token_from_a_secret_lives_and_goes_with_the_secret_that_install_made() {
     assert_eq!(again["changed"], false);
     assert_eq!(token(&lab), first);
 
-    // Other nodes may use it, so only --purge takes it.
+    // Other nodes may use it, so only a flag of its own takes it.
     let _gone = lab.run("uninstall -y").exits(0);
     assert!(has_secret(&lab));
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
@@ -80,27 +80,59 @@ fn a_token_from_a_secret_lives_and_goes_with_the_secret_that_install_made() {
 }
 
 #[test]
-fn purge_deletes_the_secret_that_install_made() {
+fn purge_of_one_node_leaves_the_secret_that_others_log_in_with() {
     let lab = Lab::node();
     let before = lab.picture();
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
+    let shared = lab.read(KUBECONFIG);
     let gone = lab.run("uninstall --purge -y -o json").exits(0).json();
-    assert_eq!(gone["next"], json!([]), "{gone}");
-    assert!(!has_secret(&lab));
+    let delete = "kubectl -n calico-system delete secret calico-node-token";
+    assert_eq!((&gone["next"], &gone["warnings"]), (&json!([delete]), &Value::Null), "{gone}");
+    assert!(has_secret(&lab));
     lab.picture().same_as(&before);
+    // Another node with a token of this secret still gets in.
+    let cluster = cluster(&lab);
+    let direct = format!("https://127.0.0.1:{}", cluster.addr().port());
+    lab.write("other.yaml", shared.replace(&EmbeddedCluster::stable_url(), &direct));
+    let asked = lab.bare("cluster check --kubeconfig other.yaml -o json").json();
+    assert_ne!(asked["error"]["id"], "ClusterUnauthorized", "{asked}");
+    assert!(asked["checks"].is_array() || asked["error"]["id"] == "ClusterRights", "{asked}");
 }
 
 #[test]
-fn purge_after_an_uninstall_still_knows_the_secret_that_install_made() {
+fn the_secret_that_install_made_goes_only_when_asked_for_and_the_plan_says_what_that_destroys() {
+    let destroys = "TokenSecretDeleted: the secret calico-system/calico-node-token in the cluster is deleted: every other \
+                    node that logs in with its token loses access";
+    for words in ["uninstall --purge --delete-token-secret -y", "uninstall --delete-token-secret -y"] {
+        let lab = Lab::node();
+        let before = lab.picture();
+        let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
+        let planned = lab.run(&format!("{words} -n -o json")).exits(0).json();
+        assert_eq!(planned["warnings"], json!([destroys]), "{planned}");
+        assert!(has_secret(&lab), "a dry run");
+        let gone = lab.run(&format!("{words} -o json")).exits(0).json();
+        assert_eq!((&gone["next"], &gone["warnings"]), (&json!([]), &json!([destroys])), "{gone}");
+        assert!(!has_secret(&lab), "{words}");
+        let _rest = lab.run("uninstall --purge -y").exits(0);
+        lab.picture().same_as(&before);
+    }
+}
+
+#[test]
+fn a_later_uninstall_still_knows_the_secret_that_install_made() {
     let lab = Lab::node();
     let before = lab.picture();
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
     let kept = lab.run("uninstall -y -o json").exits(0).json();
     assert!(kept["next"][0].as_str().unwrap().contains("delete secret"), "{kept}");
-    let gone = lab.run("uninstall --purge -y -o json").exits(0).json();
+    let gone = lab.run("uninstall --purge --delete-token-secret -y -o json").exits(0).json();
     assert_eq!((&gone["changed"], &gone["next"]), (&true.into(), &json!([])), "{gone}");
     assert!(!has_secret(&lab));
     lab.picture().same_as(&before);
+    let _there = lab.run("install -y").exits(0);
+    let none = lab.run("uninstall --delete-token-secret -y -o json").exits(0).json();
+    let said = "TokenSecretDeleted: no receipt says that install made a token secret, so none is deleted";
+    assert_eq!(none["warnings"], json!([said]), "{none}");
 }
 
 #[test]
