@@ -46,6 +46,20 @@ pub struct Trial {
     pub kubeconfig: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
+    /// How often the way back was begun. Counted before, so that one which ends the machine counts too.
+    #[serde(default, skip_serializing_if = "never")]
+    pub tries: u32,
+    /// Why the way back is not tried any more; none while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
+}
+
+/// How often the way back is tried before it is left to people.
+pub const TRIES: u32 = 6;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn never(tries: &u32) -> bool {
+    *tries == 0
 }
 
 fn path() -> WinPath {
@@ -75,6 +89,11 @@ impl Trial {
     /// When the file cannot be removed.
     pub fn forget(node: &dyn Node) -> Result<()> {
         files::gone(fs::remove_file(node.disk(&path()))).context("forget the trial")
+    }
+
+    /// No try is left: a guard that still lives is at its last.
+    pub const fn is_tried_out(&self) -> bool {
+        self.tries >= TRIES
     }
 
     /// When it goes back unless it is confirmed; none while its run is at it.
@@ -165,7 +184,18 @@ mod tests {
             live: live.map(|time| time.parse().unwrap()),
             kubeconfig: None,
             context: None,
+            tries: 0,
+            given_up: None,
         }
+    }
+
+    /// As c5f41a4 wrote it, before tries were counted.
+    #[test]
+    fn a_record_without_tries_is_read_and_written_the_same() {
+        let old = r#"{"run":"r1","command":"reconfigure","node":"win-a1","from":1,"began":"2026-01-02T15:00:00Z","confirmWithin":300}"#;
+        let read: Trial = serde_json::from_str(old).unwrap();
+        assert_eq!(read, trial(None));
+        assert_eq!(serde_json::to_string(&read).unwrap(), old);
     }
 
     #[test]

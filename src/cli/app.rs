@@ -454,6 +454,15 @@ fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
     let Some(trial) = changes.contains(&command).then(|| Trial::load(node)).transpose()?.flatten() else {
         return Ok(());
     };
+    if trial.is_tried_out() {
+        if command == "resume" {
+            return Ok(());
+        }
+        let what = format!("what run {} changed could not be taken back, and is not confirmed", trial.run);
+        return Err(Fault::new(Exit::Busy, "OnTrial", what)
+            .hint("take it back with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
+            .into());
+    }
     let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
     let what = format!("what run {} changed is on trial{until}", trial.run);
     Err(Fault::new(Exit::Busy, "OnTrial", what)

@@ -42,10 +42,7 @@ pub(super) fn hold<T>(
     work: impl FnOnce(&mut App, &mut dyn Node) -> Result<T>,
 ) -> Result<T> {
     let keeper = match take_quickly(app, node, name) {
-        Ok(keeper) => {
-            app.lease = Some(keeper.term());
-            Some(keeper)
-        }
+        Ok(keeper) => Some(keeper),
         Err(error) if exit_of(&error) == Exit::Busy => return Err(error),
         Err(error) => {
             let message = format!("other machines are not kept from changing node {name} meanwhile: {error:#}");
@@ -60,11 +57,14 @@ pub(super) fn hold<T>(
     done
 }
 
-fn take_quickly(app: &App, node: &dyn Node, name: &str) -> Result<Keeper> {
+/// Takes the Lease from a cluster that answers at once, and keeps it.
+pub(super) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result<Keeper> {
     let cluster = cordon::reach(app, node, None, None, Some(LIMIT))?;
     let owner = owner(app, node)?;
     cluster.take_lease(name, &owner)?;
-    Ok(Keeper::new(cluster, name, owner))
+    let keeper = Keeper::new(cluster, name, owner);
+    app.lease = Some(keeper.term());
+    Ok(keeper)
 }
 
 pub(super) fn owner(app: &App, node: &dyn Node) -> Result<Owner> {

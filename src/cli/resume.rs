@@ -8,7 +8,8 @@ use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
 use super::settle::settle;
-use super::{lease, steady, uninstall};
+use super::{lease, steady, trial, uninstall};
+use crate::agent::trial::Trial;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
@@ -19,6 +20,10 @@ use crate::report::document::RunResult;
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         let node = app.node()?;
+        let given_up = Trial::load(&*node)?.filter(Trial::is_tried_out);
+        if let Some(trial) = given_up {
+            return app.would(trial::says(&trial, !args.undo));
+        }
         let msg = match (Standing::load(&*node)?.journal, Cordon::load(&*node)?) {
             (Some(journal), _) => {
                 format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
@@ -28,6 +33,15 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         };
         app.reporter.tell(&msg);
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
+    }
+    // The way back from a trial is the run that was not finished.
+    let look = app.node()?;
+    let given_up = Trial::load(&*look)?.filter(Trial::is_tried_out);
+    drop(look);
+    if let Some(trial) = given_up {
+        app.reporter.tell(&format!("Not taken back: what run {} changed on trial.", trial.run));
+        app.confirm(if args.undo { "Keep it?" } else { "Go back to how the node was before it?" })?;
+        return if args.undo { trial::keep(app, "resume") } else { trial::go_back(app, "resume") };
     }
     let (mut node, _lock) = app.node_to_change("resume")?;
     let standing = Standing::load(&*node)?;

@@ -96,7 +96,7 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         node: None,
         drift: Vec::new(),
         run,
-        trial: on_trial(node)?,
+        trial: on_trial(app, node)?,
         mixed_vni: None,
     };
     if let Some(receipt) = receipt {
@@ -219,9 +219,12 @@ fn mixed_vni(cluster: &Cluster, about: &About) -> Option<MixedVni> {
     (node != cluster).then_some(MixedVni { node, cluster })
 }
 
-fn on_trial(node: &dyn Node) -> Result<Option<OnTrial>> {
-    let trial = Trial::load(node)?;
-    Ok(trial.map(|trial| OnTrial { deadline: trial.deadline(), run: trial.run, from: trial.from }))
+fn on_trial(app: &App, node: &dyn Node) -> Result<Option<OnTrial>> {
+    let Some(trial) = Trial::load(node)? else { return Ok(None) };
+    let (deadline, interrupted) = (trial.deadline(), trial.is_tried_out() && lock::holder(node).is_none());
+    let given_up = trial.given_up.or_else(|| interrupted.then(|| "the last try was interrupted".into()));
+    let command = given_up.is_some().then(|| app.command("resume"));
+    Ok(Some(OnTrial { deadline, run: trial.run, from: trial.from, given_up, command }))
 }
 
 /// One run: how it ended, or where it is.
@@ -276,6 +279,8 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
         let since = text("since").parse().unwrap_or_else(|_| Timestamp::now());
         return Some(RunInProgress { run: text("run"), command: text("command"), since, interrupted: false, at: None });
     }
+    // That one is of people to end, and told by itself.
+    let given_up = Trial::load(node).ok().flatten().is_some_and(|trial| trial.is_tried_out());
     match (lock::holder(node), &standing.journal) {
         (Some(holder), _) => Some(RunInProgress {
             run: holder.run,
@@ -292,7 +297,7 @@ fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress
             at,
         }),
         // It ended between the cordon and its first touch, or after its last.
-        (None, None) => Cordon::load(node).ok().flatten().map(|cordon| RunInProgress {
+        (None, None) => Cordon::load(node).ok().flatten().filter(|_| !given_up).map(|cordon| RunInProgress {
             at: Some(format!(
                 "{} (run {}, since {:.0}), with node {} cordoned",
                 cordon.command, cordon.run, cordon.since, cordon.node
@@ -385,6 +390,16 @@ fn judge(status: &mut NodeStatus) {
     if let Some(KubernetesNode { name, ready: Some(false), .. }) = &status.node {
         status.reasons.push(format!("Node {name} is not Ready"));
     }
+    if let Some(OnTrial { from, given_up: Some(why), .. }) = &status.trial {
+        status.reasons.push(format!(
+            "the change on trial could not go back to generation {from} and is not tried any more: {why}"
+        ));
+    }
+    if let Some(KubernetesNode { name, schedulable: Some(false), .. }) =
+        status.node.as_ref().filter(|_| status.trial.as_ref().is_some_and(|trial| trial.given_up.is_some()))
+    {
+        status.reasons.push(format!("Node {name} stays cordoned"));
+    }
     let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
     if let Some(RunInProgress { run, command, since, interrupted, at }) = &status.run {
         let how = if *interrupted { "interrupted" } else { "in progress" };
@@ -465,13 +480,15 @@ fn text(status: &NodeStatus, app: &App) -> String {
             "! VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}\n"
         ));
     }
-    if let Some(trial) = &status.trial {
+    let given_up = status.trial.as_ref().and_then(|trial| trial.command.clone());
+    if let Some(trial) = status.trial.as_ref().filter(|_| given_up.is_none()) {
         let when = trial.deadline.map_or_else(
             || "unless its run ends well".into(),
             |at| format!("at {at:.0} unless you run: {}", app.command("confirm")),
         );
         text.push_str(&format!("! NOT confirmed: goes back to generation {} {when}\n", trial.from));
     }
+    let end_it = given_up.map(|command| format!("End it: {command}"));
     let next = match (&status.run, status.overall) {
         (Some(run), _) if run.interrupted => {
             format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
@@ -487,7 +504,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (_, Overall::NotInstalled) => format!("Install it: {}", app.command("install")),
         _ => String::new(),
     };
-    text + &next
+    text + &end_it.unwrap_or(next)
 }
 
 #[cfg(test)]

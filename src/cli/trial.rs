@@ -14,18 +14,19 @@ use super::Ending;
 use super::app::App;
 use super::args::{DrainFlags, Source};
 use super::drain::{self, Place};
-use super::engine::succeeded;
+use super::engine::{engine, succeeded};
 use super::prepare::{Prepared, announce};
-use super::{at_boot, cordon, lease, reconfigure};
+use super::{at_boot, cordon, lease, reconfigure, steady};
 use crate::agent::os::{self, Level};
-use crate::agent::trial::{self, Trial};
+use crate::agent::trial::{self, TRIES, Trial};
 use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::item::Access;
+use crate::plan::item::{Access, Id};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
@@ -34,11 +35,15 @@ use crate::values::WinPath;
 /// What the way back is called in journals and receipts.
 const REVERT: &str = "revert";
 
+/// What it is called when the way back is not tried any more, here and in the Event on the Node.
+pub(super) const GIVEN_UP: &str = "TrialGivenUp";
+
 /// How often the guard looks.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long the guard waits before it tries the way back again.
-const AGAIN: Duration = Duration::from_secs(3);
+/// How long the guard waits before it tries the way back again: at first, and at most. All pauses
+/// together are what HNS may need from its start to its first answer.
+const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(32)];
 
 /// How long a question of the guard may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -66,6 +71,8 @@ pub(super) fn begin(app: &mut App, node: &mut dyn Node, prepared: &Prepared, wit
         live: None,
         kubeconfig: cordon::named(connection),
         context: connection.context.clone(),
+        tries: 0,
+        given_up: None,
     };
     trial.save(node)?;
     let sandbox = app.global.sandbox.clone();
@@ -104,9 +111,9 @@ pub(super) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
     os::detach(&mut command).context("start the guard of the trial").map(drop)
 }
 
-/// Whether a trial is on that nobody watches over.
+/// Whether a trial is on that nobody watches over. One that was given up is for people.
 pub(super) fn lacks_guard(node: &mut dyn Node) -> Result<bool> {
-    Ok(Trial::load(node)?.is_some() && guard_lock(node)?.is_some())
+    Ok(Trial::load(node)?.is_some_and(|trial| trial.given_up.is_none()) && guard_lock(node)?.is_some())
 }
 
 /// The right to be the guard; none while there is one.
@@ -142,7 +149,7 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
     loop {
         // Opened anew each time: others change it meanwhile.
         let node = app.node()?;
-        let Some(trial) = Trial::load(&*node)? else {
+        let Some(trial) = Trial::load(&*node)?.filter(|trial| trial.given_up.is_none()) else {
             return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
         };
         let mut watched = Duration::ZERO;
@@ -159,15 +166,24 @@ pub(super) fn guard(app: &mut App) -> Result<Ending> {
         drop(node);
         let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
         if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
-            match go_back(app, &why) {
+            match try_back(app, &why) {
                 Ok(ending) => return Ok(ending),
                 // A run that began before is at its end, or somebody confirms.
                 Err(error) if exit_of(&error) == Exit::Busy => {}
+                Err(error) if Fault::id_of(&error) == GIVEN_UP => return Err(error),
+                // All is as before, but for the Node.
+                Err(error) if Fault::id_of(&error) == "UncordonFailed" => return cordon::release_left_over(app),
                 Err(error) => {
-                    let message = format!("the trial of run {} is not taken back yet: {error:#}", trial.run);
+                    let tried = trial.tries + 1;
+                    let message = format!(
+                        "the trial of run {} is not taken back yet (try {tried} of {TRIES}): {error:#}",
+                        trial.run
+                    );
                     os::event_log(Level::Error, &message);
                     app.event(&Event::Log { message });
-                    std::thread::sleep(AGAIN);
+                    let [first, longest] = AGAIN;
+                    let pause = cordon::growing(first, longest).nth(trial.tries as usize).unwrap_or(longest);
+                    std::thread::sleep(pause);
                 }
             }
         }
@@ -195,27 +211,154 @@ fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
     Some(app.connect(&text, Path::new("."), None, ANSWER_WITHIN))
 }
 
-/// Takes the change back, as a run of its own.
-pub(super) fn go_back(app: &mut App, why: &str) -> Result<Ending> {
+/// One try of the guard's; after the last the trial is given up.
+fn try_back(app: &mut App, why: &str) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("confirm")?;
+    let Some(mut trial) = Trial::load(&*node)? else {
+        return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
+    };
+    // The power went in the last try, or in the midst of giving up.
+    if trial.is_tried_out() {
+        return give_up(app, &mut *node, trial, "the last try was interrupted");
+    }
+    trial.tries += 1;
+    trial.save(&mut *node)?;
+    match take_back(app, &mut *node, &trial, why) {
+        Err(error) if trial.is_tried_out() && Fault::id_of(&error) != "UncordonFailed" => {
+            give_up(app, &mut *node, trial, &format!("{error:#}"))
+        }
+        ended => ended,
+    }
+}
+
+/// The way back is left to people, and told where they look. Where the change works the Node takes pods.
+/// All of it may be done again, so what ends it half-way is finished by the next guard.
+fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> Result<Ending> {
+    let (name, from) = (trial.node.clone(), trial.from);
+    // The last try left the services stopped and the CNI configuration withdrawn, and the change worked.
+    if Standing::load(node)?.journal.is_some_and(|journal| journal.header.command == REVERT)
+        && let Err(error) = converge::undo(node, &mut |event| app.event(&event))
+    {
+        app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
+    }
+    let cluster =
+        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN)).ok();
+    let cordoned = Cordon::load(node)?.is_some();
+    let works = || -> Result<bool> {
+        let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
+        Ok(ready.is_some_and(|node| node.ready) && is_published(node)?)
+    };
+    let stays = if !cordoned {
+        ""
+    } else if works().unwrap_or_default() && cordon::release(app, node).is_ok() {
+        "; it takes pods, since it is Ready and its CNI configuration is published"
+    } else {
+        "; it stays cordoned"
+    };
+    let message = format!(
+        "Node {name} could not go back to generation {from} in {} tries and has what run {} changed{stays}. Fix the \
+         cause, then run: {}. The cause: {why}",
+        trial.tries,
+        trial.run,
+        app.command("resume")
+    );
+    if let Some(Err(error)) = cluster.as_ref().map(|cluster| cluster.warn_on_node(&name, GIVEN_UP, &message)) {
+        app.event(&Event::Log { message: format!("node {name} has no Event about it: {error:#}") });
+    }
+    os::event_log(Level::Error, &message);
+    app.warn(GIVEN_UP, message.clone());
+    trial.given_up = Some(why.to_owned());
+    trial.save(node)?;
+    app.half_done = true;
+    Err(Fault::new(Exit::FailedIncomplete, GIVEN_UP, message).into())
+}
+
+/// Whether kubelet may start pods: it takes the CNI configuration for a network that stands.
+fn is_published(node: &dyn Node) -> Result<bool> {
+    let standing = Standing::load(node)?;
+    let world = standing.receipt().map(|receipt| &receipt.target.world);
+    let mut confs = world.into_iter().flat_map(|world| world.keys()).filter(|id| matches!(id, Id::CniConf(_)));
+    confs.try_fold(false, |published, id| Ok(published || node.get(id)?.is_some()))
+}
+
+/// Takes the change back because somebody says so.
+pub(super) fn go_back(app: &mut App, command: &'static str) -> Result<Ending> {
+    let (mut node, _lock) = app.node_to_change(command)?;
     let Some(trial) = Trial::load(&*node)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
     };
+    take_back(app, &mut *node, &trial, "somebody asked for it")
+}
+
+/// Takes the change back, as a run of its own.
+fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Result<Ending> {
     let message = format!("{why}: node {} goes back to generation {}", trial.node, trial.from);
     os::event_log(Level::Warning, &message);
     app.warn("TrialTakenBack", message);
-    let (applied, about) = revert(app, &mut *node, &trial)?;
+    // The run that began the trial left its Lease to us. Without a cluster the node goes back all the same.
+    let keeper = lease::take_quickly(app, node, &trial.node).ok();
+    let (applied, about) = revert(app, node, trial)?;
+    Trial::forget(node)?;
+    let uncordoned = cordon::release(app, node);
     if let Ok(cluster) =
-        cordon::reach(app, &*node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))
+        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))
     {
         reconfigure::annotate(app, &cluster, &about);
-        let _runs_out_by_itself = cluster.give_back_lease(&trial.node, &lease::owner(app, &*node)?);
     }
-    Trial::forget(&*node)?;
+    if let Some(keeper) = keeper {
+        lease::give_back(app, keeper);
+    }
+    uncordoned?;
     let msg = format!("{} is as generation {} made it; the change was not kept.", trial.node, trial.from);
     app.reporter.tell(&msg);
     let next = vec![app.command("status")];
-    Ending::result(succeeded(app, &*node, &applied, msg, next))
+    Ending::result(succeeded(app, node, &applied, msg, next))
+}
+
+/// What would become of a trial, for a dry run.
+pub(super) fn says(trial: &Trial, back: bool) -> String {
+    if back {
+        format!("take the node back to generation {}", trial.from)
+    } else {
+        format!("keep what run {} changed", trial.run)
+    }
+}
+
+/// Keeps a change that was given up.
+pub(super) fn keep(app: &mut App, command: &'static str) -> Result<Ending> {
+    let (mut node, _lock) = app.node_to_change(command)?;
+    match Trial::load(&*node)? {
+        Some(trial) => kept(app, &mut *node, &trial),
+        None => Ending::result(RunResult::new(Exit::Ok, false, "the trial is over")),
+    }
+}
+
+/// Keeps the change: what a try of the way back left half-way is undone, and pods may come.
+pub(super) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Ending> {
+    let standing = Standing::load(node)?;
+    if let Some(journal) = &standing.journal {
+        if journal.header.command == REVERT {
+            engine(app, node, converge::undo)?;
+        } else {
+            let proof = steady::proof_of(&standing, journal);
+            engine(app, node, |node, events| converge::resume_proven(node, proof, events))?;
+        }
+    }
+    // It runs out by itself, so an API server that is away for a moment is no reason to fail.
+    let keeper = lease::take_quickly(app, node, &trial.node).ok();
+    Trial::forget(node)?;
+    let uncordoned = cordon::release(app, node);
+    if let Some(keeper) = keeper {
+        lease::give_back(app, keeper);
+    }
+    uncordoned?;
+    let generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
+    let msg = format!("The change on {} is kept (generation {}).", trial.node, generation.unwrap_or_default());
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, true, msg);
+    result.generation = generation;
+    result.next = vec![app.command("status")];
+    Ending::result(result)
 }
 
 /// Brings the node to the generation before the trial, from wherever it is. Where the API server is
@@ -249,7 +392,6 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
         let change = Change { run: &run, command: REVERT, target, about: Some(&about), at_boot, shown: Some(&steps) };
         applied = converge::apply(node, &change, &mut |event| app.event(&event))?;
     }
-    cordon::release(app, node)?;
     Ok((applied, about))
 }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::api::Api;
 use super::errors::Failure;
 use super::facts::NAMESPACES;
-use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease};
+use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease, node};
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::settings::Credentials;
@@ -151,6 +151,8 @@ const CHANGES: &[Change] = &[
     ("get", G(""), "pods", Anywhere),
     ("delete", G(""), "pods", Anywhere),
     ("create", G(""), "pods/eviction", Anywhere),
+    // What becomes of the Node when a trial cannot be taken back.
+    ("create", G(""), "events", In(node::EVENTS)),
     ("get", G("apps"), "daemonsets", Anywhere),
     ("list", G("policy"), "poddisruptionbudgets", Anywhere),
     ("watch", G("policy"), "poddisruptionbudgets", Anywhere),

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::Cluster;
 use super::api::path;
+use super::{Cluster, FIELD_MANAGER};
 use crate::facts::ClusterNode;
 use crate::fault::{Exit, Fault};
 
@@ -22,6 +23,23 @@ impl Cluster {
     pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<ClusterNode> {
         let patch = json!({ "metadata": { "annotations": annotations } });
         self.merge_patch(&node_path(name), &patch).map(read)
+    }
+
+    /// Leaves an Event on a Node, for who looks at it with `kubectl describe node`. As kubelet's own it lies
+    /// in the namespace `default`, and has the Node's name in the place of its uid.
+    pub fn warn_on_node(&self, name: &str, reason: &str, message: &str) -> Result<()> {
+        let now = Timestamp::now();
+        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": EVENTS },
+            "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": name, "uid": name },
+            "type": "Warning", "reason": reason, "message": message, "count": 1,
+            "firstTimestamp": time, "lastTimestamp": time,
+            "source": { "component": FIELD_MANAGER, "host": name },
+            "reportingComponent": FIELD_MANAGER, "reportingInstance": name,
+        });
+        self.post::<_, Value>(&path(["api", "v1", "namespaces", EVENTS, "events"]), &event).map(drop)
     }
 
     /// Keeps new pods off a Node; false when it was cordoned already. `by`: the run that is to undo it,
@@ -96,6 +114,9 @@ impl Cluster {
         Ok(self.runtime.block_on(self.api.patiently(async || self.api.get(&at).await))?)
     }
 }
+
+/// The namespace of Events about Nodes, which have none.
+pub(super) const EVENTS: &str = "default";
 
 /// The Node's annotation with the run of ours that cordoned it.
 pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";

@@ -313,6 +313,10 @@ pub struct OnTrial {
     pub from: u32,
     /// When; none while its run is at it.
     pub deadline: Option<Timestamp>,
+    /// Why it could not go back, and is not tried any more; none while it is.
+    pub given_up: Option<String>,
+    /// The command that ends a trial that was given up.
+    pub command: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

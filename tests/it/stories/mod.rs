@@ -11,6 +11,8 @@ mod detach;
 mod drain;
 mod failures;
 mod first_day;
+#[cfg(target_os = "linux")]
+mod given_up;
 mod import;
 mod lease;
 mod offline;
