@@ -32,6 +32,9 @@ pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
 
+/// The variables by which Calico's node startup is told to make IP pools.
+pub const POOL_CIDRS: [&str; 2] = ["CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"];
+
 /// How this node is to be. Serialisable, so that a plan can carry its digest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Backend;
+use crate::settings::{Backend, Datastore, EtcdTls};
 use crate::values::{NodeName, Vni, WinPath};
 
 /// `C:\ProgramData\calicoctl-win\services.json`.
@@ -38,6 +38,22 @@ impl AgentConfig {
         let (own, shared) = self.felix.env.into_iter().partition(|(name, _)| is_felix_s(name));
         self.felix.env = shared;
         (self, FelixConfig { env: own })
+    }
+
+    /// Where Calico keeps its data, as its programs are told.
+    pub fn datastore(&self) -> Datastore {
+        let told = |name: &str| self.startup.env.get(name).map(String::as_str).unwrap_or_default();
+        let file = |name: &str| told(name).parse::<WinPath>().ok();
+        if told("CALICO_DATASTORE_TYPE") != "etcdv3" {
+            return Datastore::Kubernetes;
+        }
+        let tls = match (file("ETCD_KEY_FILE"), file("ETCD_CERT_FILE"), file("ETCD_CA_CERT_FILE")) {
+            (Some(key_file), Some(cert_file), Some(ca_cert_file)) => {
+                Some(EtcdTls { key_file, cert_file, ca_cert_file })
+            }
+            _ => None,
+        };
+        Datastore::Etcdv3 { endpoints: told("ETCD_ENDPOINTS").split(',').map(str::to_owned).collect(), tls }
     }
 
     /// Both documents as one.

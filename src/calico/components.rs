@@ -9,7 +9,7 @@ use super::agent_config::{AgentConfig, Command};
 use super::layout::{Build, Layout};
 use super::paths;
 use crate::facts::ApiGroup;
-use crate::settings::{Backend, Datastore, Ipam, NodeAddress, Settings};
+use crate::settings::{self, Backend, Datastore, Ipam, NodeAddress, Settings};
 use crate::values::WinPath;
 
 /// What the services are told. `kubeconfig` is where the node's own kubeconfig lies; none where
@@ -113,9 +113,14 @@ impl Env {
         env
     }
 
-    /// Node startup makes the node's resources and the HNS network. NO_DEFAULT_POOLS is left
-    /// unset, as the scripts leave it.
+    /// Node startup makes the node's resources and the HNS network. Left to itself it also makes an IP
+    /// pool in a cluster that has none, as the scripts let it: the cluster's pools are its own matter.
     fn startup(mut self, settings: &Settings) -> Self {
+        self.set("NO_DEFAULT_POOLS", "true");
+        // With one of these beside it startup ends at once. Set to nothing they hide the machine's own.
+        for name in settings::POOL_CIDRS {
+            self.set(name, "");
+        }
         self.set("VXLAN_VNI", &settings.network.vni.to_string());
         self.set("CALICO_NODENAME_FILE", paths::nodename(&settings.calico.root).as_str());
         self.set("IP", node_address(&settings.network.node_address));

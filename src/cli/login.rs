@@ -16,6 +16,7 @@ use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::paths;
 use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden, unreached};
 use crate::config::Layered;
+use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
@@ -122,6 +123,7 @@ pub(super) fn needs(layered: &Layered) -> Needs<'_> {
         login: settings::credentials(spec),
         create_secret: spec.kubernetes.create_service_account_token.unwrap_or(true),
         etcd_secret: name.map(|name| (namespace, name)),
+        etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
     }
 }
 

@@ -34,7 +34,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
 use crate::plan::show::Change;
-use crate::settings::{Backend, Drain, Maintenance};
+use crate::settings::{Backend, Datastore, Drain, Maintenance};
 
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
 /// is done.
@@ -52,6 +52,12 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
     if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", args.plan.as_deref())? {
         return Ending::result(result);
+    }
+    if args.wait_for_cluster_vni.is_some() && prepared.resolved.settings.datastore != Datastore::Kubernetes {
+        let what = "--wait-for-cluster-vni asks the Kubernetes API, and Calico keeps the cluster's VNI in etcd here";
+        return Err(Fault::new(Exit::Usage, "Usage", what)
+            .hint("leave it out, and change the cluster's VNI with calicoctl")
+            .into());
     }
     let drains = show(args, app, &prepared)?;
     app.confirm(&format!("Apply this to {}?", prepared.resolved.settings.node_name))?;

@@ -30,7 +30,7 @@ use crate::report::document::{
     ServiceStatus,
 };
 use crate::report::event::Event;
-use crate::settings::Backend;
+use crate::settings::{Backend, Datastore};
 use crate::values::WinPath;
 
 /// How long the cluster may take to say how the node is; status must answer without it too.
@@ -194,10 +194,10 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
         status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
         let cluster = app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT);
         match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
-            Ok(Some(node)) => {
-                status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(&cluster, about));
-                kubernetes.ready = Some(node.ready);
-                kubernetes.schedulable = Some(node.schedulable);
+            Ok(Some(found)) => {
+                status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(node, &cluster, about));
+                kubernetes.ready = Some(found.ready);
+                kubernetes.schedulable = Some(found.schedulable);
             }
             Ok(None) => status.reasons.push(format!("the cluster has no Node {name}")),
             Err(error) => status.reasons.push(format!("the cluster could not be asked: {error:#}")),
@@ -212,7 +212,9 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
 }
 
 /// The VNI here and elsewhere while they differ: pods here then reach no pod of another node.
-fn mixed_vni(cluster: &Cluster, about: &About) -> Option<MixedVni> {
+fn mixed_vni(node: &dyn Node, cluster: &Cluster, about: &About) -> Option<MixedVni> {
+    // With etcd the cluster's is there, and not in the Kubernetes API.
+    agent::read_config(node).ok().filter(|config| config.datastore() == Datastore::Kubernetes)?;
     let node = (about.backend == Backend::Vxlan).then_some(about.vni.get())?;
     // Only a hint: a cluster that does not say has its reasons told elsewhere.
     let cluster = cluster.felix_vni().ok()?;

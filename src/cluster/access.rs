@@ -125,11 +125,13 @@ pub struct Needs<'a> {
     pub create_secret: bool,
     /// Namespace and name of the secret with etcd's certificates; without the first it is Calico's.
     pub etcd_secret: Option<(Option<&'a str>, &'a str)>,
+    /// Calico keeps its data in etcd: what the API has of its resources is not what counts, and not read.
+    pub etcd: bool,
 }
 
 impl Default for Needs<'_> {
     fn default() -> Self {
-        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None }
+        Self { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None, etcd: false }
     }
 }
 

@@ -68,7 +68,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
     }
     // Which group serves Calico may not be known yet; those who may read the one may mostly read the other.
     let asked = Asked {
-        group: Some(ApiGroup::V1),
+        group: (!options.needs.etcd).then_some(ApiGroup::V1),
         namespace: options.namespace_override.unwrap_or(NAMESPACES[0]),
         looking: options.namespace_override.is_none(),
         eks: false,
@@ -104,6 +104,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     // Calico's own rule: v3 only where v1 is not.
     let api_group = if new_group && !old_group { ApiGroup::V3 } else { ApiGroup::V1 };
     let calico = match old_group || new_group {
+        _ if options.needs.etcd => None,
         true => Some(Resources::ask(api, api_group)),
         false => {
             let message = "the cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd";

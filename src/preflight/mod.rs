@@ -102,6 +102,9 @@ pub enum Finding {
 pub enum Judge {
     Node(fn(&NodeFacts, &Input) -> Finding),
     Cluster(fn(&ClusterFacts, &Input) -> Finding),
+    /// One of Calico's own resources, which with the datastore etcdv3 are not read. The text is
+    /// calicoctl's command that shows what the check would have looked at.
+    Calico(&'static str, fn(&ClusterFacts, &Input) -> Finding),
 }
 
 /// One row.
@@ -138,7 +141,7 @@ pub enum Scope {
 
 /// Runs every check, and those of the node only where there is one to look at.
 pub fn run(scope: Scope, input: &Input, ignored: &[String]) -> PreflightReport {
-    let within = |row: &&Row| scope == Scope::Everything || matches!(row.judge, Judge::Cluster(_));
+    let within = |row: &&Row| scope == Scope::Everything || !matches!(row.judge, Judge::Node(_));
     let checks: Vec<Check> = catalogue().filter(within).map(|row| examine(row, input, ignored)).collect();
     let count = |status| checks.iter().filter(|check| check.status == status).count();
     let summary = Summary {
@@ -157,12 +160,22 @@ fn judge(row: &Row, input: &Input) -> Finding {
             Some(node) => judge(node, input),
             None => Finding::Skip("no node was looked at".into()),
         },
-        Judge::Cluster(judge) => match (input.cluster, input.cluster_failure) {
-            (Some(cluster), _) => judge(cluster, input),
+        Judge::Cluster(judge) | Judge::Calico(_, judge) => match (input.cluster, input.cluster_failure) {
+            (Some(cluster), _) => in_etcd(row, judge(cluster, input), input),
             (None, Some(failure)) if row.id == cluster::REACHABLE => Finding::Fail(failure.to_owned()),
             (None, Some(_)) => Finding::Unknown("the cluster did not answer".into()),
             (None, None) => Finding::Skip("the cluster was not asked".into()),
         },
+    }
+}
+
+/// What is kept in etcd was not read: nothing is found in order by not having looked.
+fn in_etcd(row: &Row, found: Finding, input: &Input) -> Finding {
+    match (row.judge, found) {
+        (Judge::Calico(command, _), Finding::Pass(_) | Finding::Unknown(_)) if input.etcd() => {
+            Finding::Unknown(format!("Calico keeps it in etcd, which is not read; to see it: {command}"))
+        }
+        (_, found) => found,
     }
 }
 
@@ -240,6 +253,11 @@ pub fn document() -> String {
             capital(row.why),
             lines(row.fix)
         ));
+        if let Judge::Calico(command, _) = row.judge {
+            text.push_str(&format!(
+                "\nWith the datastore etcdv3 the check has no answer. To see it yourself: `{command}`\n"
+            ));
+        }
     }
     text
 }

@@ -9,6 +9,9 @@ use crate::values::Vni;
 
 const GROUP: &str = "network";
 
+/// Shows Felix's configuration in etcd.
+const FELIX: &str = "calicoctl get felixconfiguration default -o yaml";
+
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "CalicoResources",
@@ -28,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Windows has no IP-in-IP, so its pods would not reach those of other nodes",
         fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
-        judge: Judge::Cluster(|cluster, input| match backend_of(cluster) {
+        judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, input| match backend_of(cluster) {
             _ if input.side.is_some_and(|side| side.names_backend) => given_ipip(cluster),
             Err(Undecided::IpIp(reason)) => Fail(format!("{reason}: Windows nodes cannot do IP-in-IP")),
             Err(Undecided::NotTold(why)) => Unknown(why),
@@ -61,12 +64,20 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
+        id: "IpPools",
+        group: GROUP,
+        severity: Severity::Error,
+        why: "pods get their addresses from the cluster's IP pools, and an installation makes none",
+        fix: "kubectl get ippools -o yaml; make a pool of the backend's type (vxlanMode: Always for vxlan), enable one, or let its nodeSelector select this node",
+        judge: Judge::Calico("calicoctl get ippools -o yaml", ip_pools),
+    },
+    Row {
         id: "OnePoolType",
         group: GROUP,
         severity: Severity::Error,
         why: "Calico for Windows supports one type of IP pool in a cluster: all VXLAN, or all without encapsulation",
         fix: "kubectl get ippools -o yaml, and give all enabled pools the same vxlanMode; or shut Windows out of some: nodeSelector: kubernetes.io/os == 'linux'",
-        judge: Judge::Cluster(one_pool_type),
+        judge: Judge::Calico("calicoctl get ippools -o yaml", one_pool_type),
     },
     Row {
         id: "VxlanWithBgp",
@@ -82,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Windows knows no CrossSubnet: it encapsulates always, also where Linux nodes send unencapsulated",
         fix: "nothing, where nodes of one subnet reach each other's VXLAN; else set vxlanMode: Always",
-        judge: Judge::Cluster(|cluster, _| {
+        judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             if cluster.calico_unserved {
                 return unserved();
             }
@@ -100,7 +111,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
         fix: "set the MTU of the Windows adapters themselves, where the network needs a smaller one",
-        judge: Judge::Cluster(|cluster, _| match cluster.felix.vxlan_mtu {
+        judge: Judge::Calico(FELIX, |cluster, _| match cluster.felix.vxlan_mtu {
             _ if cluster.calico_unserved => unserved(),
             None | Some(0) => Pass("not set".into()),
             Some(mtu) => Fail(format!("FelixConfiguration has vxlanMTU: {mtu}, which Windows ignores")),
@@ -112,9 +123,10 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Calico for Windows speaks VXLAN on UDP 4789 only, whatever Felix is told",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanPort\":4789}}'",
-        judge: Judge::Cluster(|cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_port) {
+        judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_port) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(false), _) => Skip("VXLAN is not used".into()),
+            _ if cluster.calico_unserved => unserved(),
             (Some(true), None | Some(0 | 4789)) => Pass("4789".into()),
             (Some(true), Some(port)) => Fail(format!("FelixConfiguration has vxlanPort: {port}")),
         }),
@@ -125,9 +137,10 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Windows takes a VNI from 4096; above 65535 its routes would carry another one, and 9999 is the network External's",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}', which changes the Linux nodes too",
-        judge: Judge::Cluster(|cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_vni) {
+        judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_vni) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(false), _) => Skip("VXLAN is not used".into()),
+            _ if cluster.calico_unserved => unserved(),
             (Some(true), vni) => match Vni::try_from(vni.unwrap_or(Vni::DEFAULT.get())) {
                 Ok(vni) => Pass(vni.to_string()),
                 Err(problem) => {
@@ -142,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "nodes with different VNIs do not reach each other's pods, and nothing tells of it",
         fix: "leave spec.calicoNetwork.vxlan.vxlanVNI out, so that it is the cluster's",
-        judge: Judge::Cluster(vni_matches),
+        judge: Judge::Calico(FELIX, vni_matches),
     },
     Row {
         id: "StrictAffinity",
@@ -150,7 +163,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Windows cannot route single addresses of other nodes' blocks, so IPAM must not borrow them",
         fix: "kubectl patch ipamconfigs default --type=merge -p '{\"spec\":{\"strictAffinity\":true}}'",
-        judge: Judge::Cluster(|cluster, input| {
+        judge: Judge::Calico("calicoctl ipam show --show-configuration", |cluster, input| {
             if cluster.calico_unserved {
                 return unserved();
             }
@@ -170,7 +183,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "of a node's one block Windows reserves four addresses, so a block smaller than /29 has none left for pods",
         fix: "make a new IP pool with a larger block, as blockSize: 26, and disable the old one",
-        judge: Judge::Cluster(|cluster, _| {
+        judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             let mut pools = pools_for_windows(cluster).peekable();
             if pools.peek().is_none() {
                 return Unknown("no enabled IPv4 pool selects this node".into());
@@ -185,7 +198,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "a Windows node has one block: /26 gives 60 pods, /25 124, /24 252, whatever kubelet's limit is",
         fix: "set kubelet's --max-pods to what a block holds, or make pools with larger blocks",
-        judge: Judge::Cluster(pod_capacity),
+        judge: Judge::Calico("calicoctl get ippools -o yaml", pod_capacity),
     },
     Row {
         id: "PoolsExhausted",
@@ -193,7 +206,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "a node that gets no block of its own cannot run pods: on Windows none is borrowed",
         fix: "add an IP pool, or free blocks of nodes that are gone: calicoctl ipam check",
-        judge: Judge::Cluster(pools_exhausted),
+        judge: Judge::Calico("calicoctl ipam show --show-blocks", pools_exhausted),
     },
     Row {
         id: "Ipv6",
@@ -201,7 +214,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
         fix: "nothing, where pods on Windows need IPv4 only",
-        judge: Judge::Cluster(|cluster, _| {
+        judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             if cluster.calico_unserved {
                 return unserved();
             }
@@ -220,7 +233,9 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Windows nodes take no part in WireGuard: traffic to and from them is not encrypted",
         fix: "nothing, where that is acceptable; else keep such workloads on Linux nodes",
-        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.wireguard_enabled, "wireguardEnabled")),
+        judge: Judge::Calico(FELIX, |cluster, _| {
+            on_or_off(cluster, cluster.felix.wireguard_enabled, "wireguardEnabled")
+        }),
     },
     Row {
         id: "Ebpf",
@@ -228,7 +243,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "Windows has no eBPF dataplane, and what it replaces, such as kube-proxy, is still needed there",
         fix: "keep kube-proxy on the Windows nodes, and VXLAN between the nodes",
-        judge: Judge::Cluster(|cluster, _| on_or_off(cluster, cluster.felix.bpf_enabled, "bpfEnabled")),
+        judge: Judge::Calico(FELIX, |cluster, _| on_or_off(cluster, cluster.felix.bpf_enabled, "bpfEnabled")),
     },
     Row {
         id: "HostEndpoints",
@@ -236,7 +251,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "policies of host endpoints are not enforced on Windows hosts",
         fix: "protect Windows hosts with the Windows firewall",
-        judge: Judge::Cluster(|cluster, _| match cluster.host_endpoints {
+        judge: Judge::Calico("calicoctl get hostendpoints -o yaml", |cluster, _| match cluster.host_endpoints {
             None => untold(cluster, "hostendpoints", "the host endpoints were not counted"),
             Some(0) => Pass("none".into()),
             Some(n) => Fail(format!("the cluster has {n} host endpoints")),
@@ -255,6 +270,8 @@ fn given_ipip(cluster: &ClusterFacts) -> Finding {
 fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
     match (input.network(), backend_of(cluster)) {
         (Some(network), _) => Pass(network.backend.name().into()),
+        // Something else of the config is wrong.
+        (None, _) if input.side.is_some_and(|side| side.names_backend) => Pass("the config's".into()),
         (None, Ok((backend, by))) => Pass(format!("{} ({by})", backend.name())),
         (None, Err(Undecided::IpIp(_))) => Skip("the cluster has IP-in-IP".into()),
         (None, Err(Undecided::NotTold(why))) => Fail(why),
@@ -284,6 +301,21 @@ fn on_or_off(cluster: &ClusterFacts, set: Option<bool>, field: &str) -> Finding 
         _ if cluster.calico_unserved => unserved(),
         Some(true) => Fail(format!("FelixConfiguration has {field}: true")),
         _ => Pass("off".into()),
+    }
+}
+
+fn ip_pools(cluster: &ClusterFacts, input: &Input) -> Finding {
+    match input.network() {
+        None => return Unknown("no backend is decided".into()),
+        Some(network) if network.backend == Backend::None || network.ipam != Ipam::CalicoIpam => {
+            return Skip("Calico IPAM is not used".into());
+        }
+        Some(_) if cluster.calico_unserved => return unserved(),
+        Some(_) => {}
+    }
+    match named(pools_for_windows(cluster)) {
+        names if names.is_empty() => Fail("no enabled IPv4 pool selects this node".into()),
+        names => Pass(names),
     }
 }
 
@@ -326,6 +358,9 @@ fn vni_matches(cluster: &ClusterFacts, input: &Input) -> Finding {
     let Some(network) = input.network() else { return Unknown("no backend is decided".into()) };
     if network.backend != Backend::Vxlan {
         return Skip("VXLAN is not used".into());
+    }
+    if cluster.calico_unserved {
+        return unserved();
     }
     let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
     if network.vni.get() == theirs {

@@ -30,10 +30,12 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
         fix: "upgrade Calico on the Linux nodes first",
-        judge: Judge::Cluster(|cluster, _| match linux_version(cluster) {
-            Err(finding) => finding,
-            Ok(linux) if !linux.reaches(3, 12, 0) => Fail(format!("the Linux nodes run {linux}")),
-            Ok(linux) => Pass(linux.to_string()),
+        judge: Judge::Calico("calicoctl get clusterinformation default -o yaml", |cluster, _| {
+            match linux_version(cluster) {
+                Err(finding) => finding,
+                Ok(linux) if !linux.reaches(3, 12, 0) => Fail(format!("the Linux nodes run {linux}")),
+                Ok(linux) => Pass(linux.to_string()),
+            }
         }),
     },
     Row {
@@ -42,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "the nodes of a cluster share their datastore and should run the same minor version of Calico, but for the time of an upgrade",
         fix: "install the release that the Linux nodes run: --release VERSION",
-        judge: Judge::Cluster(version_skew),
+        judge: Judge::Calico("calicoctl get clusterinformation default -o yaml", version_skew),
     },
     Row {
         id: "ApiGroupSupported",
@@ -74,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Warning,
         why: "RemoteAccess knows no BGP passwords, filters or ports, and takes one peer per address: what is more is left out silently",
         fix: "kubectl get bgppeers -o yaml, and shut Windows nodes out of such peers with nodeSelector",
-        judge: Judge::Cluster(bgp_peers),
+        judge: Judge::Calico("calicoctl get bgppeers -o yaml", bgp_peers),
     },
     Row {
         id: "Typha",

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ipnet::Ipv4Net;
+use serde_json::json;
 
 use crate::agent::state::{self, AgentState, LastExit, Phase};
 use crate::agent::stop::Stop;
@@ -184,6 +185,9 @@ impl Startup<'_> {
                 kube.annotate(&name, &[("IPv4Address", ip.to_string())])?;
             }
         }
+        if let (Some(kube), true) = (&kube, kubernetes) {
+            self.default_pool(kube)?;
+        }
         self.write_nodename(&name)?;
         if backend != "none" {
             self.network(&name, &backend, kube.as_ref().filter(|_| kubernetes))?;
@@ -194,6 +198,30 @@ impl Startup<'_> {
             }
         }
         self.say("Calico node started successfully".into());
+        Ok(())
+    }
+
+    /// The pool that startup makes in a cluster without one, whatever the backend: kubeadm's podSubnet,
+    /// which the real one prefers, is not looked for.
+    fn default_pool(&mut self, kube: &Kube) -> Result<()> {
+        let cidr = self.var("CALICO_IPV4POOL_CIDR");
+        if self.var("NO_DEFAULT_POOLS").is_some_and(|no| no.eq_ignore_ascii_case("true")) {
+            if cidr.is_some() {
+                bail!("Invalid configuration with NO_DEFAULT_POOLS defined and CALICO_IPV4POOL_CIDR defined.");
+            }
+            self.say("Skipping IP pool configuration".into());
+            return Ok(());
+        }
+        let cidr = cidr.unwrap_or("192.168.0.0/16").to_owned();
+        if cidr == "none" || !kube.calico_list("ippools")?.is_empty() {
+            return Ok(());
+        }
+        let spec = json!({
+            "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic", "blockSize": 26, "cidr": cidr,
+            "ipipMode": "Never", "natOutgoing": true, "nodeSelector": "all()", "vxlanMode": "Never",
+        });
+        kube.calico_create("ippools", "IPPool", "default-ipv4-ippool", &spec).context("Failed to create IP pool")?;
+        self.say(format!("Created default IPv4 pool ({cidr}) with NAT outgoing true. IPIP mode: Never"));
         Ok(())
     }
 

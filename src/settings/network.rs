@@ -167,6 +167,16 @@ pub(super) fn network(
 fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
     let path = "spec.calicoNetwork.vxlan.vxlanVNI";
     let given = spec.calico_network.vxlan.vxlan_vni;
+    if spec.datastore.kind == Some(DatastoreType::Etcdv3) {
+        if given.is_none() && backend == Backend::Vxlan {
+            to.wrong(
+                path,
+                "required with the datastore etcdv3, from which it is not read; `calicoctl get felixconfiguration \
+                 default -o yaml` shows the cluster's vxlanVNI, which is 4096 if it has none",
+            );
+        }
+        return to.or_default(path, given, Vni::DEFAULT);
+    }
     let felix = cluster.and_then(|cluster| cluster.felix.vxlan_vni);
     if let (Some(own), Some(cluster)) = (given, cluster) {
         let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());

@@ -5,8 +5,8 @@ use anyhow::Result;
 use super::network::{kubernetes, network};
 use super::resolver::{Resolver, filled};
 use super::{
-    Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, Platform, Provider, Reboot, Resolved,
-    RunSettings, SecretRef, Services, Settings, Source, connection,
+    Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, POOL_CIDRS, Platform, Provider, Reboot,
+    Resolved, RunSettings, SecretRef, Services, Settings, Source, connection,
 };
 use crate::calico::paths::ETCD_TLS;
 use crate::calico::version::CalicoVersion;
@@ -304,6 +304,17 @@ fn level(to: &mut Resolver<'_>, path: &str, given: Option<LogLevel>) -> String {
 
 fn services(to: &mut Resolver<'_>, spec: &Spec, root: &WinPath) -> Services {
     let given = &spec.services;
+    // The user's variables win over ours, and these would make an IP pool in the cluster, or end startup.
+    let makes_pools = |name: &str, value: &str| {
+        let cidr = POOL_CIDRS.iter().any(|known| known.eq_ignore_ascii_case(name)) && !value.is_empty();
+        cidr || (name.eq_ignore_ascii_case("NO_DEFAULT_POOLS") && !value.eq_ignore_ascii_case("true"))
+    };
+    for (name, _) in given.extra_env.iter().flatten().filter(|(name, value)| makes_pools(name, value)) {
+        to.wrong(
+            "spec.services.extraEnv",
+            format!("`{name}` is for making IP pools, and a node's installation makes none; remove it"),
+        );
+    }
     let wait = to.or_default(
         "spec.services.startupValidIPTimeout",
         given.startup_valid_ip_timeout.clone(),

@@ -152,7 +152,7 @@ fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
 fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
     let (lab, cluster) = cluster(Layout::V1);
     let secrets = "/api/v1/namespaces/kube-system/secrets";
-    let Etcd { url, ca, key, cert: certificate } = Etcd::start();
+    let Etcd { url, ca, key, cert: certificate, .. } = Etcd::start();
     let template = json!({ "spec": { "template": { "spec": { "containers": [{
         "name": "calico-node", "env": [{ "name": "ETCD_ENDPOINTS", "value": url }] }] } } } });
     let daemon_set = "/apis/apps/v1/namespaces/calico-system/daemonsets/calico-node";
@@ -162,7 +162,8 @@ fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
     let install = &format!(
         "install -y -o json --kubeconfig admin.yaml --set datastore.type=etcdv3 --set datastore.etcd.endpoints={url} \
          --set datastore.etcd.tlsSecretRef.name=calico-etcd-secrets \
-         --set datastore.etcd.tlsSecretRef.namespace=kube-system"
+         --set datastore.etcd.tlsSecretRef.namespace=kube-system --set calicoNetwork.vxlan.vxlanVNI=4096 \
+         --set calicoNetwork.backend=vxlan"
     );
     let before = lab.picture();
 

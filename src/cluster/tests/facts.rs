@@ -5,7 +5,8 @@ use crate::settings::Credentials;
 
 const OPTIONS: FactsOptions<'static> =
     FactsOptions { node_name: Some("win-a1"), addresses: &[], namespace_override: None, needs: NEEDS };
-const NEEDS: Needs<'_> = Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None };
+const NEEDS: Needs<'_> =
+    Needs { login: Some(Credentials::TokenRequest), create_secret: false, etcd_secret: None, etcd: false };
 const IN_CALICO_SYSTEM: &str = "GET /api/v1/namespaces/calico-system/serviceaccounts/calico-node";
 const IN_KUBE_SYSTEM: &str = "GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node";
 const KUBEADM: &str = "GET /api/v1/namespaces/kube-system/configmaps/kubeadm-config";

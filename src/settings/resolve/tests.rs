@@ -210,6 +210,7 @@ fn the_effective_config_is_a_document_that_gives_the_same_settings() {
             "datastore.type=etcdv3",
             "datastore.etcd.endpoints=https://e:2379",
             "datastore.etcd.tlsSecretRef.name=etcd",
+            "calicoNetwork.vxlan.vxlanVNI=4100",
             "calico.source.path=C:\\c.zip",
             "windowsNodes.cniLogDir=C:\\l",
         ],
@@ -452,14 +453,42 @@ fn platforms_have_their_own_defaults() {
     assert_eq!(platform(own), ("azure.*".into(), false, false, true));
 }
 
+/// The cluster's VNI is in etcd: the one that the Kubernetes API still has from before is not it.
+#[test]
+fn with_etcd_the_vni_is_given_and_never_a_default() {
+    let etcd = ["datastore.type=etcdv3", "datastore.etcd.endpoints=http://a:2379", "calicoNetwork.backend=vxlan"];
+    let error = resolve(&config(&etcd), &node(), Some(&cluster())).unwrap_err();
+    assert_eq!(Fault::id_of(&error), "ConfigInvalid");
+    let said = format!("{error:#}");
+    assert!(said.contains("spec.calicoNetwork.vxlan.vxlanVNI: required with the datastore etcdv3"), "{said}");
+    let given: Vec<&str> = etcd.into_iter().chain(["calicoNetwork.vxlan.vxlanVNI=5000"]).collect();
+    let resolved = resolved(&given, Some(&cluster()));
+    assert_eq!((resolved.settings.network.vni.get(), resolved.warnings.len()), (5000, 0), "{:?}", resolved.warnings);
+}
+
+#[test]
+fn variables_that_make_ip_pools_are_refused() {
+    let wrong = |variable: &str| {
+        let fields = [format!("services.extraEnv.{variable}")];
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        resolve(&config(&fields), &node(), Some(&cluster())).err().map(|error| format!("{error:#}"))
+    };
+    for variable in ["NO_DEFAULT_POOLS=false", "calico_ipv4pool_cidr=10.0.0.0/16", "CALICO_IPV6POOL_CIDR=none"] {
+        let said = wrong(variable).unwrap_or_default();
+        assert!(said.contains("a node's installation makes none; remove it"), "{variable}: {said}");
+    }
+    assert_eq!(wrong("NO_DEFAULT_POOLS=true"), None);
+}
+
 #[test]
 fn etcd_gets_its_certificates_from_files_or_a_secret() {
     let etcd = |more: &[&str]| {
-        let fields: Vec<&str> = ["datastore.type=etcdv3", "datastore.etcd.endpoints=https://a:2379,https://b:2379"]
-            .iter()
-            .chain(more)
-            .copied()
-            .collect();
+        let fields = [
+            "datastore.type=etcdv3",
+            "datastore.etcd.endpoints=https://a:2379,https://b:2379",
+            "calicoNetwork.vxlan.vxlanVNI=4100",
+        ];
+        let fields: Vec<&str> = fields.iter().chain(more).copied().collect();
         let resolved = resolved(&fields, Some(&cluster()));
         (resolved.settings.datastore, resolved.run.etcd_tls_secret)
     };

@@ -27,7 +27,7 @@ fn has_secret(lab: &Lab) -> bool {
 }
 
 /// The sandbox's cluster, as its administrator sees it.
-fn cluster(lab: &Lab) -> EmbeddedCluster {
+pub fn cluster(lab: &Lab) -> EmbeddedCluster {
     EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap()
 }
 

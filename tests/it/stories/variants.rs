@@ -3,7 +3,7 @@
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::values::Sha256;
 
-use super::credentials::runs_with_etcd;
+use super::credentials::{cluster, runs_with_etcd};
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::read;
@@ -92,6 +92,79 @@ fn policy_only_with_etcd_the_node_gets_no_kubeconfig() {
             },
         );
     }
+}
+
+#[test]
+fn with_etcd_the_vni_is_asked_for() {
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
+    let before = lab.picture_without_state();
+    let asked = lab.run(&format!("install -y -o json --set calicoNetwork.backend=vxlan {etcd}")).exits(4).json();
+    assert_eq!(asked["error"]["id"], "ConfigInvalid", "{asked:#}");
+    let said = asked["error"].to_string();
+    assert!(said.contains("spec.calicoNetwork.vxlan.vxlanVNI: required with the datastore etcdv3"), "{said}");
+    lab.picture_without_state().same_as(&before);
+}
+
+/// The API still has Calico's resources from before, or from another installation, which nobody keeps up.
+#[test]
+fn with_etcd_no_check_is_ok_by_what_the_api_has_of_calico() {
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
+    let etcd = format!("{etcd} --set calicoNetwork.backend=vxlan --set calicoNetwork.vxlan.vxlanVNI=5000");
+    let report = lab.run(&format!("preflight -o json {etcd}")).exits(0).json();
+    let found = |id: &str| report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
+    for (id, command) in [
+        ("IpipEnabled", "calicoctl get ippools -o yaml"),
+        ("IpPools", "calicoctl get ippools -o yaml"),
+        ("BlockSize", "calicoctl get ippools -o yaml"),
+        ("VxlanPort", "calicoctl get felixconfiguration default -o yaml"),
+        ("VniDiffersFromFelix", "calicoctl get felixconfiguration default -o yaml"),
+        ("WireGuard", "calicoctl get felixconfiguration default -o yaml"),
+        ("Ebpf", "calicoctl get felixconfiguration default -o yaml"),
+        ("StrictAffinity", "calicoctl ipam show --show-configuration"),
+    ] {
+        let check = found(id);
+        assert_eq!(check["status"], "unknown", "{check:#}");
+        assert!(check["detail"].as_str().unwrap().ends_with(command), "{check:#}");
+    }
+    let installed = lab.run(&format!("install -y -o json {etcd}")).exits(0).json();
+    assert!(!installed["warnings"].to_string().contains("Vni"), "the right VNI is warned of: {installed:#}");
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["mixed_vni"]), (&"Healthy".into(), &serde_json::Value::Null), "{status}");
+    let waits = lab
+        .run("reconfigure -y -o json --set calicoNetwork.vxlan.vxlanVNI=5001 --wait-for-cluster-vni=5s")
+        .exits(64)
+        .json();
+    assert!(waits["error"]["what"].as_str().unwrap().contains("in etcd"), "{waits:#}");
+}
+
+/// Calico's node startup makes an IP pool in a cluster that has none, unless it is told not to.
+#[test]
+fn no_install_makes_an_ip_pool_and_a_backend_that_needs_one_is_refused_without() {
+    let lab = Lab::node();
+    let _started = lab.run("cluster check").exits(0);
+    cluster(&lab)
+        .as_admin(&http::Method::DELETE, "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool", None)
+        .unwrap();
+    let pools =
+        || lab.objects().into_iter().filter(|(kind, ..)| kind == "IPPool").map(|(_, name, _)| name).collect::<Vec<_>>();
+    assert_eq!(pools(), Vec::<String>::new());
+    comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
+        assert_eq!(status["cni"], serde_json::Value::Null);
+        assert_eq!(pools(), Vec::<String>::new(), "an IP pool was made in the user's cluster");
+    });
+    for backend in ["vxlan", "windows-bgp"] {
+        let words = format!(
+            "install -y -o json --set calicoNetwork.backend={backend} --ignore-preflight-errors WindowsBgpRelease,RoutingFeature"
+        );
+        let refused = lab.run(&words).exits(3).json();
+        assert_eq!(refused["error"]["id"], "IpPools", "{refused:#}");
+        assert_eq!(refused["changed"], false);
+    }
+    assert_eq!(pools(), Vec::<String>::new());
 }
 
 #[test]
