@@ -6,6 +6,7 @@ use super::Ending;
 use super::app::App;
 use super::args::{DrainFlags, Repair, Rollback, Source};
 use super::cordon;
+use super::datastore;
 use super::drain::{self, Place};
 use super::engine::{engine, installed, succeeded};
 use super::lease;
@@ -104,6 +105,9 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         let mut result = RunResult::new(Exit::Ok, false, msg);
         result.generation = standing.receipt().map(|receipt| receipt.generation);
         return Ending::result(result);
+    }
+    if way.command == "repair" {
+        datastore::must_answer(app, &*node, &steps)?;
     }
     let name = way.about.node_name.as_str();
     let mut reach = None;

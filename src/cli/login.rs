@@ -19,6 +19,7 @@ use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::sandbox;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
 
@@ -268,23 +269,22 @@ pub(super) fn etcd(
     Ok(Etcd { files, ours })
 }
 
-/// Tries every member. A sandbox has a network of its own, where there is nothing but loopback.
+/// Tries every member that can be reached from here.
 pub(super) fn try_members(
     app: &mut App,
     endpoints: &[String],
     files: Option<&EtcdFiles>,
     limit: Duration,
 ) -> Result<()> {
-    let local = |endpoint: &&String| ["//127.", "//localhost", "//[::1]"].iter().any(|host| endpoint.contains(host));
-    let tried: Vec<String> =
-        endpoints.iter().filter(|endpoint| app.global.sandbox.is_none() || local(endpoint)).cloned().collect();
+    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
+    let tried: Vec<String> = endpoints.iter().filter(reached).cloned().collect();
     for down in etcd::try_endpoints(&tried, files, limit)? {
         app.warn("EtcdMemberDown", down);
     }
     Ok(())
 }
 
-fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
+pub(super) fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
     let read = |path: &WinPath| {
         std::fs::read_to_string(node.disk(path)).map_err(|cause| {
             let fault = Fault::new(Exit::InvalidConfig, "EtcdFileMissing", format!("cannot read {path}, a file of etcd's client"))

@@ -8,6 +8,7 @@ mod config;
 mod confirm;
 mod cordon;
 mod credentials;
+mod datastore;
 mod detach;
 mod drain;
 mod engine;

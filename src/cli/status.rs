@@ -10,6 +10,7 @@ use serde_json::json;
 use super::Ending;
 use super::app::App;
 use super::args::Status;
+use super::datastore;
 use super::detach;
 use super::resume::describe;
 use crate::agent::trial::Trial;
@@ -98,13 +99,18 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         run,
         trial: on_trial(app, node)?,
         mixed_vni: None,
+        datastore: None,
     };
+    let mut steps = Vec::new();
     if let Some(receipt) = receipt {
-        fill(app, node, &standing, receipt, &mut status)?;
+        steps = fill(app, node, &standing, receipt, &mut status)?;
     }
     judge(&mut status);
     if let Some(receipt) = receipt {
         allow_what_is_meant(receipt, &mut status);
+        if standing.journal.is_none() {
+            try_datastore(app, node, &steps, &mut status);
+        }
     }
     Ok(status)
 }
@@ -124,6 +130,24 @@ fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
     }
     if status.overall == Overall::Failed && status.run.is_none() && !others_down {
         status.overall = Overall::Degraded;
+    }
+}
+
+/// A datastore that is away is for nobody on this node to fix, and a repair would only stop what waits for it.
+fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut NodeStatus) {
+    let amiss = matches!(status.overall, Overall::Degraded | Overall::Failed);
+    if !amiss || status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) {
+        return;
+    }
+    if let Some(error) = datastore::away(app, node, steps) {
+        let starts = |service: &ServiceStatus| service.name == Role::Node.service() && service.waiting_for.is_some();
+        let waits = if status.services.iter().any(starts) {
+            "CalicoNode waits for Calico's datastore, which"
+        } else {
+            "Calico's datastore"
+        };
+        status.reasons.push(format!("{waits} cannot be used: {error:#}"));
+        status.datastore = Some(format!("{error:#}"));
     }
 }
 
@@ -152,15 +176,23 @@ fn drift(node: &dyn Node, steps: &[Step]) -> Result<Vec<String>> {
     Ok(drift)
 }
 
-fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, status: &mut NodeStatus) -> Result<()> {
-    let Some(about) = &receipt.about else { return Ok(()) };
+fn fill(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    receipt: &Receipt,
+    status: &mut NodeStatus,
+) -> Result<Vec<Step>> {
+    let Some(about) = &receipt.about else { return Ok(Vec::new()) };
+    let mut steps = Vec::new();
     status.calico_version = Some(about.calico_version.to_string());
     status.backend = Some(about.backend.name().into());
     status.services.retain(|service| {
         service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
     });
     if standing.journal.is_none() {
-        status.drift = drift(node, &plan(node, standing, &receipt.target)?)?;
+        steps = plan(node, standing, &receipt.target)?;
+        status.drift = drift(node, &steps)?;
     }
     let ids = || receipt.target.world.keys();
     let conf = ids().find_map(|id| if let Id::CniConf(path) = id { Some(path.clone()) } else { None });
@@ -182,7 +214,7 @@ fn fill(app: &mut App, node: &dyn Node, standing: &Standing, receipt: &Receipt, 
     if let Some(path) = own {
         credentials(app, node, &path, about, status);
     }
-    Ok(())
+    Ok(steps)
 }
 
 /// The node's own kubeconfig: when it ends, and what the cluster says of the node when asked with it.
@@ -499,6 +531,9 @@ fn text(status: &NodeStatus, app: &App) -> String {
         (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {
             format!("Start it: {}", app.command("service start"))
         }
+        (_, Overall::Degraded | Overall::Failed) if status.datastore.is_some() => {
+            format!("Fix the datastore first, then look again: {}", app.command("status"))
+        }
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {
             format!("Put it right: {}", app.command("repair"))
         }
@@ -566,6 +601,7 @@ mod tests {
             run: None,
             trial: None,
             mixed_vni: None,
+            datastore: None,
         };
         judge(&mut status);
         (service, status.reasons)

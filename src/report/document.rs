@@ -242,6 +242,8 @@ pub struct NodeStatus {
     pub trial: Option<OnTrial>,
     /// The VNI of this node, and of the rest of the cluster, while they differ.
     pub mixed_vni: Option<MixedVni>,
+    /// Why Calico's datastore cannot be used from here; asked only where the node is not healthy.
+    pub datastore: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]

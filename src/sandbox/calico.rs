@@ -22,13 +22,16 @@ use crate::agent::state::{self, AgentState, LastExit, Phase};
 use crate::agent::stop::Stop;
 use crate::agent::{self, Around, Role};
 use crate::calico::agent_config::Command;
+use crate::calico::etcd::EtcdFiles;
+use crate::cluster::etcd::try_endpoints;
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
 use crate::node::{Node, files};
 use crate::plan::item::{Access, Id, Network, NetworkKind, State};
 use crate::report::event::Event;
-use crate::values::{Cidr, WinPath};
+use crate::sandbox;
+use crate::values::{Cidr, Secret, WinPath};
 
 use kube::Kube;
 
@@ -175,6 +178,9 @@ impl Startup<'_> {
         if kubernetes && kube.is_none() {
             bail!("Failed to create Calico client: no KUBECONFIG");
         }
+        if !kubernetes {
+            self.etcd()?;
+        }
         if let Some(kube) = &kube {
             kube.node(&name)?;
         }
@@ -199,6 +205,24 @@ impl Startup<'_> {
         }
         self.say("Calico node started successfully".into());
         Ok(())
+    }
+
+    /// A member of etcd answers. What it holds is not played.
+    fn etcd(&self) -> Result<()> {
+        let told = self.var("ETCD_ENDPOINTS").unwrap_or_default().split(',');
+        let members: Vec<String> = told.filter(|url| sandbox::reaches(url)).map(str::to_owned).collect();
+        let file = |name: &str| -> Result<Option<String>> {
+            let path = self.var(name).map(str::parse::<WinPath>).transpose().map_err(anyhow::Error::msg)?;
+            path.map(|path| fs::read_to_string(self.node.disk(&path)).with_context(|| format!("open {path}")))
+                .transpose()
+        };
+        let files = match (file("ETCD_KEY_FILE")?, file("ETCD_CERT_FILE")?, file("ETCD_CA_CERT_FILE")?) {
+            (Some(key), Some(cert), Some(ca_cert)) => Some(EtcdFiles { key: Secret::new(key), cert, ca_cert }),
+            _ => None,
+        };
+        try_endpoints(&members, files.as_ref(), Duration::from_secs(2))
+            .map(drop)
+            .context("Error accessing the Calico datastore")
     }
 
     /// The pool that startup makes in a cluster without one, whatever the backend: kubeadm's podSubnet,

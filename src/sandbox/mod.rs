@@ -7,3 +7,9 @@ mod loopback;
 pub mod metadata;
 pub mod mirror;
 pub mod release;
+
+/// Whether something at this URL can be there for a sandbox: it has a network of its own, where there is
+/// nothing but loopback.
+pub fn reaches(url: &str) -> bool {
+    ["//127.", "//localhost", "//[::1]"].iter().any(|host| url.contains(host))
+}

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
@@ -16,6 +18,8 @@ pub struct Etcd {
     pub ca: String,
     pub cert: String,
     pub key: String,
+    /// A certificate that has expired, and its key.
+    pub expired: (String, String),
 }
 
 impl Etcd {
@@ -27,17 +31,18 @@ impl Etcd {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = params.self_signed(&ca_key).unwrap();
         let issuer = Issuer::new(params, ca_key);
-        let sign = |name: &str, usage| {
+        let sign = |name: &str, usage, until| {
             let key = KeyPair::generate().unwrap();
             let mut params = CertificateParams::new(Vec::new()).unwrap();
             params.distinguished_name.push(DnType::CommonName, name);
             params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
             params.extended_key_usages = vec![usage];
-            params.not_after = rcgen::date_time_ymd(2090, 1, 1);
+            params.not_after = rcgen::date_time_ymd(until, 1, 1);
             (params.signed_by(&key, &issuer).unwrap(), key.serialize_pem())
         };
-        let (server, server_key) = sign("etcd-0", ExtendedKeyUsagePurpose::ServerAuth);
-        let (client, key) = sign("calico", ExtendedKeyUsagePurpose::ClientAuth);
+        let (server, server_key) = sign("etcd-0", ExtendedKeyUsagePurpose::ServerAuth, 2090);
+        let (client, key) = sign("calico", ExtendedKeyUsagePurpose::ClientAuth, 2090);
+        let (old, old_key) = sign("calico", ExtendedKeyUsagePurpose::ClientAuth, 2020);
 
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -52,12 +57,52 @@ impl Etcd {
         let config = Arc::new(config);
         let address =
             listen(move |socket| answer(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)));
-        Self { url: format!("https://{address}"), ca: authority.pem(), cert: client.pem(), key }
+        Self {
+            url: format!("https://{address}"),
+            ca: authority.pem(),
+            cert: client.pem(),
+            key,
+            expired: (old.pem(), old_key),
+        }
     }
 
     /// The URL of one without TLS.
     pub fn plain() -> String {
         format!("http://{}", listen(answer))
+    }
+}
+
+/// A member without TLS that goes away, and comes back at the same address.
+pub struct Member {
+    address: SocketAddr,
+    serving: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Member {
+    pub fn start() -> Self {
+        let mut member = Self { address: ([127, 0, 0, 1], 0).into(), serving: None };
+        member.come_back();
+        member
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn come_back(&mut self) {
+        let listener = TcpListener::bind(self.address).unwrap();
+        self.address = listener.local_addr().unwrap();
+        let gone = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&gone);
+        let sockets = move || listener.incoming().take_while(|_| !seen.load(SeqCst)).for_each(|s| answer(s.unwrap()));
+        self.serving = Some((gone, std::thread::spawn(sockets)));
+    }
+
+    pub fn go_away(&mut self) {
+        let (gone, thread) = self.serving.take().unwrap();
+        gone.store(true, SeqCst);
+        drop(TcpStream::connect(self.address));
+        thread.join().unwrap();
     }
 }
 

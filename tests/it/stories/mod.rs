@@ -6,6 +6,7 @@ mod at_boot;
 mod changes;
 mod crashes;
 mod credentials;
+mod datastore;
 mod dependents;
 mod detach;
 mod drain;

@@ -1,0 +1,98 @@
+//! A node whose Calico is well, and whose datastore is away.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::credentials::runs_with_etcd;
+use crate::etcd::{Etcd, Member};
+use crate::lab::Lab;
+
+/// What a boot leaves while the datastore is away: CalicoNode's agent runs Calico's node startup again and
+/// again, which ends with 1. And somebody has touched a file that all services read.
+fn boots_without_datastore(lab: &Lab) {
+    lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
+    let model: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    let said = json!({
+        "role": "node", "pid": model["services"]["CalicoNode"]["pid"], "since": "2026-01-02T15:04:05Z",
+        "phase": "preparing", "restarts": 7, "lastExit": { "code": 1, "at": "2026-01-02T15:09:05Z" }, "crashLoop": true,
+        "waitingFor": { "what": "Calico's node startup", "since": "2026-01-02T15:09:05Z", "limitS": null },
+    });
+    lab.write("node/C/ProgramData/calicoctl-win/agent/node.json", said.to_string());
+    fs::write(lab.on_node("C/CalicoWindows/nodename"), "WIN-A1").unwrap();
+}
+
+/// Neither status nor repair has anything stopped for the datastore's sake.
+#[track_caller]
+fn waits_for_it(lab: &Lab, why: &str) {
+    let shown = lab.run("status").exits(12);
+    assert!(shown.stdout.contains("CalicoNode waits for Calico's datastore, which cannot be used: "), "{shown}");
+    assert!(shown.stdout.contains(why), "{shown}");
+    assert!(!shown.stdout.contains("repair"), "status advises to stop what waits: {shown}");
+    let before = lab.picture_without_state();
+    let refused = lab.run("repair -y -o json").exits(7).json();
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("DatastoreAway"), &json!(false)), "{refused:#}");
+    assert!(refused["error"].to_string().contains(why), "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+}
+
+#[track_caller]
+fn is_repaired(lab: &Lab) {
+    let _repaired = lab.run("repair -y").exits(0);
+    // The agent that was started says nothing of a crash loop; a sandbox's says nothing at all.
+    fs::remove_file(lab.on_node("C/ProgramData/calicoctl-win/agent/node.json")).unwrap();
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+#[test]
+fn while_etcd_is_away_repair_changes_nothing_and_status_says_what_is_waited_for() {
+    let mut member = Member::start();
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", member.url());
+    let vxlan = "--set calicoNetwork.backend=vxlan --set calicoNetwork.vxlan.vxlanVNI=4096";
+    let _there = lab.run(&format!("install -y {vxlan} {etcd}")).exits(0);
+    member.go_away();
+    boots_without_datastore(&lab);
+    waits_for_it(&lab, "refuses the connection");
+
+    member.come_back();
+    is_repaired(&lab);
+}
+
+#[test]
+fn an_etcd_client_whose_certificate_has_expired_is_named_and_no_service_stopped() {
+    let lab = Lab::node();
+    runs_with_etcd(&lab);
+    let etcd = Etcd::start();
+    let put = |cert: &str, key: &str| {
+        for (file, text) in [("client.key", key), ("client.crt", cert), ("ca.crt", &etcd.ca)] {
+            lab.write(&format!("node/C/k/etcd/{file}"), text);
+        }
+    };
+    put(&etcd.cert, &etcd.key);
+    lab.write(
+        "etcd.yaml",
+        format!(
+            "spec:\n  calicoNetwork: {{backend: vxlan, vxlan: {{vxlanVNI: 4096}}}}\n  datastore:\n    type: etcdv3\n    etcd:\n      \
+             endpoints: ['{}']\n      keyFile: C:\\k\\etcd\\client.key\n      certFile: C:\\k\\etcd\\client.crt\n      caCertFile: C:\\k\\etcd\\ca.crt\n",
+            etcd.url
+        ),
+    );
+    let _there = lab.run("install -y -c etcd.yaml").exits(0);
+    let (cert, key) = &etcd.expired;
+    put(cert, key);
+    boots_without_datastore(&lab);
+    waits_for_it(&lab, "has expired");
+}
+
+#[test]
+fn while_the_api_server_is_away_repair_changes_nothing() {
+    let lab = Lab::installed();
+    boots_without_datastore(&lab);
+    let before = lab.picture_without_state();
+    let refused = lab.fails_at("api GET /*=reset", "repair -y -o json").exits(7).json();
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("DatastoreAway"), &json!(false)), "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+    is_repaired(&lab);
+}
