@@ -56,7 +56,7 @@ impl Picture {
     /// on different ways: without logs and what the services write down for themselves, and without what
     /// names a process, a boot, a run or a moment.
     pub fn settled(self) -> Self {
-        let passing = ["logs/", "agent/", "state/runs", "state/last-run.json", "node.save"];
+        let passing = ["logs/", "agent/", "state/runs", "state/last-run.json", "state/guard.lock", "node.save"];
         let passing = passing.map(|name| format!("file ProgramData/calicoctl-win/{name}"));
         let logs = |name: &str| name.starts_with("file ") && name.contains("/logs/");
         // A run that did nothing in the end still leaves its own folders, with its log.

@@ -27,7 +27,10 @@ fn an_hns_that_never_answers_is_named_and_does_not_hang_us() {
     house.hns_faults("0 -1 GET / hang\n");
     let refused = house.install_json(1);
     assert_eq!(refused["error"]["id"], "HnsStuck", "{refused:#}");
-    assert!(refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("Restart-Service hns")), "{refused:#}");
+    assert!(
+        refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("restart the services hns and kube-proxy")),
+        "{refused:#}"
+    );
     assert_eq!(refused["changed"], false);
 }
 

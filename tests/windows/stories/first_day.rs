@@ -64,6 +64,8 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     {
         "CALICO_API_GROUP": "crd.projectcalico.org/v1",
         "CALICO_DATASTORE_TYPE": "kubernetes",
+        "CALICO_IPV4POOL_CIDR": "",
+        "CALICO_IPV6POOL_CIDR": "",
         "CALICO_K8S_NODE_REF": "win-a1",
         "CALICO_NETWORKING_BACKEND": "vxlan",
         "CALICO_NODENAME_FILE": "C:\\CalicoWindows\\nodename",
