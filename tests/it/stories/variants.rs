@@ -146,11 +146,16 @@ fn with_etcd_no_check_is_ok_by_what_the_api_has_of_calico() {
 fn no_install_makes_an_ip_pool_and_a_backend_that_needs_one_is_refused_without() {
     let lab = Lab::node();
     let _started = lab.run("cluster check").exits(0);
-    cluster(&lab)
-        .as_admin(&http::Method::DELETE, "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool", None)
-        .unwrap();
-    let pools =
-        || lab.objects().into_iter().filter(|(kind, ..)| kind == "IPPool").map(|(_, name, _)| name).collect::<Vec<_>>();
+    let pools = || {
+        let objects = lab.objects().into_iter();
+        objects
+            .filter(|(kind, ..)| kind == "ippools.crd.projectcalico.org")
+            .map(|(_, name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pools(), ["default-ipv4-ippool"]);
+    let pool = "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool";
+    cluster(&lab).as_admin(&http::Method::DELETE, pool, None).unwrap();
     assert_eq!(pools(), Vec::<String>::new());
     comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
         assert_eq!(status["cni"], serde_json::Value::Null);
