@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
             app.reporter.tell(&format!("Kept: {others}, what others had put into Calico's folder."));
         }
     }
-    let stays = what_stays(&*node)?;
+    let stays = what_stays(&*node);
     for line in &stays {
         app.reporter.tell(&format!("Left: {line}."));
     }
@@ -154,19 +154,21 @@ fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan
 }
 
 /// Services and networks of Calico's names that are still there: somebody else's, or made anew since.
-fn what_stays(node: &dyn Node) -> Result<Vec<String>> {
-    let mut stays = Vec::new();
-    for name in all_services() {
-        if node.get(&Id::Service(name.into()))?.is_some() {
-            stays.push(format!("the service {name}, which another product or Calico's own scripts made"));
-        }
-    }
-    for name in [networks::PODS, networks::BOOTSTRAP] {
-        if node.get(&Id::Network(name.into()))?.is_some() {
-            stays.push(format!("the HNS network {name}, which was there before or is another product's"));
-        }
-    }
-    Ok(stays)
+fn what_stays(node: &dyn Node) -> Vec<String> {
+    let stays = |id: Id, what: String, why: &str| match node.get(&id) {
+        Ok(there) => there.map(|_| format!("{what}, which {why}")),
+        // Calico is removed all the same.
+        Err(error) => Some(format!("perhaps {what}, which could not be looked at: {error:#}")),
+    };
+    let services = all_services().filter_map(|name| {
+        let why = "another product or Calico's own scripts made";
+        stays(Id::Service(name.into()), format!("the service {name}"), why)
+    });
+    let networks = [networks::PODS, networks::BOOTSTRAP].into_iter().filter_map(|name| {
+        let why = "was there before or is another product's";
+        stays(Id::Network(name.into()), format!("the HNS network {name}"), why)
+    });
+    services.chain(networks).collect()
 }
 
 /// A drain before everything goes.
