@@ -120,9 +120,10 @@ impl Live {
             felix: command,
             confd: None,
         };
-        // The network is up.
+        // The network is up, and node startup has succeeded.
         let boot = State::RegValue(RegValue::String(node.facts().unwrap().boot_id));
         node.put(&startup::boot_id(), Some(&boot)).unwrap();
+        stories::calico_node_runs(&mut node, Phase::Running);
         let live = Self { dir, config, stop: Stop::default(), scm: Watcher::default() };
         live.configure();
         live

@@ -8,6 +8,9 @@ use jiff::Timestamp;
 use super::cancel;
 use super::converge::observe;
 use super::journal::Journal;
+use crate::agent::Role;
+use crate::agent::logs as log;
+use crate::agent::state::{self, AgentState};
 use crate::calico::registry;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -176,8 +179,11 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
     Ok(true)
 }
 
-/// Waits until the services have made an item.
+/// Waits until the services have made an item, or until one that runs does its work.
 fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
+    if let Id::Running(_) = id {
+        return await_startup(node, within, events);
+    }
     let begun = node.now();
     let mut looked = Duration::ZERO;
     loop {
@@ -186,13 +192,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
             return Ok(());
         }
         if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
-            return Err(Fault::new(
-                Exit::VerifyFailed,
-                "NodeServiceStopped",
-                format!("{NODE_SERVICE} stopped before it made {id}"),
-            )
-            .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
-            .into());
+            return Err(node_service_stopped(&format!("it made {id}")).into());
         }
         // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
         let elapsed = since(begun, node.now()).max(looked);
@@ -211,6 +211,41 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
         node.pause(LOOK);
         looked += LOOK;
     }
+}
+
+/// Waits until CalicoNode's agent says that Calico's node startup has succeeded. How often it failed
+/// before does not count: only how it ended.
+fn await_startup(node: &mut dyn Node, within: Duration, events: Sink) -> Result<()> {
+    let begun = node.now();
+    let mut looked = Duration::ZERO;
+    loop {
+        let said = state::live(node, Role::Node)?;
+        if said.as_ref().is_some_and(AgentState::at_work) {
+            return Ok(());
+        }
+        if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
+            return Err(node_service_stopped("Calico's node startup succeeded").into());
+        }
+        let elapsed = since(begun, node.now()).max(looked);
+        if elapsed >= within {
+            let how = said.map_or_else(|| "its agent says nothing".into(), |said| said.startup_so_far(node.now()));
+            let words = log::last_words(node, Role::Node);
+            let words = if words.is_empty() { String::new() } else { format!("; its log ends: {}", words.join(" | ")) };
+            let what = format!("Calico's node startup did not succeed within {} s: {how}{words}", within.as_secs());
+            return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
+                .hint("its whole log: calicoctl-win logs; the cause is most often the datastore or a right that is missing")
+                .into());
+        }
+        cancel::check()?;
+        events(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit: within });
+        node.pause(LOOK);
+        looked += LOOK;
+    }
+}
+
+fn node_service_stopped(before: &str) -> Fault {
+    Fault::new(Exit::VerifyFailed, "NodeServiceStopped", format!("{NODE_SERVICE} stopped before {before}"))
+        .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
 }
 
 /// Whether an item lies in a release of ours that is swapped in on the way. One that comes from the

@@ -16,7 +16,7 @@ use super::receipt::no_such;
 use super::reconfigure;
 use super::settle::settle;
 use super::stage::{self, Purpose};
-use super::steady;
+use super::steady::{self, Works};
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::keep;
 use crate::apply::lock;
@@ -25,10 +25,11 @@ use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::plan::Step;
 use crate::plan::item::{State, Tree};
 use crate::plan::show::Plan;
+use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
+use crate::report::event::Sink;
 use crate::settings::Connection;
 
 /// Which world, and what may happen on the way.
@@ -110,6 +111,9 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         datastore::must_answer(app, &*node, &steps)?;
     }
     let name = way.about.node_name.as_str();
+    if let Some(why) = steady::not_ready_before(app, &*node) {
+        app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
+    }
     let mut reach = None;
     let wanted = way.no_drain.then_some(false);
     let options = drain_options(app, &*node, way.drain)?;
@@ -142,8 +146,12 @@ fn change(
     let at_boot = app.at_boot(node);
     let change =
         Change { run: &run, command: way.command, target, about: Some(way.about), at_boot, shown: Some(steps) };
-    let proof = steady::proof(steps);
-    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events))?;
+    let works = Works::new(app, steady::restart(steps));
+    let disturbs = steady::disturb(steps);
+    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+        if disturbs { works.services(node, target, events) } else { Ok(()) }
+    };
+    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, &proof, events))?;
     // A repair achieves what was achieved before.
     match place {
         Some(place) if way.command == "rollback" => reconfigure::annotate(app, place.cluster, way.about),
@@ -151,6 +159,7 @@ fn change(
         None if way.command == "rollback" => settle(app, node),
         _ => {}
     }
+    steady::ends_ready(app, node, target, steady::restart(steps), &applied)?;
     cordon::release(app, node)?;
     done(app, node, way, applied)
 }

@@ -14,14 +14,16 @@ use super::plan::{self, Saved};
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
-use super::steady;
+use super::steady::{self, Works};
 use crate::apply::converge::{self, Applied, Change};
 use crate::apply::journal::AtBoot;
 use crate::apply::keep;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::Target;
 use crate::plan::item::Id;
 use crate::report::document::RunResult;
+use crate::report::event::Sink;
 
 pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     let start = args.no_start.then_some(false);
@@ -87,7 +89,9 @@ pub(super) fn begin(
         }
     };
     // An interrupted run may have left the Node cordoned.
-    cordon::release(app, node)?;
+    if prepared.cluster_facts.node.as_ref().is_none_or(|node| node.ready) {
+        cordon::release(app, node)?;
+    }
     Ok(Some(nothing_to_do(app, prepared, generation)))
 }
 
@@ -109,12 +113,22 @@ fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) ->
     result
 }
 
+/// What must be shown before a change counts as made; what it lacks then is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The services work.
+    Working,
+    /// And the Node is Ready, unless it was not for a reason of others.
+    Ready,
+}
+
 /// Stages everything, does what must come right before, and converges; what fails is taken back.
 pub(super) fn carry_out(
     app: &mut App,
     node: &mut dyn Node,
     prepared: &mut Prepared,
     command: &str,
+    until: Until,
     before: impl FnOnce(&mut App, &mut dyn Node, &Prepared) -> Result<()>,
 ) -> Result<Applied> {
     // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
@@ -129,8 +143,16 @@ pub(super) fn carry_out(
     }
     let run = app.run.clone();
     let change = change(&run, command, prepared, app.at_boot(node));
-    let proof = steady::proof(&prepared.steps);
-    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events));
+    let works = Works::new(app, steady::restart(&prepared.steps));
+    let disturbs = prepared.standing.receipt().is_some() && steady::disturb(&prepared.steps);
+    let was_ready = prepared.cluster_facts.node.as_ref().and_then(steady::not_ready_by_others).is_none();
+    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+        if disturbs {
+            works.services(node, target, events)?;
+        }
+        if until == Until::Ready && was_ready { works.ready(node, target, events) } else { Ok(()) }
+    };
+    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, &proof, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();
@@ -140,7 +162,11 @@ pub(super) fn carry_out(
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    let applied = carry_out(app, node, prepared, "install", |_, _, _| Ok(()))?;
+    let applied = carry_out(app, node, prepared, "install", Until::Working, |_, _, _| Ok(()))?;
+    if prepared.standing.receipt().is_none() {
+        steady::ends_working(app, node, &prepared.target, &applied)?;
+    }
+    steady::ends_ready(app, node, &prepared.target, steady::restart(&prepared.steps), &applied)?;
     // An interrupted run that this one finished may have cordoned the node.
     cordon::release(app, node)?;
     let about = &prepared.about;
@@ -158,11 +184,6 @@ fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<
     let mut next = vec![app.command("status"), undo.clone()];
     if !started {
         next.insert(0, app.command("service start"));
-    } else if let Err(error) = steady::look(node, &prepared.target) {
-        // It stands all the same: its logs, and what is seen of it from outside, tell the cause.
-        app.half_done = true;
-        app.generation = applied.generation;
-        return Err(error);
     }
     app.reporter.tell(&format!("{msg}\nNext: {}      Undo: {undo}", next[0]));
     Ending::result(succeeded(app, node, &applied, msg, next))

@@ -14,6 +14,7 @@ use super::cordon;
 use super::drain::Place;
 use super::login::{self, Wanted};
 use super::stage::{Purpose, Release, find_release};
+use super::steady;
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
@@ -117,6 +118,10 @@ pub(crate) fn prepare(
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     announce(app, &plan);
+    if let Some(why) = cluster_facts.node.as_ref().and_then(steady::not_ready_by_others) {
+        let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
+        app.warn("NodeNotReady", message);
+    }
     let config = layered.document().to_string();
     let about = about(&config, &resolved, &release.manifest, &standing);
     Ok(Prepared {

@@ -14,11 +14,12 @@ use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain;
 use super::engine::{installed, succeeded};
-use super::install;
+use super::install::{self, Until};
 use super::lease;
 use super::plan;
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
+use super::steady;
 use super::trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
@@ -113,7 +114,8 @@ fn change(
     drains: Option<&DrainOptions>,
     trial: Option<Duration>,
 ) -> Result<Ending> {
-    let applied = install::carry_out(app, node, prepared, "reconfigure", |app, node, prepared| {
+    let until = if trial.is_some() { Until::Ready } else { Until::Working };
+    let applied = install::carry_out(app, node, prepared, "reconfigure", until, |app, node, prepared| {
         if let Some(within) = trial {
             trial::begin(app, node, prepared, within)?;
         }
@@ -124,6 +126,7 @@ fn change(
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, prepared, limit.length())?;
     }
+    steady::ends_ready(app, node, &prepared.target, steady::restart(&prepared.steps), &applied)?;
     uncordon(app, node, prepared)?;
 
     let about = &prepared.about;

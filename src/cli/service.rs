@@ -183,6 +183,10 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             }
         }
     }
+    if start && !dry && !changed.is_empty() {
+        let works = super::steady::Works::new(app, true);
+        works.services(&mut *node, &receipt.target, &mut |event| app.event(&event))?;
+    }
     let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };
     let dry_run = if dry { "dry run: " } else { "" };
     app.reporter.tell(&format!("{dry_run}{msg}"));

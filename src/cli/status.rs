@@ -365,6 +365,7 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
         restarts: live.map(|said| said.restarts),
         waiting_for: live.and_then(|said| said.wait(node.now())),
+        not_ready: live.and_then(|said| said.not_ready()),
         last_exit: live.and_then(|said| said.last_exit?.code),
         crash_loop: live.is_some_and(|said| said.crash_loop),
         failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
@@ -385,6 +386,8 @@ pub(crate) fn detail(service: &ServiceStatus) -> String {
     }
     if let Some(what) = &service.waiting_for {
         parts.push(format!("waits for {what}"));
+    } else if service.not_ready.is_some() {
+        parts.push("not ready".into());
     }
     parts.join(", ")
 }
@@ -416,6 +419,8 @@ fn judge(status: &mut NodeStatus) {
             status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
         } else if let Some(what) = &service.waiting_for {
             status.reasons.push(format!("{} waits for {what}", service.name));
+        } else if let Some(why) = &service.not_ready {
+            status.reasons.push(format!("{} is not ready: {why}", service.name));
         }
     }
     if !status.drift.is_empty() {
@@ -624,6 +629,25 @@ mod tests {
         let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
         insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
         insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+    }
+
+    /// A Felix that lives and is not in sync leaves new pods with the CNI plugin's deny-all.
+    #[test]
+    fn felix_that_is_not_ready_is_not_healthy() {
+        let child = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}"#;
+        let (service, reasons) = felix(
+            Some(4000),
+            &format!(r#"{child}, "readiness": {{"notReady": "Felix says that it is not ready (HTTP 503)"}}"#),
+        );
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, not ready");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: Felix says that it is not ready (HTTP 503)");
+        assert_eq!(felix(Some(4000), &format!(r#"{child}, "readiness": "ready""#)).1.len(), 0);
+    }
+
+    #[test]
+    fn an_agent_that_is_starting_is_not_healthy() {
+        let (_, reasons) = felix(Some(4000), r#""phase": "preparing""#);
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: it is starting");
     }
 
     #[test]

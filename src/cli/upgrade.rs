@@ -10,9 +10,10 @@ use super::app::App;
 use super::args::{Source, Upgrade};
 use super::drain;
 use super::engine::succeeded;
+use super::install::{self, Until};
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
-use super::{cordon, install, lease, plan, reconfigure};
+use super::{cordon, lease, plan, reconfigure, steady};
 use crate::cluster::DrainOptions;
 use crate::node::{Node, STATE_DIR};
 use crate::values::WinPath;
@@ -47,10 +48,11 @@ fn change(
     prepared: &mut Prepared,
     drains: Option<&DrainOptions>,
 ) -> Result<Ending> {
-    let applied = install::carry_out(app, node, prepared, "upgrade", |app, node, prepared| {
+    let applied = install::carry_out(app, node, prepared, "upgrade", Until::Ready, |app, node, prepared| {
         drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "upgrade", options))
     })?;
     reconfigure::annotate(app, &prepared.cluster, &prepared.about);
+    steady::ends_ready(app, node, &prepared.target, steady::restart(&prepared.steps), &applied)?;
     cordon::release(app, node)?;
     warn_of_config(app, node, prepared);
 

@@ -21,6 +21,8 @@ pub struct KnownNetwork {
     pub kind: String,
     /// None where this program does not know the kind.
     pub network: Option<Network>,
+    /// The MAC of its distributed router, as Calico writes it: `00:15:5d:64:51:0e`.
+    pub dr_mac: Option<String>,
 }
 
 /// An endpoint of a pod, of another machine, or of the host itself.
@@ -184,6 +186,8 @@ fn network(value: &Value) -> Option<KnownNetwork> {
     Some(KnownNetwork {
         id: text(value, "ID")?,
         name: text(value, "Name")?,
+        // HNS writes it with dashes and in upper case.
+        dr_mac: text(value, "DrMacAddress").map(|mac| mac.replace('-', ":").to_lowercase()),
         network: kind_of(&kind).map(|kind| Network {
             kind,
             subnet: prefix,
@@ -312,7 +316,7 @@ mod tests {
     /// A network as HNS 13 shows it, shortened.
     fn external() -> Value {
         json!({
-            "ActivityId": "4E9C", "AdditionalParams": {}, "CurrentEndpointCount": 0,
+            "ActivityId": "4E9C", "AdditionalParams": {}, "CurrentEndpointCount": 0, "DrMacAddress": "00-15-5D-64-51-0E",
             "Extensions": [{"Id": "E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017", "IsEnabled": true, "Name": "VFP"}],
             "Health": {"LastErrorCode": 0}, "ID": "9B21E2F7-1F6B-4A43-8C55-54B4B2E0D1A1", "IPv6": false,
             "ManagementIP": "10.20.0.21", "Name": "External", "NetworkAdapterName": "Ethernet",
@@ -336,7 +340,7 @@ mod tests {
     }
 
     fn known(id: &str, name: &str) -> KnownNetwork {
-        KnownNetwork { id: id.into(), name: name.into(), kind: "Overlay".into(), network: None }
+        KnownNetwork { id: id.into(), name: name.into(), kind: "Overlay".into(), network: None, dr_mac: None }
     }
 
     #[test]
@@ -347,6 +351,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         let network = found[0].network.as_ref().unwrap();
         assert_eq!(network.vsid, Some(9999), "defect B11: the VSID is read, to be compared");
+        assert_eq!(found[0].dr_mac.as_deref(), Some("00:15:5d:64:51:0e"));
         insta::assert_snapshot!(serde_json::to_string(network).unwrap(), @r#"{"kind":"Overlay","subnet":"192.168.255.0/30","gateway":"192.168.255.1","vsid":9999,"adapter":"Ethernet","managementIp":"10.20.0.21"}"#);
         insta::assert_snapshot!(serde_json::to_string(&found[1].network).unwrap(), @r#"{"kind":"NAT","subnet":"172.20.0.0/20"}"#);
         assert_eq!((found[2].kind.as_str(), &found[2].network), ("Layered", &None));

@@ -55,6 +55,9 @@ pub trait Node {
     /// container of theirs lives any more. [`Node::put`] refuses while pods are attached.
     fn remove_stale_network(&mut self, name: &str) -> Result<()>;
 
+    /// What HNS shows of a network besides its definition; none when there is no such network.
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
+
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
 
@@ -128,6 +131,16 @@ pub enum Listing {
     Routes,
     /// The IPv4 configuration of every adapter that is up.
     Adapters,
+}
+
+/// What HNS made of a network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkDetails {
+    /// The MAC of its distributed router, as `00:15:5d:64:51:0e`: where other nodes send what is for pods
+    /// here. Overlay networks have one.
+    pub dr_mac: Option<String>,
+    /// The names of its endpoints.
+    pub endpoints: Vec<String>,
 }
 
 /// A process. Its id is used again after its end; id and time of start together are not.

@@ -6,10 +6,15 @@ use std::time::Duration;
 use super::item::{Id, State, Tree, World};
 use super::order::{NODE_SERVICE, all_services, is_own, reads};
 use super::{Owned, Step, Target};
+use crate::calico::services::is_ours;
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
 /// management IP), so that it is the agent that says what is missing.
 const NETWORK_WITHIN: Duration = Duration::from_secs(180);
+
+/// How long Calico's node startup may take to succeed once the network is made. It is tried again
+/// and again, and waits for the datastore in each try.
+const STARTUP_WITHIN: Duration = Duration::from_secs(300);
 
 /// Everything whose state a plan needs to know: what is wanted, what is ours, and what runs.
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
@@ -57,8 +62,8 @@ fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 }
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
-/// running service, shows kubelet the CNI configuration only while the network behind it stands,
-/// and touches HNS last when everything goes.
+/// running service, shows kubelet the CNI configuration only while the network behind it stands and
+/// Calico's node startup has succeeded on it, and touches HNS last when everything goes.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {
@@ -169,12 +174,13 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(gains.into_iter().map(|id| put(id, want(id))));
 
     // Start, and wait for what the services make.
+    let (begun, mut startup) = (steps.len(), None);
     for service in &services {
         let run = Id::Running(service.clone());
         let leave = !is_own(service) || target.leave.contains(&run);
         let wanted = want(&run).is_some() || (leave && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
-            steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });
+            steps.push(Step::Put { id: run.clone(), before: None, after: Some(State::Running) });
         }
         if service == NODE_SERVICE {
             for id in changed.iter().filter(|id| id.is_derived()) {
@@ -184,6 +190,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
                     steps.push(Step::Put { id: (*id).clone(), before: None, after: Some(original.clone()) });
                 }
             }
+            let starts = steps[begun..].iter().any(|step| *step.id() == run);
+            startup = (starts || observed.contains_key(&run) && !stopped.contains(&run)).then_some(steps.len());
         }
     }
 
@@ -195,6 +203,15 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             let before = if withdrawn.contains(&id) { None } else { before(id) };
             steps.push(Step::Put { id: id.clone(), before, after: Some(state.clone()) });
         }
+    }
+
+    // The network is there before startup has made `Calico_ep` on it and told other nodes the way to it:
+    // until then Felix, kube-proxy and pods are early. Only our agent says when that is.
+    let ours = want(&Id::Service(NODE_SERVICE.into()))
+        .is_some_and(|state| matches!(state, State::Service(service) if is_ours(service)));
+    if let (Some(at), true, true) = (startup, ours, steps.len() > begun) {
+        let id = Id::Running(NODE_SERVICE.into());
+        steps.insert(at, Step::Await { id, state: State::Running, within: STARTUP_WITHIN });
     }
 
     steps.extend(changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)));
@@ -232,8 +249,9 @@ fn fewer(list: Option<&State>, than: Option<&State>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::item::{Access, Network, NetworkKind};
+    use super::super::item::{Access, Network, NetworkKind, Service, StartType};
     use super::*;
+    use crate::calico::services::MARK;
     use crate::values::{Sha256, WinPath};
 
     fn file(text: &str) -> State {
@@ -259,6 +277,19 @@ mod tests {
         Id::CniConf(WinPath::known(r"C:\k\cni\config\10-calico.conf"))
     }
 
+    fn service() -> Service {
+        Service {
+            display_name: "Calico Windows Startup".into(),
+            description: format!("Node startup.{MARK}"),
+            image_path: "calicoctl-win.exe service run node".into(),
+            account: "LocalSystem".into(),
+            start: StartType::Auto,
+            depends_on: Vec::new(),
+            restart_after: Vec::new(),
+            parameters: [].into(),
+        }
+    }
+
     fn node(vni: u32) -> Target {
         let world = World::from([
             (Id::Tree(root()), State::Tree(Tree::Release(Sha256::of(b"release")))),
@@ -266,6 +297,7 @@ mod tests {
             (Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\services.json")), file(&vni.to_string())),
             (Id::Network("Calico".into()), overlay(vni)),
             (conf(), file(&format!("vni={vni}"))),
+            (Id::Service("CalicoNode".into()), State::Service(Box::new(service()))),
             (Id::Running("CalicoFelix".into()), State::Running),
             (Id::Running("CalicoNode".into()), State::Running),
         ]);
@@ -292,8 +324,10 @@ mod tests {
         + release C:\CalicoWindows
         + file C:\CalicoWindows\config.ps1
         + file C:\ProgramData\calicoctl-win\services.json
+        + service CalicoNode
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
@@ -316,6 +350,7 @@ mod tests {
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
@@ -342,6 +377,7 @@ mod tests {
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + running kube-proxy
         + file C:\k\cni\config\10-calico.conf
@@ -386,6 +422,7 @@ mod tests {
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + running kubelet
         + running agent
@@ -397,6 +434,7 @@ mod tests {
         insta::assert_snapshot!(story(&diff(&debug, &observed, &owned(&old))), @r"
         - running CalicoFelix
         + file C:\ProgramData\calicoctl-win\felix.json
+        ? running CalicoNode
         + running CalicoFelix
         ");
     }
@@ -471,6 +509,30 @@ mod tests {
         assert_eq!(diff(&Target::default(), &observed, &owned), []);
     }
 
+    /// A run that was cut off between the start of CalicoNode and what comes after it.
+    #[test]
+    fn what_comes_after_node_startup_waits_for_it_also_when_it_runs_already() {
+        let target = node(4096);
+        let mut observed = target.world.clone();
+        observed.remove(&Id::Running("CalicoFelix".into()));
+        observed.remove(&conf());
+        insta::assert_snapshot!(story(&diff(&target, &observed, &owned(&target))), @r"
+        ? running CalicoNode
+        + running CalicoFelix
+        + file C:\k\cni\config\10-calico.conf
+        ");
+    }
+
+    /// NSSM runs upstream's script, which tells nobody how it goes.
+    #[test]
+    fn a_service_of_others_that_is_given_back_is_not_waited_for() {
+        let mut target = node(4096);
+        let theirs = Service { description: "upstream's".into(), ..service() };
+        target.world.insert(Id::Service("CalicoNode".into()), State::Service(Box::new(theirs)));
+        let steps = story(&diff(&target, &World::new(), &Owned::new()));
+        assert!(steps.contains("? hns-network Calico") && !steps.contains("? running"), "{steps}");
+    }
+
     #[test]
     fn everything_goes_with_hns_last() {
         let old = node(4096);
@@ -478,6 +540,7 @@ mod tests {
         - file C:\k\cni\config\10-calico.conf
         - running CalicoFelix
         - running CalicoNode
+        - service CalicoNode
         - file C:\ProgramData\calicoctl-win\services.json
         - release C:\CalicoWindows
         - hns-network Calico
@@ -494,6 +557,7 @@ mod tests {
         - file C:\k\cni\config\10-calico.conf
         - running CalicoFelix
         - running CalicoNode
+        - service CalicoNode
         - file C:\ProgramData\calicoctl-win\services.json
         ~ release C:\CalicoWindows
         + file C:\k\cni\config\10-calico.conf
@@ -517,6 +581,7 @@ mod tests {
         - running CalicoNode
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
+        ? running CalicoNode
         ");
     }
 

@@ -38,7 +38,8 @@ pub type Owned = BTreeMap<Id, Option<State>>;
 pub enum Step {
     /// Compare and set: the item must be `before`, or already `after`.
     Put { id: Id, before: Option<State>, after: Option<State> },
-    /// Something the services do by themselves must come to be.
+    /// Something the services do by themselves must come to be: a network, or, of a service that
+    /// runs, the work that it is there for.
     Await { id: Id, state: State, within: Duration },
 }
 

@@ -73,6 +73,8 @@ impl Plan {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
+                // That a service is waited for changes nothing.
+                Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
                 Step::Await { id, state, .. } => (id, None, Some(masked(state))),
             };

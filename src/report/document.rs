@@ -266,6 +266,8 @@ pub struct ServiceStatus {
     pub restarts: Option<u32>,
     /// What the service waits for before it is of use, and for how long.
     pub waiting_for: Option<String>,
+    /// Why it runs and does not do its work yet: it is starting, or Felix is not ready.
+    pub not_ready: Option<String>,
     /// What its component exited with the last time.
     pub last_exit: Option<i32>,
     /// Its component ends again and again.

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::App;
 use crate::apply::converge::Standing;
 use crate::apply::receipt::About;
+use crate::cli::lab::Lab;
 use crate::cli::login;
 use crate::cluster::{self, Cluster};
 use crate::config::{Document, Layered, Origin};
@@ -86,13 +87,30 @@ impl App {
 
     /// Talks to the cluster with a kubeconfig's text.
     pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
-        let dial = match &self.lab {
-            Some(lab) => lab.dial(text)?,
-            None => None,
-        };
         let options = cluster::Options { timeout, ..cluster::Options::default() };
-        Cluster::connect(text, base, context, dial, &options)
+        connect(self.lab.as_deref(), text, base, context, &options)
     }
+
+    /// The same with the node's own kubeconfig, for those who have no app at hand and ask again and again.
+    pub fn connector(&self, timeout: Duration) -> impl Fn(&str) -> Result<Cluster> + 'static {
+        let lab = self.lab.clone();
+        let options = cluster::Options { timeout, retries: 0 };
+        move |text| connect(lab.as_deref(), text, Path::new("."), None, &options)
+    }
+}
+
+fn connect(
+    lab: Option<&Lab>,
+    text: &str,
+    base: &Path,
+    context: Option<&str>,
+    options: &cluster::Options,
+) -> Result<Cluster> {
+    let dial = match lab {
+        Some(lab) => lab.dial(text)?,
+        None => None,
+    };
+    Cluster::connect(text, base, context, dial, options)
 }
 
 /// What the config of a generation is called where somebody asks who set a value.

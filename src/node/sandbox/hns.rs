@@ -6,9 +6,11 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
+use crate::node::NetworkDetails;
 use crate::node::hns::{Pods, foreign, is_calicos};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, NetworkKind};
+use crate::values::Sha256;
 
 use super::model::{Arriving, Model, Name, NodeAdapter, NodeNetwork};
 
@@ -44,6 +46,19 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
     model.networks.insert(key, network);
     settle(model, 0);
     Ok(())
+}
+
+/// What HNS shows of a network besides its definition. The MAC of its router HNS draws from a pool; here
+/// another network has another one, and the same one has it again, so that a sandbox is the same after the
+/// same steps.
+pub fn details(name: &Name, network: &NodeNetwork) -> NetworkDetails {
+    let of = format!("{} {:?} {:?}", name.as_str().to_lowercase(), network.subnet, network.vsid);
+    let digest = Sha256::of(of.as_bytes()).to_string();
+    let mac = [0, 2, 4].map(|at| format!(":{}", &digest[at..at + 2])).concat();
+    NetworkDetails {
+        dr_mac: (network.kind == NetworkKind::Overlay).then(|| format!("00:15:5d{mac}")),
+        endpoints: network.endpoints.keys().map(|name| name.as_str().to_owned()).collect(),
+    }
 }
 
 /// Deletes a network and its endpoints. With the last one on a vSwitch the adapter gets its

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use crate::facts::NodeFacts;
 use crate::node::hns::Pods;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, Node};
+use crate::node::{Listing, NetworkDetails, Node};
 use crate::plan::item::{Access, Id, IpConfig, Service, State};
 use crate::values::WinPath;
 
@@ -483,6 +483,13 @@ impl Node for SandboxNode {
         let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
         self.elapse(Duration::from_secs(seconds.into()))?;
         self.fault_after(action, &names)
+    }
+
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
+        self.alive()?;
+        let model = self.model()?;
+        let network = model.networks.get_key_value(&Name::new(name));
+        Ok(network.map(|(name, network)| hns::details(name, network)))
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {

@@ -16,6 +16,7 @@ use super::mutex::{self, NetworkLock};
 use super::{dll, wide};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
+use crate::node::NetworkDetails;
 use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, State};
@@ -64,6 +65,16 @@ pub fn get(name: &str) -> Result<Option<Network>> {
 /// Every network of a kind that this program knows. Without HNS there are none.
 pub fn list() -> Result<Vec<(String, Network)>> {
     Ok(known()?.into_iter().filter_map(|found| Some((found.name, found.network?))).collect())
+}
+
+/// What HNS shows of a network besides its definition.
+///
+/// # Errors
+/// When HNS does not answer.
+pub fn details(name: &str) -> Result<Option<NetworkDetails>> {
+    let Some(network) = find(name)? else { return Ok(None) };
+    let own = endpoints()?.into_iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id));
+    Ok(Some(NetworkDetails { endpoints: own.map(|endpoint| endpoint.name).collect(), dr_mac: network.dr_mac }))
 }
 
 /// Every endpoint. Felix's and kube-proxy's source address is the one named `Calico_ep`.

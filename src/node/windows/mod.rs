@@ -38,7 +38,7 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
-use super::{Listing, Node, Process, program};
+use super::{Listing, NetworkDetails, Node, Process, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -118,6 +118,10 @@ impl Node for WindowsNode {
 
     fn remove_stale_network(&mut self, name: &str) -> Result<()> {
         hns::remove_stale(name)
+    }
+
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
+        hns::details(name)
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {

@@ -81,16 +81,19 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
 
     Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
-    [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
-    [ 2/9]  files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
-    [ 3/9]  registry        Application\calicoctl-win, Tigera\Calico  SECONDS
-    [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
-    [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
+    [ 1/10] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
+    [ 2/10] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
+    [ 3/10] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
+    [ 4/10] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/10] services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 6/9]  services-start  CalicoNode  SECONDS
-    [ 7/9]  wait-network    Calico, External  SECONDS
-    [ 8/9]  services-start  CalicoFelix  SECONDS
-    [ 9/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 6/10] services-start  CalicoNode  SECONDS
+    [ 7/10] wait-network    Calico, External  SECONDS
+    [ 8/10] node-startup    CalicoNode  SECONDS
+    [ 9/10] services-start  CalicoFelix  SECONDS
+    [10/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     Calico v3.32.1 is running on win-a1 (generation 1).
     Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node
     result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log

@@ -20,6 +20,7 @@ mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod proof;
 mod reconfigure;
 mod repair;
 mod restart;

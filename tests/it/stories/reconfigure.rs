@@ -47,7 +47,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady node-ready uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{result}");
@@ -257,7 +257,7 @@ fn while_the_services_are_down_there_is_only_what_must_be() {
     let phase = |line: &Value| line["phase"]["id"].as_str().unwrap_or_default().to_owned();
     let first = lines.iter().position(|line| phase(line) == "services-stop").unwrap();
     let last = lines.iter().rposition(|line| phase(line) == "services-start").unwrap();
-    let allowed = ["services-stop", "hns-network", "files", "services-start", "wait-network"];
+    let allowed = ["services-stop", "hns-network", "files", "services-start", "wait-network", "node-startup"];
     for line in &lines[first..=last] {
         let fits = match line["type"].as_str().unwrap() {
             "phase_start" | "phase_complete" => allowed.contains(&phase(line).as_str()),

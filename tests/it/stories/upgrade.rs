@@ -83,6 +83,8 @@ fn the_services_are_down_for_stop_swap_and_start_only() {
     phase_start release
     phase_start files
     phase_start services-start
+    phase_start node-startup
+    phase_start services-start
     ");
     // What the services read, and nothing else; the CNI plugins and their like were there before.
     let changed: Vec<&str> = down
@@ -295,7 +297,7 @@ fn an_upgrade_drains_when_it_is_asked_to() {
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .filter(|phase| ["cordon", "drain", "services-stop", "services-start", "uncordon"].contains(phase))
         .collect();
-    insta::assert_snapshot!(done.join(" "), @"cordon drain services-stop services-start uncordon");
+    insta::assert_snapshot!(done.join(" "), @"cordon drain services-stop services-start services-start uncordon");
     assert_eq!(runs(&lab), healthy("v3.33.0"));
 }
 

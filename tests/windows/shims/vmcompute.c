@@ -338,10 +338,19 @@ static char *create_network(const char *request, int kept)
         }
     }
     if (!said) {
+        /* Drawn by HNS for each overlay network that is made, and kept as long as that is there. */
+        char mac[64] = "", *kind = json_text(request, "Type");
+        if (!_stricmp(kind, "overlay")) {
+            long drawn = counter("hns.macs") + 1;
+            if (kept)
+                set_counter("hns.macs", drawn);
+            snprintf(mac, sizeof mac, "\"DrMacAddress\":\"00-15-5D-7B-%02lX-%02lX\",", drawn / 256 % 256, drawn % 256);
+        }
+        free(kind);
         snprintf(more, sizeof more,
-                 "\"ActivityId\":\"0\",\"Extensions\":[{\"Id\":\"E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017\","
+                 "%s\"ActivityId\":\"0\",\"Extensions\":[{\"Id\":\"E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017\","
                  "\"IsEnabled\":true}],\"Health\":{\"LastErrorCode\":0},\"State\":1,%s%s%s",
-                 *adapter && !*wanted ? "\"NetworkAdapterName\":\"" : "", *wanted ? "" : adapter,
+                 mac, *adapter && !*wanted ? "\"NetworkAdapterName\":\"" : "", *wanted ? "" : adapter,
                  *adapter && !*wanted ? "\"," : "");
         if (kept)
             keep("hns.networks", request, more);

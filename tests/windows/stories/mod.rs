@@ -13,6 +13,8 @@ mod first_day;
 mod kill;
 #[cfg(not(windows))]
 mod power;
+#[cfg(not(windows))]
+mod proof;
 mod reconfigure;
 mod running;
 mod sandboxed;

@@ -39,11 +39,11 @@ fn node() -> Option<House> {
 
 impl House {
     /// The Node in the cluster.
-    fn kubernetes_node(&self) -> Value {
+    pub fn kubernetes_node(&self) -> Value {
         self.cluster().as_admin(&Method::GET, &format!("/api/v1/nodes/{NODE}"), None).unwrap()
     }
 
-    fn cordoned(&self) -> bool {
+    pub fn cordoned(&self) -> bool {
         self.kubernetes_node()["spec"]["unschedulable"] == true
     }
 
@@ -76,7 +76,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
     assert_eq!((vsid(&house), house.pods()), (json!(4096), 2));
 
     let events = house.events(VNI);
-    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady node-ready uncordon");
     let result = events.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)), "{result:#}");
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms > 0), "{result:#}");
