@@ -40,8 +40,9 @@ fn component() {
                 std::process::exit(2);
             })
             .unwrap();
-            println!("\nhello from start {nth}");
+            // The hello last: whoever sees it may end this process at once.
             eprintln!("an error of start {nth}");
+            println!("\nhello from start {nth}");
             park();
         }
         // Hears no Ctrl-C, and leaves somebody behind who holds its output open.
