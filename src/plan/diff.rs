@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::item::{Id, State, Tree, World};
 use super::order::{NODE_SERVICE, all_services, is_own, reads};
 use super::{Owned, Step, Target};
+use crate::calico::networks;
 use crate::calico::services::is_ours;
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
@@ -77,8 +78,17 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         Id::DependsOn(_) => lists.get(id),
         _ => target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref)),
     };
+    // HNS puts `Calico` beside `External`, and would leave it behind on another adapter: other nodes would
+    // send to an address that it is not on.
+    let misplaced = |id: &Id, have: &State| {
+        let bootstrap = want(&Id::Network(networks::BOOTSTRAP.into()));
+        let (State::Network(have), Some(State::Network(bootstrap))) = (have, bootstrap) else { return false };
+        let pair = have.adapter.as_ref().zip(bootstrap.adapter.as_ref());
+        *id == Id::Network(networks::PODS.into())
+            && pair.is_some_and(|(have, want)| have.to_lowercase() != want.to_lowercase())
+    };
     let serves = |id: &Id| match (observed.get(id), want(id)) {
-        (Some(have), Some(wanted)) => have.satisfies(wanted),
+        (Some(have), Some(wanted)) => have.satisfies(wanted) && !misplaced(id, have),
         (have, wanted) => have.is_none() && wanted.is_none(),
     };
 
@@ -521,6 +531,27 @@ mod tests {
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
+    }
+
+    #[test]
+    fn on_another_adapter_both_networks_are_made_again() {
+        let on = |adapter: &str, vsid| match overlay(vsid) {
+            State::Network(network) => State::Network(Network { adapter: Some(adapter.into()), ..network }),
+            other => other,
+        };
+        let external = Id::Network("External".into());
+        let mut target = node(4096);
+        target.world.insert(external.clone(), on("Storage", 9999));
+        let mut observed = target.world.clone();
+        observed.insert(external.clone(), on("Ethernet", 9999));
+        observed.insert(Id::Network("Calico".into()), on("Ethernet", 4096));
+        let goes = |observed: &World| story(&diff(&target, observed, &owned(&target))).contains("- hns-network Calico");
+        assert!(goes(&observed));
+        observed.remove(&external);
+        assert!(goes(&observed), "a run that was cut off between the two");
+        observed.insert(external, on("storage", 9999));
+        observed.insert(Id::Network("Calico".into()), on("storage", 4096));
+        assert_eq!(diff(&target, &observed, &owned(&target)), []);
     }
 
     /// NSSM runs upstream's script, which tells nobody how it goes.

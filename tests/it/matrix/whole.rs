@@ -21,8 +21,8 @@ pub struct Whole(BTreeMap<String, String>);
 const STATE: &str = "C/ProgramData/calicoctl-win/";
 
 /// What a run writes besides the node it makes: its log, its result, who holds the lock; and what the
-/// agent noted of the adapters before a vSwitch took one.
-const OF_RUNS: [&str; 6] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save"];
+/// agents noted: of the adapters before a vSwitch took one, and of themselves.
+const OF_RUNS: [&str; 7] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save", "agent/"];
 
 /// What the cluster's own controllers and kubelets do with pods is theirs. The Lease of a run that was
 /// killed ends by its own expiry.
