@@ -16,7 +16,8 @@ use super::args::{DrainFlags, Source};
 use super::drain::{self, Place};
 use super::engine::{engine, succeeded};
 use super::prepare::{Prepared, announce};
-use super::{at_boot, cordon, lease, reconfigure, steady};
+use super::steady::Works;
+use super::{at_boot, cordon, lease, reconfigure};
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, TRIES, Trial};
 use crate::apply::converge::{self, Applied, Change, Standing};
@@ -26,10 +27,11 @@ use crate::apply::receipt::{About, Receipt};
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
+use crate::plan::Target;
 use crate::plan::item::{Access, Id};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, exit_of};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
 /// What the way back is called in journals and receipts.
@@ -340,8 +342,9 @@ pub(super) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
         if journal.header.command == REVERT {
             engine(app, node, converge::undo)?;
         } else {
-            let proof = steady::proof_of(&standing, journal);
-            engine(app, node, |node, events| converge::resume_proven(node, proof, events))?;
+            let works = Works::new(app, true);
+            let proof = |node: &mut dyn Node, target: &Target, events: Sink| works.services(node, target, events);
+            engine(app, node, |node, events| converge::resume_proven(node, &proof, events))?;
         }
     }
     // It runs out by itself, so an API server that is away for a moment is no reason to fail.
