@@ -56,11 +56,14 @@ const HOST_ENDPOINT: &str = "Calico_ep";
 
 const KUBELET: &str = "kubelet.exe";
 
+/// Talks to the cluster with a kubeconfig's text.
+type Connect = dyn Fn(&str) -> Result<Cluster>;
+
 /// Asks a node, and the cluster as the node's own services do, whether it works.
 pub(super) struct Works {
     /// A cluster that cannot be asked is nobody who agrees.
     must_answer: bool,
-    connect: Box<dyn Fn(&str) -> Result<Cluster>>,
+    connect: Box<Connect>,
     cluster: RefCell<Option<Cluster>>,
 }
 
