@@ -329,7 +329,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    keep::collect(node, &kept, events);
+    keep::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -382,8 +382,8 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
         return Ok(None);
     }
     let state = node.get(id).with_context(|| format!("look at {id}"))?;
-    if let (Some(State::File { sha256, .. }), Some(path)) = (&state, id.path()) {
-        store::keep_original(node, path, sha256)?;
+    if let Some(state) = &state {
+        store::keep_original(node, id, state)?;
     }
     Ok(state)
 }
@@ -400,6 +400,7 @@ fn commit(
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
     owned.extend(journal.originals.clone());
+    let settled = owned.clone();
     owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
     // What an uninstall found by our marks alone is gone for good.
     if journal.header.about.is_none() {
@@ -412,6 +413,6 @@ fn commit(
     receipt.save(node)?;
     journal.end(node)?;
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
-    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), events);
+    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }

@@ -85,6 +85,13 @@ impl Lock {
             .hint("move it to where it belongs, as C:\\CalicoWindows, then run: calicoctl-win uninstall --purge")
             .into());
         }
+        if let Some(original) = store::originals(node)?.first() {
+            let place = original.place().map_or_else(String::new, |place| place.to_string());
+            let what = format!("{place} is what {} was before a run whose journal is lost", original.id.target());
+            return Err(Fault::new(Exit::Conflict, "StoreHoldsOriginal", what)
+                .hint("move it to where it belongs, or elsewhere, then run: calicoctl-win uninstall --purge")
+                .into());
+        }
         let mut left = Vec::new();
         for entry in fs::read_dir(node.disk(&folder)).with_context(|| format!("read {folder}"))? {
             let path = entry.with_context(|| format!("read {folder}"))?.path();

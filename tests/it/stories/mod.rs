@@ -15,6 +15,7 @@ mod first_day;
 #[cfg(target_os = "linux")]
 mod given_up;
 mod import;
+mod journal;
 mod lease;
 mod offline;
 mod output;
