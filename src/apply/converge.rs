@@ -11,6 +11,7 @@ use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::steps::{changed_since_plan, comes_with_release, take};
 use super::{debris, keep, store};
+use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{self, diff, ids};
@@ -96,6 +97,11 @@ impl Standing {
         let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
         let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
         run.or_else(newest).map(|about| &about.node_name)
+    }
+
+    /// The release of the generation that stands.
+    pub fn release(&self) -> Option<&CalicoVersion> {
+        Some(&self.receipt()?.about.as_ref()?.calico_version)
     }
 
     /// The generation that a run starts from: the one that stands, or the one an interrupted run

@@ -176,7 +176,7 @@ fn done(app: &mut App, node: &dyn Node, way: &Way<'_>, applied: Applied) -> Resu
 /// The steps, shown.
 fn steps(app: &mut App, node: &dyn Node, standing: &Standing, way: &Way<'_>) -> Result<(Vec<Step>, Plan)> {
     let steps = converge::plan(node, standing, &way.receipt.target)?;
-    let plan = Plan::new(&steps, &way.receipt.target, true);
+    let plan = Plan::new(&steps, &way.receipt.target, true).between(standing.release(), &way.about.calico_version);
     announce(app, &plan);
     app.reporter.tell(&plan.text());
     Ok((steps, plan))

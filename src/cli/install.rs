@@ -22,6 +22,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
 use crate::plan::item::Id;
+use crate::plan::show::Downgrade;
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
 
@@ -38,7 +39,8 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     }
     let (mut node, _lock) = app.node_to_change("install")?;
     let mut prepared = prepare(app, &mut *node, &args.source, start, Purpose::Install)?;
-    if let Some(result) = begin(app, &mut *node, &prepared, "install", args.plan.as_deref())? {
+    let asked = Asked { saved: args.plan.as_deref(), downgrade: args.allow_downgrade };
+    if let Some(result) = begin(app, &mut *node, &prepared, "install", &asked)? {
         return Ending::result(result);
     }
     app.reporter.tell(&prepared.plan.text());
@@ -60,6 +62,14 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     lease::hold(app, &mut *node, &name, |app, node| apply(app, node, &mut prepared))
 }
 
+/// What the command line says of the plan.
+pub(super) struct Asked<'a> {
+    /// It is to be this one.
+    pub saved: Option<&'a Path>,
+    /// It may go to an older release.
+    pub downgrade: bool,
+}
+
 /// What comes between plan and question: a saved plan is held against the one of now, and an
 /// interrupted run is told of. Gives how the run ends where there is nothing to do.
 pub(super) fn begin(
@@ -67,10 +77,18 @@ pub(super) fn begin(
     node: &mut dyn Node,
     prepared: &Prepared,
     command: &str,
-    saved: Option<&Path>,
+    asked: &Asked<'_>,
 ) -> Result<Option<RunResult>> {
-    if let Some(file) = saved {
+    if let Some(file) = asked.saved {
         Saved::load(file)?.check(prepared)?;
+    }
+    if let (Some(Downgrade { from, to }), false) = (&prepared.plan.downgrade, asked.downgrade) {
+        let what = format!("this is a downgrade: Calico {from} is on this node, and {to} is older");
+        return Err(Fault::new(Exit::Conflict, "DowngradeNotAllowed", what)
+            .hint(format!(
+                "set spec.calico.version to {from} to keep it, or add --allow-downgrade to install {to} all the same"
+            ))
+            .into());
     }
     if let Some(journal) = &prepared.standing.journal {
         app.warn("InterruptedRun", format!("this goes on with what was interrupted: {}", describe(journal)));

@@ -117,13 +117,20 @@ pub(crate) fn prepare(
     super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
-    announce(app, &plan);
     if let Some(why) = cluster_facts.node.as_ref().and_then(steady::not_ready_by_others) {
         let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
         app.warn("NodeNotReady", message);
     }
     let config = layered.document().to_string();
     let about = about(&config, &resolved, &release.manifest, &standing);
+    plan = plan.between(standing.release(), &about.calico_version);
+    let root = &resolved.settings.calico.root;
+    if standing.receipt().is_none() && standing.journal.is_none() && node.disk(root).is_dir() {
+        let version = &about.calico_version;
+        let message = format!("no receipt says which release {root} holds: it may be newer than {version}");
+        app.warn("ReleaseUnknown", message);
+    }
+    announce(app, &plan);
     Ok(Prepared {
         resolved,
         cluster,

@@ -14,7 +14,7 @@ use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain;
 use super::engine::{installed, succeeded};
-use super::install::{self, Until};
+use super::install::{self, Asked, Until};
 use super::lease;
 use super::plan;
 use super::prepare::{Prepared, prepare};
@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
     start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
-    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", args.plan.as_deref())? {
+    let asked = Asked { saved: args.plan.as_deref(), downgrade: args.allow_downgrade };
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", &asked)? {
         return Ending::result(result);
     }
     if args.wait_for_cluster_vni.is_some() && prepared.resolved.settings.datastore != Datastore::Kubernetes {

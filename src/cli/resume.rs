@@ -17,6 +17,7 @@ use crate::apply::journal::Journal;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
+use crate::plan::show::Downgrade;
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
 
@@ -59,6 +60,10 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
+    if let (Some(about), false) = (&journal.header.about, args.undo) {
+        let downgrade = Downgrade::between(standing.release(), &about.calico_version);
+        downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
+    }
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
     match standing.node_name() {
         Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &journal)),

@@ -380,7 +380,7 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
         Applied { changed: 0, generation: standing.receipt().map(|now| now.generation), downtime: Duration::ZERO };
     if standing.receipt().is_none_or(|now| now.target != former.target) {
         let steps = converge::plan(node, &standing, &former.target)?;
-        let plan = Plan::new(&steps, &former.target, true);
+        let plan = Plan::new(&steps, &former.target, true).between(standing.release(), &about.calico_version);
         announce(app, &plan);
         app.reporter.tell(&plan.text());
         if plan.needs_drain

@@ -10,7 +10,7 @@ use super::app::App;
 use super::args::{Source, Upgrade};
 use super::drain;
 use super::engine::succeeded;
-use super::install::{self, Until};
+use super::install::{self, Asked, Until};
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
 use super::{cordon, lease, plan, reconfigure, steady};
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("upgrade")?;
     start_from(app, &*node, &args.source)?;
     let mut prepared = prepare(app, &mut *node, &args.source, None, Purpose::Install)?;
-    if let Some(result) = install::begin(app, &mut *node, &prepared, "upgrade", args.plan.as_deref())? {
+    let asked = Asked { saved: args.plan.as_deref(), downgrade: args.allow_downgrade };
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "upgrade", &asked)? {
         return Ending::result(result);
     }
     let drains = show(args, app, &prepared)?;

@@ -1,5 +1,7 @@
 //! How a plan looks: the document for machines, the table for people.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +9,7 @@ use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service
 use super::order::{self, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
+use crate::calico::version::CalicoVersion;
 use crate::calico::{networks, nssm};
 use crate::values::Sha256;
 
@@ -47,10 +50,36 @@ pub struct Change {
     pub disruption: Disruption,
 }
 
+/// A newer release is left for an older one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Downgrade {
+    pub from: CalicoVersion,
+    pub to: CalicoVersion,
+}
+
+impl Downgrade {
+    /// None when it goes to the same release or a newer one.
+    pub fn between(from: Option<&CalicoVersion>, to: &CalicoVersion) -> Option<Self> {
+        let from = from.filter(|from| to.is_before(from))?.clone();
+        Some(Self { from, to: to.clone() })
+    }
+}
+
+impl fmt::Display for Downgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "! DOWNGRADE  Calico {} -> {}", self.from, self.to)
+    }
+}
+
 /// The document of kind `Plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     pub changes: Vec<Change>,
+    /// It goes to an older release: refused without `--allow-downgrade`, unless going back is what the
+    /// verb is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(default)]
+    pub downgrade: Option<Downgrade>,
     pub disruption: Disruption,
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
@@ -113,7 +142,14 @@ impl Plan {
             needs_reboot: false,
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
+            downgrade: None,
         }
+    }
+
+    /// The same, from one release to another.
+    #[must_use]
+    pub fn between(self, from: Option<&CalicoVersion>, to: &CalicoVersion) -> Self {
+        Self { downgrade: Downgrade::between(from, to), ..self }
     }
 
     /// `12 to create, 1 to update, 0 to delete`.
@@ -137,6 +173,9 @@ impl Plan {
         let width = |column: fn(&Change) -> usize| self.changes.iter().map(column).max().unwrap_or(0);
         let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
         let mut text = String::new();
+        if let Some(downgrade) = &self.downgrade {
+            text.push_str(&format!("{downgrade}\n"));
+        }
         for change in &self.changes {
             let sign = match change.action {
                 Action::Create => "+",

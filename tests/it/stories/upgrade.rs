@@ -41,7 +41,7 @@ fn any_release_goes_to_any_other_across_layouts_and_back() {
     for (version, one_binary) in [("v3.33.0", true), ("v3.20.0", false), ("v3.33.2", true), ("v3.31.7", false)] {
         let shown = lab.run(&format!("upgrade --release {version} --dry-run")).exits(0);
         assert!(shown.stdout.contains("Disruption: Calico's services restart.") && !shown.stdout.contains("Drain"));
-        let done = lab.run(&format!("upgrade -y --release {version} -o json")).exits(0).json();
+        let done = lab.run(&format!("upgrade -y --allow-downgrade --release {version} -o json")).exits(0).json();
         assert!(done["msg"].as_str().unwrap().contains(version), "{done}");
         assert_eq!(runs(&lab), healthy(version), "{done}");
         let there = |file: &str| lab.on_node(&format!("{RELEASE}/{file}")).exists();
@@ -243,7 +243,7 @@ fn a_release_file_of_before_says_nothing_of_the_next() {
     assert_eq!(runs(&lab), healthy("v3.30.3"));
     let _from_the_mirror = lab.run("upgrade -y --release v3.32.1").exits(0);
     assert_eq!(runs(&lab), healthy("v3.32.1"));
-    let _from_the_file = lab.run("upgrade -y --release calico-windows-v3.30.3.zip").exits(0);
+    let _from_the_file = lab.run("upgrade -y --allow-downgrade --release calico-windows-v3.30.3.zip").exits(0);
     assert_eq!(runs(&lab), healthy("v3.30.3"));
     let nothing = lab.run("uninstall -y").exits(0);
     assert!(nothing.stdout.contains("as it was before"), "{nothing}");
@@ -388,4 +388,74 @@ fn an_install_after_an_upgrade_that_was_cut_short_brings_the_standing_release_ba
 
     assert!(again.stdout.contains("Calico v3.32.1 is kept"), "{again}");
     assert_eq!(runs(&lab), healthy("v3.32.1"));
+}
+
+/// The config still says the release of before, and so does every verb that starts from it.
+#[test]
+fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
+    let lab = Lab::installed();
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let before = lab.picture_without_state();
+
+    let shown = lab.run("plan").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    let plan = lab.run("plan -o json --out back.json").exits(0).json();
+    assert_eq!(plan["downgrade"], json!({"from": "v3.33.0", "to": "v3.32.1"}), "{plan:#}");
+    let dry = lab.run("install -n -o json").exits(0).json();
+    assert_eq!(dry["plan"]["downgrade"], plan["downgrade"], "{dry:#}");
+    for words in [
+        "install -y",
+        "install -y --plan back.json",
+        "install -y --release v3.30.3",
+        "reconfigure -y --set calico.version=v3.32.1",
+        "upgrade -y --release v3.32.1",
+    ] {
+        let refused = lab.run(&format!("{words} -o json")).exits(13).json();
+        assert_eq!(
+            (&refused["error"]["id"], &refused["changed"]),
+            (&json!("DowngradeNotAllowed"), &json!(false)),
+            "{words}: {refused:#}"
+        );
+        assert!(refused["error"]["hint"].as_str().unwrap().contains("--allow-downgrade"), "{words}: {refused:#}");
+    }
+    lab.picture_without_state().same_as(&before);
+    let repaired = lab.run("repair -y -o json").exits(0).json();
+    assert_eq!(repaired["status"], "no_changes", "{repaired:#}");
+
+    let back = lab.copy();
+    let shown = back.run("rollback -y").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    assert_eq!(runs(&back), healthy("v3.32.1"));
+
+    for words in ["install -y --plan back.json --allow-downgrade", "upgrade -y --release v3.32.1 --allow-downgrade"] {
+        let lab = lab.copy();
+        let _saved = lab.run("plan --out back.json").exits(0);
+        let _asked_for = lab.run(words).exits(0);
+        assert_eq!(runs(&lab), healthy("v3.32.1"), "{words}");
+    }
+}
+
+#[test]
+fn a_downgrade_that_was_allowed_and_interrupted_is_finished_and_says_what_it_is() {
+    let lab = Lab::installed();
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let _killed = lab
+        .fails_at("put running CalicoNode#2=exit-before", "upgrade -y --release v3.32.1 --allow-downgrade")
+        .exits(137);
+    let shown = lab.run("resume -y").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+}
+
+/// Nobody knows whether what others put there is newer, so it is said and nothing is refused.
+#[test]
+fn a_calico_of_unknown_release_is_told() {
+    let lab = Lab::node();
+    lab.write("node/C/CalicoWindows/config.ps1", "by hand");
+    let plan = lab.run("plan -o json").exits(0).json();
+    assert!(plan["warnings"].to_string().contains("ReleaseUnknown") && plan["downgrade"].is_null(), "{plan:#}");
+    let there = lab.run("install -y -o json").exits(0).json();
+    assert!(there["warnings"].to_string().contains("ReleaseUnknown"), "{there:#}");
+    let known = lab.run("plan -o json --release v3.33.0").exits(0).json();
+    assert!(!known["warnings"].to_string().contains("ReleaseUnknown"), "{known:#}");
 }
