@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::About;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, record};
 use crate::plan::item::{Access, Id, State, World};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
@@ -199,7 +199,7 @@ impl Journal {
     /// # Errors
     /// When the file cannot be removed.
     pub fn end(self, node: &dyn Node) -> Result<()> {
-        fs::remove_file(node.disk(&path())).context("remove the finished journal")
+        record::forget(node, &path()).context("remove the finished journal")
     }
 }
 

@@ -83,8 +83,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::plan::item::{Access, Id, State};
     use crate::plan::Target;
+    use crate::plan::item::{Access, Id, State};
     use crate::values::{Sha256, WinPath};
 
     const MEBIBYTE: u64 = 1 << 20;

@@ -108,12 +108,14 @@ impl Lock {
                     continue;
                 }
                 _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
-                _ => fs::remove_file(&path),
+                _ => {
+                    node.remove(&folder.join(&name))?;
+                    continue;
+                }
             }
             .with_context(|| format!("remove {}", path.display()))?;
         }
-        let lock = node.disk(&folder.join("lock"));
-        fs::remove_file(&lock).with_context(|| format!("remove {}", lock.display()))?;
+        node.remove(&folder.join("lock"))?;
         // Windows frees the lock's name, and with it the folder, only when it is closed.
         drop(self);
         // Not when the config stays, or when another run has begun in that moment.

@@ -2,11 +2,14 @@
 
 pub(super) mod reach;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
 use crate::preflight;
-use crate::report::document::RunResult;
+use crate::report::document::{RunResult, Status};
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
@@ -56,8 +59,13 @@ pub(crate) struct App {
     pub base: Option<Document>,
     /// How the run that made this node reached the cluster: as a layer of the config, below all others.
     access: Option<Document>,
-    /// Something on the node was changed and not taken back, for a run that fails.
-    pub half_done: bool,
+    /// How far the engine came.
+    pub outcome: Outcome,
+    /// Something on the node or in the cluster was changed, also if it was taken back: seen where every
+    /// change passes.
+    changed: Arc<AtomicBool>,
+    /// The pods that were moved away.
+    moved: BTreeSet<String>,
     /// How long the Lease on the Node runs, while this run has it.
     pub lease: Option<Term>,
     /// How long Calico's services were down in a run that fails.
@@ -66,6 +74,18 @@ pub(crate) struct App {
     changing: Option<&'static str>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
+}
+
+/// What the engine made of the change that a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not asked, or had not begun.
+    Untouched,
+    /// The journal is there, to go on or back.
+    HalfWay,
+    Undone,
+    /// With the generation that stands, if one does.
+    Done(Option<u32>),
 }
 
 /// A name for a run that sorts by time: `20261121T080512-0042f1`.
@@ -86,7 +106,9 @@ impl App {
             generation: None,
             base: None,
             access: None,
-            half_done: false,
+            outcome: Outcome::Untouched,
+            changed: Arc::default(),
+            moved: BTreeSet::new(),
             lease: None,
             downtime: Duration::ZERO,
             changing: None,
@@ -102,7 +124,9 @@ impl App {
                     .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
                     .into());
             }
-            return crate::node::machine();
+            let mut node = crate::node::machine()?;
+            node.watch(Arc::clone(&self.changed));
+            return Ok(node);
         };
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
@@ -111,7 +135,9 @@ impl App {
         let lab = Rc::new(Lab::new(dir, host_name, node.model()?.cloud, &faults)?);
         self.lab = Some(Rc::clone(&lab));
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
-        Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
+        let mut node = Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook)));
+        node.watch(Arc::clone(&self.changed));
+        Ok(node)
     }
 
     /// Opens the node for a verb that changes it: elevated, logged, locked.
@@ -288,8 +314,10 @@ impl App {
             self.reporter.event(&Event::ConnectivityNotice { message: message.clone(), resume_with });
             return;
         }
-        if let Event::Warning { id, message } = event {
-            self.warnings.push(format!("{id}: {message}"));
+        match event {
+            Event::Warning { id, message } => self.warnings.push(format!("{id}: {message}")),
+            Event::PodEvicted { pod } | Event::PodGone { pod, .. } => drop(self.moved.insert(pod.clone())),
+            _ => {}
         }
         self.reporter.event(event);
     }
@@ -376,10 +404,16 @@ impl App {
         result.run = Some(self.run.clone());
         result.warnings = self.warnings();
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
-        if result.error.is_some() {
+        let changed = self.outcome == Outcome::HalfWay || self.changed.load(Relaxed);
+        if changed && result.status == Status::NoChanges {
+            result.status = Status::Succeeded;
+        }
+        result.changed |= changed;
+        let exit = class(&result);
+        if let Some(failure) = &mut result.error {
+            failure.state = self.state_after(exit, changed);
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
             result.generation = self.generation;
-            result.changed = self.half_done;
             result.downtime_ms = crate::report::document::millis(self.downtime);
         }
         if let Some(state) = self.state.take() {
@@ -405,6 +439,32 @@ impl App {
             self.reporter.finish(&result);
         }
         code
+    }
+
+    /// What stands after a failure, and what was touched on the way to it.
+    fn state_after(&self, exit: Exit, changed: bool) -> String {
+        let mut state = match self.outcome {
+            Outcome::Undone => "the node is as it was before; the change was taken back".to_owned(),
+            Outcome::HalfWay => "the node is half-way; nothing is lost, the journal knows how to go on or back".into(),
+            Outcome::Done(Some(generation)) => {
+                format!("the change is made and generation {generation} is current; what failed came after it")
+            }
+            Outcome::Done(None) => "Calico is removed from this node; what failed came after it".into(),
+            Outcome::Untouched if exit == Exit::DrainBlocked => {
+                "this machine was not changed, and its Node takes pods as before".into()
+            }
+            Outcome::Untouched if changed => "some of it was done: calicoctl-win status shows what stands now".into(),
+            Outcome::Untouched => "nothing was changed".into(),
+        };
+        if !self.downtime.is_zero() && self.generation.is_some() {
+            state.push_str("; Calico's services were down meanwhile");
+        }
+        match self.moved.len() {
+            0 => {}
+            1 => state.push_str("; 1 pod was evicted"),
+            pods => state.push_str(&format!("; {pods} pods were evicted")),
+        }
+        state
     }
 
     fn keep_run(&mut self, file: &Path, result: &RunResult) {

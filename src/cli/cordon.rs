@@ -113,7 +113,6 @@ pub(super) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
         // Deleted from the cluster meanwhile: nothing is left to uncordon.
         Err(error) if is_absent(&error) => cordon.forget(node),
         Err(error) => {
-            app.half_done = true;
             let what = format!("node {name} could not be uncordoned");
             let hint = format!("when the cluster answers, run: {}", app.command("resume"));
             Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))

@@ -155,7 +155,6 @@ pub(super) fn uncordon_after(
             error
         }
         Err(second) => {
-            app.half_done = true;
             let what = format!("the drain failed, and node {name} could not be uncordoned again ({second:#})");
             let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
             error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))

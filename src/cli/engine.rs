@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::app::App;
+use super::app::{App, Outcome};
 use super::cordon;
 use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::keep;
@@ -28,12 +28,16 @@ pub(crate) fn engine(
     });
     app.downtime = outage.length();
     let error = match ended {
-        Ok(applied) => return Ok(applied),
+        Ok(applied) => {
+            app.outcome = Outcome::Done(applied.generation);
+            app.generation = applied.generation;
+            return Ok(applied);
+        }
         Err(error) => error,
     };
     // The journal stays: `resume` goes on from here, or back.
     if exit_of(&error) == Exit::Cancelled {
-        app.half_done = true;
+        app.outcome = Outcome::HalfWay;
         return Err(error);
     }
     match Standing::load(node) {
@@ -45,7 +49,7 @@ pub(crate) fn engine(
         }
         // It cannot be known.
         Err(second) => {
-            app.half_done = true;
+            app.outcome = Outcome::HalfWay;
             let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
             return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
         }
@@ -60,9 +64,12 @@ pub(crate) fn engine(
     app.reporter.failed_phase = failed_phase;
     app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
-        Ok(_) => cordon::release_after(app, node, rolled_back(error)),
+        Ok(_) => {
+            app.outcome = Outcome::Undone;
+            cordon::release_after(app, node, rolled_back(error))
+        }
         Err(second) => {
-            app.half_done = true;
+            app.outcome = Outcome::HalfWay;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",

@@ -219,12 +219,10 @@ pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
 fn await_cluster(app: &mut App, prepared: &Prepared, limit: Duration) -> Result<()> {
     let _under_way = cancel::UnderWay::begin();
     let (group, vni) = (prepared.cluster_facts.api_group, prepared.about.vni);
-    app.half_done = true;
     app.phase("cluster-vni", |app| {
         prepared.cluster.await_vni(group, vni, limit, &cancel::asked, &mut |event| app.event(&event))?;
         Ok(((), format!("FelixConfiguration says VNI {vni}")))
     })?;
-    app.half_done = false;
     Ok(())
 }
 

@@ -166,7 +166,6 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             stopped.push(name);
             if !dry {
                 node.put(&Id::Running(name.clone()), None).with_context(|| format!("stop service {name}"))?;
-                app.half_done = true;
                 app.event(&Event::Log { message: format!("stopped {name}") });
             }
         }
@@ -178,7 +177,6 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             if !dry {
                 node.put(&Id::Running(name.clone()), Some(&State::Running))
                     .with_context(|| format!("start service {name}"))?;
-                app.half_done = true;
                 app.event(&Event::Log { message: format!("started {name}") });
             }
         }

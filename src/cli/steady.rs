@@ -397,7 +397,6 @@ pub(super) fn ends_working(app: &mut App, node: &mut dyn Node, target: &Target, 
 /// It stands all the same: its logs, and what is seen of it from outside, tell the cause.
 fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
     if ended.is_err() {
-        app.half_done = true;
         app.generation = applied.generation;
     }
     ended

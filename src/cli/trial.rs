@@ -271,7 +271,6 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
     app.warn(GIVEN_UP, message.clone());
     trial.given_up = Some(why.to_owned());
     trial.save(node)?;
-    app.half_done = true;
     Err(Fault::new(Exit::FailedIncomplete, GIVEN_UP, message).into())
 }
 

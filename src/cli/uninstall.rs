@@ -1,6 +1,6 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use super::Ending;
 use super::app::App;
@@ -13,7 +13,7 @@ use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
-use crate::fault::Exit;
+use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Id;
 use crate::plan::order::all_services;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }?;
     if args.purge {
         app.leave_state_folder();
-        for file in lock.purge(&*node)? {
+        for file in lock.purge(&*node).map_err(|error| left_behind(app, error))? {
             app.reporter.tell(&format!("Kept: {file}, which is yours."));
         }
     } else {
@@ -95,6 +95,16 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)
+}
+
+/// Calico is gone by then: says what is not.
+fn left_behind(app: &App, error: Error) -> Error {
+    if Fault::of(&error).is_some() {
+        return error;
+    }
+    let what = format!("Calico is removed, but {STATE_DIR} could not be removed");
+    let again = format!("remove the cause, then run it again: {}", app.command("uninstall --purge"));
+    error.context(Fault::new(Exit::Failed, "PurgeIncomplete", what).hint(again))
 }
 
 /// Takes everything off the node and out of the cluster. Gives the commands for what is left there.

@@ -30,6 +30,7 @@ mod watch;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -206,6 +207,11 @@ impl Cluster {
     /// Deletes an object; false when it was not there.
     pub fn delete(&self, path: &str) -> Result<bool> {
         Ok(self.runtime.block_on(self.api.delete(path))?)
+    }
+
+    /// From here on says in `changed` that something in the cluster was changed.
+    pub fn watch(&self, changed: &Arc<AtomicBool>) {
+        self.api.watch(Arc::clone(changed));
     }
 
     /// What is worth telling since the last time: warnings of the API server, further tries.

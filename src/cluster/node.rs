@@ -19,10 +19,17 @@ impl Cluster {
         Ok(self.raw_node(name)?.map(read))
     }
 
-    /// Sets annotations of a Node, and takes those away that are none. Others stay as they are.
-    pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<ClusterNode> {
+    /// Sets annotations of a Node, and takes those away that are none. Others stay as they are. False
+    /// when they were so already.
+    pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<bool> {
+        if let Some(node) = self.get::<Node>(&node_path(name))? {
+            let there = node.metadata.annotations.unwrap_or_default();
+            if annotations.iter().all(|(key, value)| there.get(key) == value.as_ref()) {
+                return Ok(false);
+            }
+        }
         let patch = json!({ "metadata": { "annotations": annotations } });
-        self.merge_patch(&node_path(name), &patch).map(read)
+        self.merge_patch::<_, Value>(&node_path(name), &patch).map(|_| true)
     }
 
     /// Leaves an Event on a Node, for who looks at it with `kubectl describe node`. As kubelet's own it lies

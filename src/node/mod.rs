@@ -18,6 +18,8 @@ pub mod windows;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -102,6 +104,13 @@ pub trait Node {
     /// Adds a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
 
+    /// Removes a file of our own.
+    fn remove(&self, path: &WinPath) -> Result<()>;
+
+    /// From here on says in `changed` that something on the node was changed, or begun to be: not our
+    /// own records below [`STATE_DIR`].
+    fn watch(&mut self, changed: Arc<AtomicBool>);
+
     /// Makes a folder of ours safe in which others than administrators may write, with all that is
     /// in it. Gives what was wrong; none when nothing was, or when there is no such folder.
     ///
@@ -174,6 +183,17 @@ pub fn machine() -> Result<Box<dyn Node>> {
 
 /// Where our own state lies on the node. SYSTEM and Administrators only.
 pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
+
+/// Whether a file is no record of ours, but part of the node.
+fn is_of_node(path: &WinPath) -> bool {
+    !path.is_below(&WinPath::known(STATE_DIR))
+}
+
+/// Whether a put may be for a registry key only: that of a value which is not there. An empty key says
+/// nothing to anybody.
+const fn is_key_alone(id: &Id, state: Option<&State>) -> bool {
+    matches!(id, Id::RegValue { .. }) && state.is_none()
+}
 
 /// What CalicoNode's agent saved of the host's network. It replaces the file as it needs, also while a run
 /// is under way: Windows starts both.

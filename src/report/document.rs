@@ -73,6 +73,8 @@ pub struct RunResult {
 pub struct Failure {
     pub what: String,
     pub why: Option<String>,
+    /// What stands now, and what was touched on the way.
+    pub state: String,
     pub hint: Option<String>,
     /// `explain` has a page for it.
     pub id: String,
@@ -172,7 +174,8 @@ impl Failure {
         };
         let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
         let id = fault.map_or("Failed", |fault| fault.id).into();
-        let mut failure = Self { what, why: None, hint, id, checks, chain };
+        let state = "nothing was changed".into();
+        let mut failure = Self { what, why: None, state, hint, id, checks, chain };
         let (_, causes) = failure.around();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));
         failure

@@ -1,6 +1,9 @@
 //! Files, folders and release trees.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use calicoctl_win::fault::Fault;
 use calicoctl_win::node::{Node, STATE_DIR, STORE_DIR};
@@ -42,6 +45,36 @@ fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Looking changes nothing, and neither do our own records.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_node_that_is_watched_tells_what_was_changed_and_not_our_own_records() {
+    on_each(|node| {
+        let folder = folder(node, "Augen");
+        let (record, file) = (WinPath::known(STATE_DIR).join("augen.json"), folder.join("a.txt"));
+        let changed = Arc::new(AtomicBool::new(false));
+        node.watch(Arc::clone(&changed));
+        node.save(&record, b"{}", Access::Administrators).unwrap();
+        node.append(&record, "{}").unwrap();
+        node.remove(&record).unwrap();
+        assert!(!node.disk(&record).exists());
+        let absent = node.remove(&record).unwrap_err();
+        assert!(absent.to_string().contains("augen.json"), "{absent:#}");
+        let id = Id::File(file.clone());
+        let state = stored(node, "a", Access::Inherited);
+        assert_eq!(node.get(&id).unwrap(), None);
+        assert!(!changed.load(Relaxed));
+
+        node.put(&id, Some(&state)).unwrap();
+        assert!(changed.swap(false, Relaxed));
+        node.save(&file, b"b", Access::Inherited).unwrap();
+        assert!(changed.swap(false, Relaxed));
+        node.put(&id, None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+        assert!(changed.load(Relaxed));
+    });
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn a_run_that_was_taken_back_says_so_and_which_generation_stands() {
     let result = lab.json(&["install", "--release", "v3.33.0", "--sandbox-fault", "put running CalicoFelix#2=dies"]);
     assert_eq!(
         (&result["exit_name"], &result["rolled_back"], &result["changed"], &result["generation"]),
-        (&"FAILED_ROLLED_BACK".into(), &true.into(), &false.into(), &1.into()),
+        (&"FAILED_ROLLED_BACK".into(), &true.into(), &true.into(), &1.into()),
         "{result:#}"
     );
 }

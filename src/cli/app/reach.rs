@@ -66,15 +66,18 @@ impl App {
             return Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
         }
         let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
-        opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
-            (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
-                let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
-                let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
-                error.context(
-                    fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
-                )
+        opened.inspect(|cluster| cluster.watch(&self.changed)).map_err(|error| {
+            match (&connection.kubeconfig_from, Fault::id_of(&error)) {
+                (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
+                    let what =
+                        format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
+                    let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
+                    error.context(
+                        fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
+                    )
+                }
+                _ => error,
             }
-            _ => error,
         })
     }
 
@@ -88,7 +91,7 @@ impl App {
     /// Talks to the cluster with a kubeconfig's text.
     pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
         let options = cluster::Options { timeout, ..cluster::Options::default() };
-        connect(self.lab.as_deref(), text, base, context, &options)
+        connect(self.lab.as_deref(), text, base, context, &options).inspect(|cluster| cluster.watch(&self.changed))
     }
 
     /// The same with the node's own kubeconfig, for those who have no app at hand and ask again and again.

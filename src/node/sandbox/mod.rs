@@ -14,6 +14,9 @@ mod stories;
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -22,7 +25,7 @@ use jiff::Timestamp;
 use crate::facts::NodeFacts;
 use crate::node::hns::Pods;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, NetworkDetails, Node};
+use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node};
 use crate::plan::item::{Access, Id, IpConfig, Service, State};
 use crate::values::WinPath;
 
@@ -48,6 +51,7 @@ pub struct SandboxNode {
     ahead: Duration,
     touches: Cell<usize>,
     left_until_reboot: Vec<WinPath>,
+    changed: Arc<AtomicBool>,
     /// Some once a crash was asked for that must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
@@ -71,6 +75,7 @@ impl SandboxNode {
             ahead: Duration::ZERO,
             touches: Cell::new(0),
             left_until_reboot: Vec::new(),
+            changed: Arc::default(),
             crashed: None,
         })
     }
@@ -473,6 +478,8 @@ impl Node for SandboxNode {
             Some(Action::ExitWithin) if self.change_half(id, state)? => return Err(self.crash()),
             _ => {}
         }
+        let key_alone = is_key_alone(id, state) && self.read(id, &self.model()?)?.is_none();
+        self.changed.fetch_or(!key_alone, Relaxed);
         self.change(id, state, action)?;
         self.fault_after(action, &names)
     }
@@ -480,6 +487,7 @@ impl Node for SandboxNode {
     fn remove_stale_network(&mut self, name: &str) -> Result<()> {
         let names = id_names(&Id::Network(name.to_owned()));
         let action = self.fault(Call::Put, &names)?;
+        self.changed.store(true, Relaxed);
         let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
         self.elapse(Duration::from_secs(seconds.into()))?;
         self.fault_after(action, &names)
@@ -609,6 +617,7 @@ impl Node for SandboxNode {
             }
             _ => {}
         }
+        self.changed.fetch_or(is_of_node(path), Relaxed);
         Disk { root: &self.root, model: &self.model()? }.save(path, bytes, access)?;
         self.fault_after(action, &names)
     }
@@ -630,9 +639,23 @@ impl Node for SandboxNode {
         self.fault_after(action, &names)
     }
 
+    fn remove(&self, path: &WinPath) -> Result<()> {
+        let names = id_names(&Id::File(path.clone()));
+        let action = self.fault(Call::Remove, &names)?;
+        self.changed.fetch_or(is_of_node(path), Relaxed);
+        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))?;
+        self.fault_after(action, &names)
+    }
+
+    fn watch(&mut self, changed: Arc<AtomicBool>) {
+        self.changed = changed;
+    }
+
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
         self.alive()?;
-        Disk { root: &self.root, model: &self.model()? }.secure(folder)
+        let secured = Disk { root: &self.root, model: &self.model()? }.secure(folder)?;
+        self.changed.fetch_or(secured.is_some(), Relaxed);
+        Ok(secured)
     }
 
     /// Only what tells one boot from another: no service starts by itself in a folder.

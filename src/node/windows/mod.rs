@@ -32,13 +32,16 @@ use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
-use super::{Listing, NetworkDetails, Node, Process, program};
+use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -48,6 +51,7 @@ use crate::values::WinPath;
 pub struct WindowsNode {
     left_until_reboot: Vec<WinPath>,
     unknown_settings: Vec<&'static str>,
+    changed: Arc<AtomicBool>,
 }
 
 impl Node for WindowsNode {
@@ -72,6 +76,8 @@ impl Node for WindowsNode {
     }
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+        let key_alone = is_key_alone(id, state) && self.get(id)?.is_none();
+        self.changed.fetch_or(!key_alone, Relaxed);
         match (id, state) {
             (Id::Dir(path), None) => {
                 let left = disk::put_dir(path, None)?;
@@ -117,6 +123,7 @@ impl Node for WindowsNode {
     }
 
     fn remove_stale_network(&mut self, name: &str) -> Result<()> {
+        self.changed.store(true, Relaxed);
         hns::remove_stale(name)
     }
 
@@ -187,6 +194,7 @@ impl Node for WindowsNode {
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
+        self.changed.fetch_or(is_of_node(path), Relaxed);
         disk::save(path, bytes, access)
     }
 
@@ -194,8 +202,19 @@ impl Node for WindowsNode {
         disk::append(path, line)
     }
 
+    fn remove(&self, path: &WinPath) -> Result<()> {
+        self.changed.fetch_or(is_of_node(path), Relaxed);
+        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))
+    }
+
+    fn watch(&mut self, changed: Arc<AtomicBool>) {
+        self.changed = changed;
+    }
+
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
-        disk::secure(folder)
+        let secured = disk::secure(folder)?;
+        self.changed.fetch_or(secured.is_some(), Relaxed);
+        Ok(secured)
     }
 
     fn restart(&self, why: &str) -> Result<()> {

@@ -189,7 +189,7 @@ fn notes_of_ours_that_cannot_be_read_stop_us() {
             fs::write(path, text).unwrap();
         }
     };
-    let journal = case("journal", "install -y", FAILED, "JournalUnreadable");
+    let journal = case("journal", "install -y", FAILED, "JournalHeaderMissing");
     let receipt = case("receipt", "install -y", FAILED, "ReceiptUnreadable");
     let seen = [
         screens(&[journal], damage("journal.jsonl", "{\"what\": \"is this\"}\n{\"and\": \"this\"}\n")),
@@ -197,9 +197,9 @@ fn notes_of_ours_that_cannot_be_read_stop_us() {
     ];
     insta::assert_snapshot!(seen.concat(), @r#"
     journal
-      error: line 1 of the journal C:\ProgramData\calicoctl-win\journal.jsonl is not readable: unknown variant `what`, expected one of `run`, `original`, `step` at line 1 column 7
+      error: the journal C:\ProgramData\calicoctl-win\journal.jsonl of an interrupted run does not say which run it is of: missing field `run` at line 1 column 19
         state: nothing was changed
-        hint: use the calicoctl-win version that wrote it, or send it with a bug report
+        hint: nothing is changed or cleaned up until it is settled: calicoctl-win explain JournalHeaderMissing
     receipt
       error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
         state: nothing was changed

@@ -90,6 +90,13 @@ impl Whole {
         lines
     }
 
+    /// What was changed on the node or in its cluster between two moments, a line each: our own records
+    /// apart, and the Leases. A pod that was moved away is another one elsewhere.
+    pub fn touched_since(&self, before: &Self) -> Vec<String> {
+        let own = |line: &String| line.contains(STATE) || line.contains("  leases.") || line.contains("  events/");
+        self.against(before).into_iter().filter(|line| !own(line)).collect()
+    }
+
     /// Whether a difference is a release or a blob in the store that a generation needs.
     pub fn is_needed(&self, difference: &str) -> bool {
         let store = format!("{STATE}store/");

@@ -66,15 +66,15 @@ fn originals_are_there(lab: &Lab, at: &str, output: &Output) {
 }
 
 /// Brings the journal into a state and tries every verb on it. Gives the output of each.
-fn all_verbs(lab: &Lab, state: &str, make: impl Fn(&Lab)) -> Vec<Output> {
+/// Where a verb did something, `again`: whoever meets that runs it once more, or takes everything off.
+fn all_verbs(lab: &Lab, state: &str, again: bool, make: impl Fn(&Lab)) -> Vec<Output> {
     let mut outputs = Vec::new();
     for words in VERBS {
         let lab = lab.copy();
         make(&lab);
         let output = lab.run(&format!("{words} -o json"));
         originals_are_there(&lab, &format!("{state}: {words}"), &output);
-        // Whoever meets that once runs it again, or takes everything off.
-        for next in ["resume -y", "uninstall --purge -y"] {
+        for next in ["resume -y", "uninstall --purge -y"].iter().filter(|_| again) {
             let then = lab.run(next);
             originals_are_there(&lab, &format!("{state}: {words}, then {next}"), &then);
         }
@@ -93,7 +93,7 @@ fn a_journal_without_its_header_is_an_error_of_its_own_and_nothing_is_done() {
         ("garbage", |_| b"\x00\xff\x00\n\x00\n".to_vec()),
         ("not a journal", |_| b"{\"apiVersion\": \"v1\"}\n".to_vec()),
     ];
-    for words in ["install -y", "uninstall -y", "upgrade -y --release v3.33.0"] {
+    for words in ["install -y", "uninstall -y"] {
         let lab = interrupted(words);
         let refused = |state: &str, outputs: Vec<Output>| {
             for (verb, output) in VERBS.iter().zip(outputs) {
@@ -103,16 +103,19 @@ fn a_journal_without_its_header_is_an_error_of_its_own_and_nothing_is_done() {
             }
         };
         for (state, bytes) in states {
-            refused(state, all_verbs(&lab, state, |lab| fs::write(lab.on_node(JOURNAL), bytes(lab)).unwrap()));
+            refused(state, all_verbs(&lab, state, false, |lab| fs::write(lab.on_node(JOURNAL), bytes(lab)).unwrap()));
         }
-        refused("headless", all_verbs(&lab, "headless", |lab| fs::write(lab.on_node(JOURNAL), headless(lab)).unwrap()));
+        refused(
+            "headless",
+            all_verbs(&lab, "headless", false, |lab| fs::write(lab.on_node(JOURNAL), headless(lab)).unwrap()),
+        );
         let folder = |lab: &Lab| {
             fs::remove_file(lab.on_node(JOURNAL)).unwrap();
             fs::create_dir(lab.on_node(JOURNAL)).unwrap();
         };
-        refused("a folder", all_verbs(&lab, "a folder", folder));
+        refused("a folder", all_verbs(&lab, "a folder", false, folder));
         let later = |lab: &Lab| lab.read(JOURNAL).replacen("\"schema\":1", "\"schema\":2", 1);
-        let outputs = all_verbs(&lab, "later", |lab| fs::write(lab.on_node(JOURNAL), later(lab)).unwrap());
+        let outputs = all_verbs(&lab, "later", false, |lab| fs::write(lab.on_node(JOURNAL), later(lab)).unwrap());
         for output in outputs {
             assert_eq!(output.exits(1).json()["error"]["id"], "JournalUnreadable");
         }
@@ -156,7 +159,9 @@ fn a_journal_that_lost_its_end_drops_no_original() {
             originals_are_there(&lab, &format!("{words}, cut to {length} bytes: {verb}, then a purge"), &purged);
         }
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-        all_verbs(&lab, "cut behind its header", |lab| fs::write(lab.on_node(JOURNAL), &whole[..header]).unwrap());
+        all_verbs(&lab, "cut behind its header", true, |lab| {
+            fs::write(lab.on_node(JOURNAL), &whole[..header]).unwrap()
+        });
     }
 }
 
@@ -164,7 +169,7 @@ fn a_journal_that_lost_its_end_drops_no_original() {
 fn a_journal_that_somebody_deleted_drops_no_original_and_says_where_they_are() {
     for words in ["install -y", "uninstall -y", "upgrade -y --release v3.33.0"] {
         let lab = interrupted(words);
-        all_verbs(&lab, "deleted", |lab| fs::remove_file(lab.on_node(JOURNAL)).unwrap());
+        all_verbs(&lab, "deleted", true, |lab| fs::remove_file(lab.on_node(JOURNAL)).unwrap());
     }
     let lab = interrupted("install -y");
     fs::remove_file(lab.on_node(JOURNAL)).unwrap();
