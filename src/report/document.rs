@@ -293,6 +293,8 @@ pub struct NetworkStatus {
 pub struct CniStatus {
     pub conf: String,
     pub bin: String,
+    /// `OK`, `Drifted`, `Missing`, or `Withdrawn` by the run that is in progress or was interrupted.
+    pub state: String,
     pub drift: Vec<String>,
 }
 

@@ -63,7 +63,8 @@ impl App {
             && let dial @ Some(_) = lab.dial(&text)?
         {
             let base = file.parent().unwrap_or(Path::new(""));
-            return Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            let connected = Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            return connected.inspect(|cluster| cluster.watch(&self.changed));
         }
         let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
         opened.inspect(|cluster| cluster.watch(&self.changed)).map_err(|error| {

@@ -27,6 +27,7 @@ mod repair;
 mod restart;
 mod safety;
 mod schemas;
+mod status;
 mod touched;
 #[cfg(target_os = "linux")]
 mod trial;
