@@ -132,7 +132,7 @@ impl App {
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let host_name = node.facts().context("measure the node")?.host_name;
-        let lab = Rc::new(Lab::new(dir, host_name, node.model()?.cloud, &faults)?);
+        let lab = Rc::new(Lab::new(dir, host_name, node.model()?, &faults)?);
         self.lab = Some(Rc::clone(&lab));
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         let mut node = Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook)));

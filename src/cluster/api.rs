@@ -289,6 +289,11 @@ impl Api {
         read(&call, &self.answer(&call).await?)
     }
 
+    pub async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let call = Call::write(Method::PUT, path, "application/json", body)?;
+        read(&call, &self.answer(&call).await?)
+    }
+
     pub async fn merge_patch<T: DeserializeOwned>(&self, path: &str, patch: &impl Serialize) -> Result<T, Failure> {
         let call = Call::write(Method::PATCH, path, "application/merge-patch+json", patch)?;
         read(&call, &self.answer(&call).await?)

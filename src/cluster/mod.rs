@@ -197,6 +197,11 @@ impl Cluster {
         Ok(self.runtime.block_on(self.api.post(path, body))?)
     }
 
+    /// Replaces an object that was read.
+    pub fn put<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T> {
+        Ok(self.runtime.block_on(self.api.put(path, body))?)
+    }
+
     /// Changes an object by JSON merge patch, and returns it as it is then. With
     /// `metadata.resourceVersion` in the patch, a change by someone else in between is the fault
     /// `ClusterConflict`.

@@ -232,6 +232,10 @@ impl Startup<'_> {
         if let Some(kube) = &kube {
             kube.node(&name)?;
         }
+        if let (Some(kube), true, Some(release)) = (&kube, kubernetes, self.release()) {
+            // Without the right to it the real one goes on.
+            kube.tell_release(&release).ok();
+        }
         if backend != "none" && self.var("IP") != Some("none") {
             let ip = self.own_address()?;
             self.say(format!("Using IPv4 address {ip}"));
@@ -295,6 +299,13 @@ impl Startup<'_> {
         kube.calico_create("ippools", "IPPool", "default-ipv4-ippool", &spec).context("Failed to create IP pool")?;
         self.say(format!("Created default IPv4 pool ({cidr}) with NAT outgoing true. IPIP mode: Never"));
         Ok(())
+    }
+
+    /// What the program says that it is of.
+    fn release(&self) -> Option<String> {
+        let text = fs::read_to_string(self.node.disk(&self.command.program)).ok()?;
+        let (_, rest) = text.split_once("Calico for Windows ")?;
+        rest.split([',', ' ']).next().map(ToOwned::to_owned)
     }
 
     fn say(&mut self, line: String) {

@@ -76,7 +76,8 @@ impl House {
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
         let cluster_dir = TempDir::new().unwrap();
-        let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
+        let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
         let wire = Wire::to(cluster.addr());
         let test = machine.c(TEST);
         fs::create_dir_all(&test).unwrap();

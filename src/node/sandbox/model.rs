@@ -79,6 +79,9 @@ pub struct Model {
     /// The metadata service of the cloud that the machine is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudMetadata>,
+    /// What the Linux nodes of the sandbox's own cluster run; another release than before: they were upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux_calico: Option<String>,
     /// What waits for Windows to be restarted, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_reboot: Vec<String>,

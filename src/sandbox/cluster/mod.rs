@@ -113,6 +113,14 @@ impl EmbeddedCluster {
         format!("https://{SERVER_NAME}:6443")
     }
 
+    /// Brings Calico on the Linux nodes to another release, with its definitions and its role.
+    pub fn upgrade_calico(&self, release: &str) -> Result<()> {
+        let mut store = self.api.store();
+        store.enter()?;
+        seed::upgrade_calico(&mut store, release);
+        store.leave()
+    }
+
     /// An administrator's kubeconfig for clients of the sandbox.
     pub fn admin_kubeconfig(&self) -> String {
         self.api.pki.admin_kubeconfig(&Self::stable_url())

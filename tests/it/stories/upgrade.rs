@@ -255,10 +255,12 @@ fn a_release_file_of_before_says_nothing_of_the_next() {
 fn the_machines_own_config_is_named_when_it_says_another_release() {
     let lab = Lab::node();
     lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.30.3}}\n");
+    lab.linux_runs("v3.30.3");
     let _there = lab.run("install -y").exits(0);
     let newer = lab.run("upgrade -y --release v3.32.1").exits(0);
     assert!(newer.stdout.contains("ConfigOfOtherRelease") && newer.stdout.contains("v3.30.3"), "{newer}");
     lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.33.0}}\n");
+    lab.linux_runs("v3.33.0");
     let followed = lab.run("upgrade -y").exits(0);
     assert!(!followed.stdout.contains("ConfigOfOtherRelease"), "{followed}");
     assert_eq!(runs(&lab), healthy("v3.33.0"));
@@ -458,4 +460,88 @@ fn a_calico_of_unknown_release_is_told() {
     assert!(there["warnings"].to_string().contains("ReleaseUnknown"), "{there:#}");
     let known = lab.run("plan -o json --release v3.33.0").exits(0).json();
     assert!(!known["warnings"].to_string().contains("ReleaseUnknown"), "{known:#}");
+}
+
+/// The check of this id in a report.
+fn check(lab: &Lab, id: &str, release: &str) -> Value {
+    lab.write("release.yaml", format!("spec: {{calico: {{version: {release}}}}}\n"));
+    let report = lab.alone("preflight -o json -c release.yaml").json();
+    report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap().clone()
+}
+
+#[test]
+fn a_release_newer_than_calico_on_linux_is_refused_before_anything_is_touched() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    for words in ["upgrade -y --release v3.33.0 -o json", "install -y --release v3.33.0 -o json"] {
+        let refused = lab.alone(words).exits(3).json();
+        let error = &refused["error"];
+        assert_eq!((&error["id"], &refused["changed"]), (&json!("CalicoVersionSkew"), &json!(false)), "{refused}");
+        assert_eq!(error["what"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+    }
+    lab.picture_without_state().same_as(&before);
+    // An older one is for the time of an upgrade.
+    lab.linux_runs("v3.33.0");
+    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.32.1")["status"], "warn");
+    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.33.0")["status"], "ok");
+    let _newer = lab.alone("upgrade -y --release v3.33.0").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+#[test]
+fn what_linux_runs_is_told_by_its_daemon_set_and_not_by_a_windows_nodes_startup() {
+    let lab = Lab::installed();
+    let ahead = "upgrade -y --release v3.33.0 --ignore-preflight-errors CalicoVersionSkew";
+    let _ahead = lab.alone(ahead).exits(0);
+    let information = lab.object("clusterinformations.crd.projectcalico.org", "default").unwrap();
+    assert_eq!(information["spec"]["calicoVersion"], "v3.33.0", "any node's startup overwrites it");
+    let skew = check(&lab, "CalicoVersionSkew", "v3.33.0");
+    assert_eq!(skew["status"], "fail", "{skew}");
+    assert_eq!(skew["detail"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+}
+
+/// RBAC answers before it matters whether an API is served: Felix would never be in sync.
+#[test]
+fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change() {
+    for (linux, windows, lacking, has) in [
+        (
+            "v3.31.7",
+            "v3.33.0",
+            ["clusternetworkpolicies.policy.networking.k8s.io", "virtualmachineinstancemigrations.kubevirt.io"],
+            "adminnetworkpolicies",
+        ),
+        (
+            "v3.33.0",
+            "v3.31.7",
+            ["list adminnetworkpolicies.policy.networking.k8s.io", "baselineadminnetworkpolicies"],
+            "clusternetworkpolicies",
+        ),
+    ] {
+        let lab = Lab::node();
+        lab.linux_runs(linux);
+        let pristine = lab.picture_without_state();
+        let ignoring = "--ignore-preflight-errors CalicoVersionSkew";
+        let refused = |words: &str| {
+            let refused = lab.alone(&format!("{words} -y --release {windows} {ignoring} -o json")).exits(3).json();
+            assert_eq!(refused["error"]["id"], "NodeRights", "{linux}: {words}: {refused}");
+            let what = refused["error"]["what"].as_str().unwrap();
+            assert!(what.starts_with("the service account calico-system/calico-node lacks rights"), "{what}");
+            assert!(lacking.iter().all(|right| what.contains(right)), "{what}");
+            assert!(!what.contains(&format!(" {has}")) && !what.contains("stagednetworkpolicies"), "{what}");
+        };
+        // With a token that is fetched for it, and with the one that the node has.
+        refused("install");
+        lab.picture_without_state().same_as(&pristine);
+        refused("install --set kubernetes.credentials=secret");
+        assert!(lab.object("secrets", "calico-node-token").is_none(), "a secret was made for nothing");
+        let _there = lab.alone(&format!("install -y --release {linux}")).exits(0);
+        let before = lab.picture_without_state();
+        refused("upgrade");
+        lab.picture_without_state().same_as(&before);
+        assert_eq!(runs(&lab), healthy(linux));
+        assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
+        // Calico on Linux goes first, which brings the role.
+        let _fits = lab.run(&format!("upgrade -y --release {windows}")).exits(0);
+        assert_eq!(runs(&lab), healthy(windows));
+    }
 }
