@@ -169,7 +169,9 @@ fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) 
 /// Compare and set; `any` takes whatever is there. Says whether anything was done.
 fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>, any: bool) -> Result<bool> {
     let now = node.get(id).with_context(|| format!("look at {id}"))?;
-    if now.as_ref() == after {
+    // Whoever closes a folder, or opens it, may by that have done so with the folders in it.
+    let serves = |now: &State| after.is_some_and(|after| matches!(id, Id::Dir(_)) && now.satisfies(after));
+    if now.as_ref() == after || now.as_ref().is_some_and(serves) {
         return Ok(false);
     }
     if now.as_ref() != before && !any {

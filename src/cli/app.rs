@@ -34,6 +34,8 @@ use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::survey::Folders;
+use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
@@ -154,6 +156,8 @@ impl App {
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = Lock::take(&mut *node, &holder)?;
+        // Where there was none before, it was made for the lock.
+        still_safe(&mut *node)?;
         heed_trial(&*node, command)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
@@ -179,7 +183,7 @@ impl App {
     /// Says which folders others could write to until now.
     pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
         for (folder, reason) in folders {
-            self.warn("FolderMadeSafe", format!("{folder} is for administrators only from now on: before, {reason}"));
+            self.warn("FolderMadeSafe", format!("{folder} is for administrators only now: {reason}"));
         }
     }
 
@@ -209,6 +213,7 @@ impl App {
             // on without it.
             let file = node.disk(&machine);
             if file.exists() {
+                believe_config(Some(node), &file)?;
                 let Document { text, .. } = layers::read_document(&file)?;
                 documents.push(Document { name: machine.to_string(), text });
             } else {
@@ -216,6 +221,7 @@ impl App {
             }
         }
         for file in files {
+            believe_config(Some(node), file)?;
             documents.push(layers::read_document(file)?);
         }
         let overrides = layers::overrides(&self.global, &self.args, source);
@@ -233,8 +239,9 @@ impl App {
 
     /// The documents that were named, and flags, without a node.
     pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
+        let named = self.global.config.iter().chain(extra);
         let documents: Result<Vec<Document>> =
-            self.global.config.iter().chain(extra).map(|file| layers::read_document(file)).collect();
+            named.map(|file| believe_config(None, file).and_then(|()| layers::read_document(file))).collect();
         config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
     }
 
@@ -257,11 +264,16 @@ impl App {
         };
         facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
         let spec = &layered.config.spec;
-        let given = spec.windows_nodes.cni_config_dir.clone().and_then(Auto::given);
-        let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
+        let runtime = facts.runtime.as_ref();
+        let given = |dir: &Option<Auto<WinPath>>| dir.clone().and_then(Auto::given);
+        let folders = Folders {
+            cni_conf: given(&spec.windows_nodes.cni_config_dir).or_else(|| Some(runtime?.cni_conf_dir.clone())),
+            cni_bin: given(&spec.windows_nodes.cni_bin_dir).or_else(|| Some(runtime?.cni_bin_dir.clone())),
+            logs: spec.services.log_dir.clone(),
+        };
         let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-        match survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine") {
+        match survey::survey(node, &folders, &root, installed).context("look at the machine") {
             Ok(mut survey) => {
                 if self.lab.is_none() {
                     survey::of_this_machine(&mut survey);
@@ -545,6 +557,28 @@ pub(crate) fn secure(
         }
     }
     Ok(opened)
+}
+
+/// Looks once more at the state folder when we hold the lock in it: another could have made it in between.
+fn still_safe(node: &mut dyn Node) -> Result<()> {
+    let state = WinPath::known(STATE_DIR);
+    match node.secure(&state).with_context(|| format!("make {state} safe"))? {
+        None => Ok(()),
+        Some(reason) => {
+            let what = format!("{state} was not ours when the run began: {reason}");
+            Err(Fault::new(Exit::Conflict, "UnsafeFolder", what)
+                .hint("find out who made it, and run the command again")
+                .into())
+        }
+    }
+}
+
+/// What comes through stdin is the caller's own.
+fn believe_config(node: Option<&dyn Node>, file: &Path) -> Result<()> {
+    if file.as_os_str() == "-" {
+        return Ok(());
+    }
+    trust::believe(node, file, Use::Read, "the config")
 }
 
 /// The machine in one line, as the first of every run.

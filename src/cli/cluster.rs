@@ -149,7 +149,7 @@ pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     }
     let layered = app.named_config(&Source::default(), &[])?;
     let connection = settings::connection(&layered, None)?;
-    let cluster = app.cluster_from(&kubeconfig(&connection)?, &connection)?;
+    let cluster = app.cluster_from(None, &kubeconfig(&connection)?, &connection)?;
     Ok((layered, cluster))
 }
 

@@ -21,7 +21,7 @@ use crate::apply::keep;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
-use crate::plan::item::Id;
+use crate::plan::item::{Id, State, Tree};
 use crate::plan::show::Downgrade;
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
@@ -152,7 +152,9 @@ pub(super) fn carry_out(
     // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
     // we did not make is moved away whole.
     let root = &prepared.resolved.settings.calico.root;
-    let ours = prepared.standing.owned().contains_key(&Id::Tree(root.clone()));
+    let tree = Id::Tree(root.clone());
+    let ours = prepared.standing.owned().contains_key(&tree)
+        && matches!(node.get(&tree)?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. })));
     let opened = secure(node, ours.then(|| root.clone()))?;
     app.made_safe(opened);
     if let Err(error) = prepared.complete(app, node).and_then(|()| before(app, node, prepared)) {

@@ -44,7 +44,7 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::errors::may_pass;
 pub use self::facts::FactsOptions;
-pub use self::kubeconfig::server_of;
+pub use self::kubeconfig::{files_of, server_of};
 pub use self::node::CORDONED_BY;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;

@@ -1,5 +1,6 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod acl;
 pub mod arguments;
 pub mod containerd;
 pub mod files;
@@ -12,6 +13,7 @@ pub mod sandbox;
 #[cfg_attr(not(windows), allow(dead_code, reason = "a sandbox starts no processes"))]
 mod service_log;
 pub mod survey;
+pub mod trust;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
@@ -30,6 +32,9 @@ use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+use acl::Caller;
+use trust::Rights;
 
 /// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
 pub use crate::calico::nssm;
@@ -95,6 +100,13 @@ pub trait Node {
     /// Lets time pass. The sandbox moves its own clock.
     fn pause(&mut self, time: Duration);
 
+    /// Who runs this program.
+    fn caller(&self) -> Caller;
+
+    /// Who may do what to a file or folder, of a link to the link itself; none for a place that is not on
+    /// this node's disk.
+    fn rights(&self, place: &Path) -> Result<Option<Rights>>;
+
     /// Where a path of the node lies for [`std::fs`].
     fn disk(&self, path: &WinPath) -> PathBuf;
 
@@ -111,11 +123,14 @@ pub trait Node {
     /// own records below [`STATE_DIR`].
     fn watch(&mut self, changed: Arc<AtomicBool>);
 
-    /// Makes a folder of ours safe in which others than administrators may write, with all that is
-    /// in it. Gives what was wrong; none when nothing was, or when there is no such folder.
+    /// Makes a folder of ours safe that others than administrators made, or in which they may write. One
+    /// that is, or may be, somebody else's is renamed away and made again; one that an administrator opened
+    /// is closed with all that is in it. Gives what was wrong and what was done; none when nothing was
+    /// wrong, or when there is no such folder.
     ///
-    /// Fault `UnsafeFolder`, with nothing changed, for a link and for a folder that holds what others
-    /// made or may change: nobody can know whether that is still ours.
+    /// Fault `UnsafeFolder`, with nothing changed, for a link, for a folder that cannot be renamed away, and
+    /// for one of an administrator's that holds what others made or may change: nobody can know whether
+    /// that is still ours.
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>>;
 
     /// What this node was asked to remove and could only rename away, since it runs: it goes when

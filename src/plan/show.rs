@@ -294,11 +294,17 @@ fn disruption(id: &Id, there: bool) -> Disruption {
 pub fn state(state: &State) -> String {
     let access = |access: &Access| match access {
         Access::Administrators => ", SYSTEM and Administrators only",
-        Access::Inherited => "",
+        _ => "",
     };
     match state {
-        State::Dir { access: Access::Inherited } | State::Running => String::new(),
-        State::Dir { .. } => "SYSTEM and Administrators only".into(),
+        State::Running => String::new(),
+        State::Dir { access } => match access {
+            Access::Inherited | Access::ClosedIfNew => "",
+            Access::Administrators => "SYSTEM and Administrators only",
+            Access::Closed => "others may only read",
+            Access::Open(_) => "others may write",
+        }
+        .into(),
         State::Tree(Tree::Release(digest)) => format!("release {}", digest.short()),
         State::Tree(Tree::Drifted { files, .. }) => format!("{} files changed: {}", files.len(), files.join(", ")),
         State::Tree(Tree::Foreign) => "a folder that was there before".into(),

@@ -15,6 +15,7 @@ use crate::cluster::{self, Cluster};
 use crate::config::{Document, Layered, Origin};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::node::trust::{self, Use};
 use crate::platform::{self, metadata::Metadata};
 use crate::settings::{self, Connection};
 use crate::values::WinPath;
@@ -52,11 +53,12 @@ impl App {
             let text = lab.cluster()?.admin_kubeconfig();
             return self.connect(&text, &lab.dir, context, connection.timeout);
         }
-        self.cluster_from(&file, connection)
+        self.cluster_from(Some(node), &file, connection)
     }
 
-    /// Talks to the cluster that a kubeconfig file on this machine names.
-    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
+    /// Talks to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
+    pub fn cluster_from(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
+        believe_kubeconfig(node, file, connection.context.as_deref())?;
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
         // A sandbox's own cluster has another port each time.
         if let (Some(lab), Ok(text)) = (&self.lab, std::fs::read_to_string(file))
@@ -115,6 +117,21 @@ fn connect(
         None => None,
     };
     Cluster::connect(text, base, context, dial, options)
+}
+
+/// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.
+pub(in crate::cli) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
+    trust::believe(node, file, Use::Read, "the kubeconfig")?;
+    // What cannot be read, its reader says.
+    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
+    let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
+    for file in &named.read {
+        trust::believe(node, file, Use::Read, "the kubeconfig's file")?;
+    }
+    for program in &named.run {
+        trust::believe(node, program, Use::Run, "the kubeconfig's plugin")?;
+    }
+    Ok(())
 }
 
 /// What the config of a generation is called where somebody asks who set a value.

@@ -23,7 +23,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
+use crate::node::acl::Caller;
 use crate::node::hns::Pods;
+use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
 use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node};
 use crate::plan::item::{Access, Id, IpConfig, Service, State};
@@ -257,8 +259,14 @@ impl SandboxNode {
         let model = self.model()?;
         let disk = Disk { root: &self.root, model: &model };
         match (id, state) {
-            (Id::Dir(path), None) => disk.put_dir(path, None),
-            (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
+            (Id::Dir(path), None) => {
+                let acl = disk.put_dir(path, None)?;
+                self.note_acl(path, acl)
+            }
+            (Id::Dir(path), Some(State::Dir { access })) => {
+                let acl = disk.put_dir(path, Some(access))?;
+                self.note_acl(path, acl)
+            }
             (Id::Tree(path), None) => disk.put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
@@ -274,7 +282,7 @@ impl SandboxNode {
                 Ok(())
             }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk.put_file(path, Some((sha256, *access))).map(drop)
+                disk.put_file(path, Some((sha256, access))).map(drop)
             }
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
                 let values = model.registry.entry(Name::new(key.as_str())).or_default();
@@ -354,6 +362,16 @@ impl SandboxNode {
             (Id::Running(name), None) => self.stop(name, action),
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
         }
+    }
+
+    fn note_acl(&mut self, path: &WinPath, acl: Option<String>) -> Result<()> {
+        self.edit(|model| {
+            match acl {
+                Some(acl) => model.acls.insert(path.clone(), acl),
+                None => model.acls.remove(path),
+            };
+            Ok(())
+        })
     }
 
     /// Makes the first half of a change that Windows makes in several steps. Says false when it has no
@@ -601,6 +619,18 @@ impl Node for SandboxNode {
         drop(self.alive().and_then(|()| self.elapse(time)));
     }
 
+    fn caller(&self) -> Caller {
+        self.model().map(|model| access::caller(&model)).unwrap_or_default()
+    }
+
+    fn rights(&self, place: &Path) -> Result<Option<Rights>> {
+        let model = self.model()?;
+        let root = std::path::absolute(&self.root).context("find the sandbox")?;
+        let place = std::path::absolute(place).with_context(|| format!("find {}", place.display()))?;
+        let Some(path) = (Disk { root: &root, model: &model }).path_of(&place) else { return Ok(None) };
+        Ok(Some(Rights { acl: access::acl(&root, &model, &path)?, name: path.to_string() }))
+    }
+
     /// A path that leads out of the sandbox lies below a file, where nothing can be.
     fn disk(&self, path: &WinPath) -> PathBuf {
         disk::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
@@ -653,9 +683,16 @@ impl Node for SandboxNode {
 
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
         self.alive()?;
-        let secured = Disk { root: &self.root, model: &self.model()? }.secure(folder)?;
-        self.changed.fetch_or(secured.is_some(), Relaxed);
-        Ok(secured)
+        let (reason, is_done) = Disk { root: &self.root, model: &self.model()? }.secure(folder)?;
+        self.changed.fetch_or(reason.is_some(), Relaxed);
+        if is_done {
+            // What was said of it and of all in it was of what was there before.
+            self.edit(|model| {
+                model.acls.retain(|path, _| !path.is_below(folder));
+                Ok(())
+            })?;
+        }
+        Ok(reason)
     }
 
     /// Only what tells one boot from another: no service starts by itself in a folder.

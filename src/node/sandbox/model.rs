@@ -113,6 +113,9 @@ pub struct Model {
     /// Files that somebody holds open, so that they cannot be replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_files: Vec<OpenFile>,
+    /// Owner and access list of files and folders, in SDDL, where they are not what Windows makes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub acls: BTreeMap<WinPath, String>,
     /// Neighbours on the network that do not answer.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub silent: BTreeSet<Ipv4Addr>,

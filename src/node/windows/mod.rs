@@ -41,6 +41,8 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
+use super::acl::Caller;
+use super::trust::Rights;
 use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
@@ -84,7 +86,7 @@ impl Node for WindowsNode {
                 self.left_until_reboot.extend(left);
                 Ok(())
             }
-            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)).map(drop),
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
@@ -93,7 +95,7 @@ impl Node for WindowsNode {
                 Ok(())
             }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk::put_file(path, Some((sha256, *access))).map(drop)
+                disk::put_file(path, Some((sha256, access))).map(drop)
             }
             (Id::RegValue { key, name }, None) => registry::put(key, name, None),
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
@@ -187,6 +189,14 @@ impl Node for WindowsNode {
 
     fn pause(&mut self, time: Duration) {
         std::thread::sleep(time);
+    }
+
+    fn caller(&self) -> Caller {
+        security::caller()
+    }
+
+    fn rights(&self, place: &Path) -> Result<Option<Rights>> {
+        Ok(Some(Rights { name: place.display().to_string(), acl: disk::acl(place)? }))
     }
 
     fn disk(&self, path: &WinPath) -> PathBuf {

@@ -116,6 +116,7 @@ pub(super) fn survey() -> Survey {
         link_local_routes: Some([].into()),
         tcp_ports: [].into(),
         firewall: crate::facts::Firewall::default(),
+        writers: Some(crate::facts::Writers::default()),
     }
 }
 

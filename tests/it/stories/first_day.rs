@@ -56,7 +56,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
-      +   folder       C:\Program Files\calicoctl-win
+      +   folder       C:\Program Files\calicoctl-win                                    others may only read
       +   release      C:\CalicoWindows                                                  release DIGEST
       +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
       +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
@@ -143,7 +143,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
       -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
       -   release      C:\CalicoWindows                                                  release DIGEST
-      -   folder       C:\Program Files\calicoctl-win
+      -   folder       C:\Program Files\calicoctl-win                                    others may only read
     ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 

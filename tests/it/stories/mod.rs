@@ -25,6 +25,7 @@ mod proof;
 mod reconfigure;
 mod repair;
 mod restart;
+mod rights;
 mod safety;
 mod schemas;
 mod status;

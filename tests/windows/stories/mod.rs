@@ -16,6 +16,8 @@ mod power;
 #[cfg(not(windows))]
 mod proof;
 mod reconfigure;
+#[cfg(not(windows))]
+mod rights;
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]
