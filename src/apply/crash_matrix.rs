@@ -205,7 +205,11 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
 
 fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result<Applied> {
     let command = if about.is_some() { "install" } else { "uninstall" };
-    apply(node, &Change { run: "r", command, target, about, at_boot: None, shown: None }, &mut |_| ())
+    apply(
+        node,
+        &Change { run: "r", command, target, about, at_boot: None, drops_pods: false, shown: None },
+        &mut |_| (),
+    )
 }
 
 /// From one standing to another. `None` is the bare node.

@@ -39,6 +39,9 @@ pub struct Header {
     /// What is to become of the run when Windows starts before it is over; none leaves that to people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_boot: Option<AtBoot>,
+    /// Whether pods that were not moved away lose a network that goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drops_pods: bool,
     /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
     /// the adapter, is to be as it was when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
@@ -93,6 +96,7 @@ impl Header {
             started: now,
             running: BTreeSet::new(),
             at_boot: None,
+            drops_pods: false,
             networks: World::new(),
         }
     }

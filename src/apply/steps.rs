@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
-use super::converge::observe;
+use super::converge::{Vacate, observe};
 use super::journal::Journal;
 use crate::agent::Role;
 use crate::agent::logs as log;
@@ -34,9 +34,10 @@ pub(super) fn take(
     target: &Target,
     owned: &Owned,
     steps: Vec<Step>,
+    vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
-    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, events)?;
+    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, vacate, events)?;
     let mut left = left(node, target, owned)?;
     if await_missing(node, &left, events)? {
         left = self::left(node, target, owned)?;
@@ -51,7 +52,7 @@ pub(super) fn take(
     // A service that was still bringing up the network when the plan was made may have made one
     // before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
-        let (more, longer) = take_steps(node, journal, target, &left, events)?;
+        let (more, longer) = take_steps(node, journal, target, &left, vacate, events)?;
         (changed, downtime) = (changed + more, downtime + longer);
         left = self::left(node, target, owned)?;
     }
@@ -103,6 +104,7 @@ fn take_steps(
     journal: &mut Journal,
     target: &Target,
     steps: &[Step],
+    vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
     let _under_way = cancel::UnderWay::begin();
@@ -135,6 +137,7 @@ fn take_steps(
                         .map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
+                Step::Vacate { id } => vacate(node, &id.target(), journal.header.drops_pods, events),
             };
             if let Err(error) = result {
                 events(Event::PhaseFailed { phase: name, message: format!("{error:#}") });
@@ -280,6 +283,7 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
             }
             Step::Put { id, .. } => phase(id, true),
             Step::Await { id, .. } => phase(id, false),
+            Step::Vacate { .. } => "pods",
         };
         match phases.last_mut() {
             Some((last, count)) if *last == name => *count += 1,

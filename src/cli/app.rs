@@ -34,6 +34,7 @@ use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::model::Model;
 use crate::node::survey::Folders;
 use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR, survey};
@@ -136,8 +137,13 @@ impl App {
         let host_name = node.facts().context("measure the node")?.host_name;
         let lab = Rc::new(Lab::new(dir, host_name, node.model()?, &faults)?);
         self.lab = Some(Rc::clone(&lab));
+        let played = Rc::clone(&lab);
+        let kubelet = move |model: &mut Model, running: &mut BTreeSet<String>, published| {
+            played.play_kubelet(model, running, published)
+        };
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
-        let mut node = Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook)));
+        let node = node.with_faults(faults.node).with_start_hook(Box::new(hook));
+        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)));
         node.watch(Arc::clone(&self.changed));
         Ok(node)
     }

@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use super::app::{App, Outcome};
 use super::cordon;
-use crate::apply::converge::{self, Applied, Standing};
+use super::pods::Pods;
+use crate::apply::converge::{self, Applied, Standing, Vacate};
 use crate::apply::keep;
 use crate::apply::receipt::Receipt;
 use crate::config::spec::RebootPolicy;
@@ -19,10 +20,13 @@ use crate::report::event::{Event, Sink};
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
-    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+    pods: &Pods<'_>,
+    work: impl FnOnce(&mut dyn Node, Vacate, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     let mut outage = Outage::default();
-    let ended = work(node, &mut |event| {
+    let vacate =
+        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    let ended = work(node, &vacate, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
@@ -56,7 +60,7 @@ pub(crate) fn engine(
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo(node, &mut |event| {
+    let undone = converge::undo_vacating(node, &vacate, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });

@@ -1,6 +1,7 @@
 //! `install`: make this node what the config says, the first time or again.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -11,6 +12,7 @@ use super::cordon;
 use super::engine::{engine, succeeded};
 use super::lease;
 use super::plan::{self, Saved};
+use super::pods::{self, Pods};
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::stage::Purpose;
@@ -18,6 +20,7 @@ use super::steady::{self, Works};
 use crate::apply::converge::{self, Applied, Change};
 use crate::apply::journal::AtBoot;
 use crate::apply::keep;
+use crate::cluster::DrainOptions;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
@@ -56,6 +59,7 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
         )
         .into());
     }
+    pods::judge(&prepared.plan.pods, &[], Some(&prepared.cluster))?;
     let question = format!("Apply this to {}?", prepared.resolved.settings.node_name);
     app.confirm(&question)?;
     let name = prepared.about.node_name.to_string();
@@ -116,7 +120,7 @@ pub(super) fn begin(
 /// What the engine is asked to do.
 fn change<'a>(run: &'a str, command: &'a str, prepared: &'a Prepared, at_boot: Option<AtBoot>) -> Change<'a> {
     let Prepared { target, about, steps, .. } = prepared;
-    Change { run, command, target, about: Some(about), at_boot, shown: Some(steps) }
+    Change { run, command, target, about: Some(about), at_boot, drops_pods: false, shown: Some(steps) }
 }
 
 fn nothing_to_do(app: &mut App, prepared: &Prepared, generation: Option<u32>) -> RunResult {
@@ -140,6 +144,23 @@ pub(super) enum Until {
     Ready,
 }
 
+/// What becomes of the pods before a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Drained {
+    /// They are moved away, within this time; none is without a limit.
+    Within(Option<Duration>),
+    /// None may be attached to a network that goes.
+    Before,
+    /// They lose a network that goes.
+    No,
+}
+
+impl Drained {
+    pub fn by(drains: Option<&DrainOptions>) -> Self {
+        drains.map_or(Self::No, |options| Self::Within(options.timeout))
+    }
+}
+
 /// Stages everything, does what must come right before, and converges; what fails is taken back.
 pub(super) fn carry_out(
     app: &mut App,
@@ -147,6 +168,7 @@ pub(super) fn carry_out(
     prepared: &mut Prepared,
     command: &str,
     until: Until,
+    drained: Drained,
     before: impl FnOnce(&mut App, &mut dyn Node, &Prepared) -> Result<()>,
 ) -> Result<Applied> {
     // A release of ours that stays in place is not made anew, so it must be safe as it is. One that
@@ -162,7 +184,10 @@ pub(super) fn carry_out(
         return Err(error);
     }
     let run = app.run.clone();
-    let change = change(&run, command, prepared, app.at_boot(node));
+    let mut change = change(&run, command, prepared, app.at_boot(node));
+    change.drops_pods = drained == Drained::No;
+    let limit = if let Drained::Within(limit) = drained { limit } else { None };
+    let pods = Pods::new(prepared.about.node_name.as_str(), &prepared.cluster, limit);
     let works = Works::new(app, steady::restart(&prepared.steps));
     let disturbs = prepared.standing.receipt().is_some() && steady::disturb(&prepared.steps);
     let was_ready = prepared.cluster_facts.node.as_ref().and_then(steady::not_ready_by_others).is_none();
@@ -172,7 +197,8 @@ pub(super) fn carry_out(
         }
         if until == Until::Ready && was_ready { works.ready(node, target, events) } else { Ok(()) }
     };
-    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, &proof, events));
+    let applied =
+        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, &proof, vacate, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();
@@ -182,7 +208,7 @@ pub(super) fn carry_out(
 }
 
 fn apply(app: &mut App, node: &mut dyn Node, prepared: &mut Prepared) -> Result<Ending> {
-    let applied = carry_out(app, node, prepared, "install", Until::Working, |_, _, _| Ok(()))?;
+    let applied = carry_out(app, node, prepared, "install", Until::Working, Drained::Before, |_, _, _| Ok(()))?;
     if prepared.standing.receipt().is_none() {
         steady::ends_working(app, node, &prepared.target, &applied)?;
     }

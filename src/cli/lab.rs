@@ -1,6 +1,7 @@
 //! What stands beside a sandbox node: a cluster and a server of releases, started when first needed.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use crate::platform::metadata::Metadata;
 use crate::report::event::Event;
 use crate::sandbox::calico::{StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
@@ -120,6 +122,14 @@ impl Lab {
             }
         };
         Ok(server.url(version))
+    }
+
+    /// kubelet's part on the node, in a cluster that has begun.
+    pub fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
+        if !self.dir.join("cluster").join("cluster.json").exists() {
+            return Ok(());
+        }
+        kubelet::play(self.cluster()?, &self.node_name, model, running, published)
     }
 
     /// What the sandbox's Service Control Manager starts: our own services run the agent.

@@ -13,6 +13,7 @@ use super::args::Source;
 use super::cordon;
 use super::drain::Place;
 use super::login::{self, Wanted};
+use super::pods;
 use super::stage::{Purpose, Release, find_release};
 use super::steady;
 use crate::apply::converge::{self, Standing};
@@ -123,6 +124,8 @@ pub(crate) fn prepare(
     super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
+    let name = resolved.settings.node_name.to_string();
+    plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
     if let Some(why) = cluster_facts.node.as_ref().and_then(steady::not_ready_by_others) {
         let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
         app.warn("NodeNotReady", message);

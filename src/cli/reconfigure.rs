@@ -14,7 +14,7 @@ use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain;
 use super::engine::{installed, succeeded};
-use super::install::{self, Asked, Until};
+use super::install::{self, Asked, Drained, Until};
 use super::lease;
 use super::plan;
 use super::prepare::{Prepared, prepare};
@@ -116,7 +116,8 @@ fn change(
     trial: Option<Duration>,
 ) -> Result<Ending> {
     let until = if trial.is_some() { Until::Ready } else { Until::Working };
-    let applied = install::carry_out(app, node, prepared, "reconfigure", until, |app, node, prepared| {
+    let drained = Drained::by(drains);
+    let applied = install::carry_out(app, node, prepared, "reconfigure", until, drained, |app, node, prepared| {
         if let Some(within) = trial {
             trial::begin(app, node, prepared, within)?;
         }
@@ -199,7 +200,8 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
     let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
     let options = args.drain.over(of_settings(&maintenance.drain));
     let name = prepared.about.node_name.as_str();
-    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
+    let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
+    drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 pub(super) fn of_settings(drain: &Drain) -> DrainOptions {

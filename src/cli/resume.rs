@@ -7,6 +7,7 @@ use super::app::App;
 use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::pods::Pods;
 use super::settle::settle;
 use super::steady::{self, Works};
 use super::{lease, trial, uninstall};
@@ -73,8 +74,9 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
 
 /// Finishes or undoes the run, with the node locked here and, where it can be asked, in the cluster.
 fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> Result<Ending> {
+    let pods = Pods::of(app, node, &Standing::load(node)?);
     let applied = if args.undo {
-        engine(app, node, converge::undo)?
+        engine(app, node, &pods, converge::undo_vacating)?
     } else {
         let works = Works::new(app, true);
         // What has no generation before it stands, for somebody to look at.
@@ -82,7 +84,8 @@ fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> 
         let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
             if goes_back { works.services(node, target, events) } else { Ok(()) }
         };
-        let applied = engine(app, node, |node, events| converge::resume_proven(node, &proof, events))?;
+        let applied =
+            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
         if !goes_back {
             steady::ends_working(app, node, &journal.header.target, &applied)?;
         }

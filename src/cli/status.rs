@@ -160,6 +160,7 @@ fn drift(node: &dyn Node, steps: &[Step]) -> Result<Vec<String>> {
         let (id, after) = match step {
             Step::Put { id, after, .. } => (id, after.as_ref()),
             Step::Await { id, state, .. } => (id, Some(state)),
+            Step::Vacate { .. } => continue,
         };
         match last.iter_mut().find(|(known, _)| *known == id) {
             Some(known) => known.1 = after,

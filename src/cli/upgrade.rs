@@ -10,7 +10,7 @@ use super::app::App;
 use super::args::{Source, Upgrade};
 use super::drain;
 use super::engine::succeeded;
-use super::install::{self, Asked, Until};
+use super::install::{self, Asked, Drained, Until};
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
 use super::{cordon, lease, plan, reconfigure, steady};
@@ -49,7 +49,8 @@ fn change(
     prepared: &mut Prepared,
     drains: Option<&DrainOptions>,
 ) -> Result<Ending> {
-    let applied = install::carry_out(app, node, prepared, "upgrade", Until::Ready, |app, node, prepared| {
+    let drained = Drained::by(drains);
+    let applied = install::carry_out(app, node, prepared, "upgrade", Until::Ready, drained, |app, node, prepared| {
         drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "upgrade", options))
     })?;
     reconfigure::annotate(app, &prepared.cluster, &prepared.about);
@@ -138,7 +139,8 @@ fn show(args: &Upgrade, app: &mut App, prepared: &Prepared) -> Result<Option<Dra
     };
     let options = args.drain.over(reconfigure::of_settings(&maintenance.drain));
     let name = prepared.about.node_name.as_str();
-    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
+    let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
+    drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 #[cfg(test)]

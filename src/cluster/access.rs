@@ -197,7 +197,8 @@ pub(super) fn of_release(line: Line, group: ApiGroup) -> Vec<Right> {
 const LEASES: &str = "coordination.k8s.io";
 
 /// Those of them that are asked about: who has these was given the others along with them.
-const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
+const CHANGES_ASKED: [(&str, &str); 4] =
+    [("patch", "nodes"), ("delete", "pods"), ("create", "pods/eviction"), ("patch", "leases")];
 
 /// Every right that is asked about, for one cluster: those of the questions that an install asks there,
 /// and by which it is known whether a change may be made.

@@ -2,6 +2,7 @@
 //! numbers ask for. Its error texts are localised and change with the build, so nothing is decided
 //! on them. The calls themselves are made by the Windows node.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
@@ -51,6 +52,29 @@ impl Endpoint {
         let calicos = self.name.eq_ignore_ascii_case(&format!("{}_ep", self.network));
         let attached = self.state.map_or(!self.containers.is_empty(), |state| matches!(state, 2 | 3));
         attached && !self.remote && !calicos
+    }
+
+    /// The containers that it was made for, in lower case: those that HNS names, and the pod sandbox that CNI
+    /// plugins write into its name, `<sandbox>_<network>`.
+    fn made_for(&self) -> Vec<String> {
+        let network = format!("_{}", self.network);
+        let sandbox = self.name.strip_suffix(&network).filter(|sandbox| !sandbox.is_empty());
+        self.containers.iter().map(String::as_str).chain(sandbox).map(str::to_lowercase).collect()
+    }
+
+    /// Whether its containers are known and none of them runs: HNS keeps endpoints that nobody deleted
+    /// (microsoft/Windows-Containers#631).
+    pub fn is_leaked(&self, running: &BTreeSet<String>) -> bool {
+        let made_for = self.made_for();
+        !made_for.is_empty() && !made_for.iter().any(|container| running.contains(container))
+    }
+
+    /// Its name, and the containers that HNS names.
+    pub fn describe(&self) -> String {
+        match self.containers.as_slice() {
+            [] => self.name.clone(),
+            containers => format!("{} of container {}", self.name, containers.join(", ")),
+        }
     }
 }
 
@@ -226,6 +250,21 @@ pub fn endpoints(output: &Value) -> Vec<Endpoint> {
     objects(output).filter_map(endpoint).collect()
 }
 
+/// The ids in the answer of `HcsEnumerateComputeSystems`: of containers, and of the virtual machines of
+/// those with Hyper-V isolation, `<sandbox>@vm`.
+///
+/// # Errors
+/// When the answer is none.
+pub fn compute_systems(answer: &str) -> serde_json::Result<BTreeSet<String>> {
+    let systems: Value = serde_json::from_str(answer)?;
+    let id = |system: &Value| {
+        let id = text(system, "Id").or_else(|| text(system, "ID"))?.to_lowercase();
+        Some(id.strip_suffix("@vm").map(str::to_owned).unwrap_or(id))
+    };
+    let stopped = |system: &&Value| text(system, "State").is_some_and(|state| state == "Stopped");
+    Ok(objects(&systems).filter(|system| !stopped(system)).filter_map(id).collect())
+}
+
 /// The answer of `GET /globals/version`.
 pub fn version(output: &Value) -> Option<HnsVersion> {
     let part = |key: &str| u32::try_from(output[key].as_u64()?).ok();
@@ -255,7 +294,8 @@ pub fn removal(
 ) -> Result<Vec<String>, Vec<String>> {
     let mut own: Vec<&Endpoint> =
         endpoints.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id)).collect();
-    let used: Vec<String> = own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|e| describe(e)).collect();
+    let used: Vec<String> =
+        own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|endpoint| endpoint.describe()).collect();
     if pods == Pods::Live && !used.is_empty() {
         return Err(used);
     }
@@ -274,13 +314,6 @@ pub fn removal(
     let lists = lists.map(|id| format!("/policylists/{id}"));
     let ends = own.iter().map(|endpoint| format!("/endpoints/{}", endpoint.id));
     Ok(lists.chain(ends).chain([format!("/networks/{}", network.id)]).collect())
-}
-
-fn describe(endpoint: &Endpoint) -> String {
-    match endpoint.containers.as_slice() {
-        [] => endpoint.name.clone(),
-        containers => format!("{} of container {}", endpoint.name, containers.join(", ")),
-    }
 }
 
 /// Whether a network is Calico's by its name. Others' are never deleted, whoever asks (upstream's

@@ -18,6 +18,7 @@ pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,15 @@ pub trait Node {
 
     /// What HNS shows of a network besides its definition; none when there is no such network.
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
+
+    /// Every HNS endpoint; none where HNS is not installed.
+    fn endpoints(&self) -> Result<Vec<hns::Endpoint>>;
+
+    /// The ids of the containers that run, pod sandboxes among them, in lower case.
+    fn containers(&self) -> Result<BTreeSet<String>>;
+
+    /// Deletes an HNS endpoint by its id. One that is not there is fine.
+    fn delete_endpoint(&mut self, id: &str) -> Result<()>;
 
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;

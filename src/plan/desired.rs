@@ -258,7 +258,7 @@ impl Wanted<'_> {
     fn folder(&mut self, path: &WinPath) {
         self.folders_above(path);
         if self.may_be_missing(path) {
-            self.add(Id::Dir(path.clone()), State::Dir { access: Access::Inherited });
+            self.add(Id::Dir(path.clone()), State::Dir { access: Access::Closed });
         }
     }
 
@@ -269,7 +269,7 @@ impl Wanted<'_> {
         while let Some(folder) = next {
             if self.may_be_missing(&folder) {
                 let wanted = self.world.entry(Id::Dir(folder.clone()));
-                wanted.or_insert(State::Dir { access: Access::Inherited });
+                wanted.or_insert(State::Dir { access: Access::ClosedIfNew });
             }
             next = folder.parent();
         }

@@ -64,7 +64,8 @@ fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
 /// running service, shows kubelet the CNI configuration only while the network behind it stands and
-/// Calico's node startup has succeeded on it, and touches HNS last when everything goes.
+/// Calico's node startup has succeeded on it, and touches HNS last when everything goes: only what kubelet
+/// reads comes after.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {
@@ -127,6 +128,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         .collect();
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
+    // While kubelet runs, which ends pods, and cannot start any without the configuration.
+    let goes = changed.iter().filter(|id| matches!(id, Id::Network(_)) && observed.contains_key(**id));
+    let vacated: Vec<Step> = goes.map(|id| Step::Vacate { id: (*id).clone() }).collect();
+
     // Stop what must not run any more, what reads something that changes, and what depends on those.
     let others = borrowed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
     let others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
@@ -163,6 +168,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         wanted.filter_map(|id| want(id).map(|state| put(id, Some(state)))).collect::<Vec<_>>()
     };
     steps.splice(0..0, puts(true));
+    steps.extend(vacated);
     steps.extend(stops);
 
     // A wrong network goes while nothing uses it; one that nobody wants any more goes last.
@@ -205,7 +211,12 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         }
     }
 
-    // Publish the CNI configuration: from here on kubelet may start pods.
+    let goes: Vec<Step> = changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)).collect();
+    let others = begun + goes.len();
+    steps.extend(goes);
+
+    // Publish the CNI configuration: from here on kubelet may start pods, which must not find a network that
+    // is about to go.
     for id in ids.iter().filter(|id| matches!(id, Id::CniConf(_))) {
         if (changed.contains(&id) || withdrawn.contains(&id))
             && let Some(state) = want(id)
@@ -219,12 +230,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     // until then Felix, kube-proxy and pods are early. Only our agent says when that is.
     let ours = want(&Id::Service(NODE_SERVICE.into()))
         .is_some_and(|state| matches!(state, State::Service(service) if is_ours(service)));
-    if let (Some(at), true, true) = (startup, ours, steps.len() > begun) {
+    if let (Some(at), true, true) = (startup, ours, steps.len() > others) {
         let id = Id::Running(NODE_SERVICE.into());
         steps.insert(at, Step::Await { id, state: State::Running, within: STARTUP_WITHIN });
     }
-
-    steps.extend(changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)));
     steps
 }
 
@@ -320,6 +329,7 @@ mod tests {
             Step::Put { id, after: None, .. } => format!("- {id}\n"),
             Step::Put { id, .. } => format!("~ {id}\n"),
             Step::Await { id, .. } => format!("? {id}\n"),
+            Step::Vacate { id } => format!("0 {id}\n"),
         };
         steps.iter().map(line).collect()
     }
@@ -354,6 +364,7 @@ mod tests {
         let (old, new) = (node(4096), node(5000));
         insta::assert_snapshot!(story(&diff(&new, &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
         - hns-network Calico
@@ -380,6 +391,7 @@ mod tests {
         observed.insert(proxy.clone(), State::Running);
         insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running kube-proxy
         - running CalicoFelix
         - running CalicoNode
@@ -424,6 +436,7 @@ mod tests {
         depends(&mut observed, "idle", &["CalicoFelix"], false);
         insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running agent
         - running kubelet
         - running CalicoFelix
@@ -462,6 +475,7 @@ mod tests {
         let steps = diff(&Target::default(), &observed, &owned);
         insta::assert_snapshot!(story(&steps), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running kubelet
         - running CalicoFelix
         - running CalicoNode
@@ -569,6 +583,7 @@ mod tests {
         let old = node(4096);
         insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
         - service CalicoNode
@@ -586,13 +601,14 @@ mod tests {
         owned.insert(conf(), Some(file("somebody's")));
         insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned)), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
         - service CalicoNode
         - file C:\ProgramData\calicoctl-win\services.json
         ~ release C:\CalicoWindows
-        + file C:\k\cni\config\10-calico.conf
         - hns-network Calico
+        + file C:\k\cni\config\10-calico.conf
         ");
     }
 

@@ -87,6 +87,8 @@ fn about(step: &Step) -> Duration {
         // What is left of node startup once its network is there.
         Step::Await { id: Id::Running(_), .. } => 0,
         Step::Await { .. } => 8000,
+        // With nobody on it. Pods take their own time.
+        Step::Vacate { .. } => 100,
         Step::Put { id: Id::Network(_), .. } => 3000,
         Step::Put { id: Id::Tree(_), .. } => 1000,
         Step::Put { id: Id::Service(_) | Id::DependsOn(_) | Id::Firewall(_), .. } => 200,

@@ -1,6 +1,7 @@
 //! How a plan looks: the document for machines, the table for people.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,8 +92,50 @@ pub struct Plan {
     /// About how long Calico's services are down of that.
     #[serde(default)]
     pub about_seconds_down: u64,
+    /// The endpoints of pods on networks that go, and what becomes of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<AttachedPod>,
     /// Names this plan: a saved one is refused when the node or the config has changed since.
     pub digest: String,
+}
+
+/// An endpoint of a pod on an HNS network that goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AttachedPod {
+    pub network: String,
+    pub endpoint: String,
+    pub ip: Option<Ipv4Addr>,
+    /// As `namespace/name`; none where the cluster knows no pod of that address.
+    pub pod: Option<String>,
+    pub fate: Fate,
+}
+
+/// What becomes of an endpoint when its network goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// A DaemonSet's pod is deleted; the next one waits for the CNI configuration.
+    Recreated,
+    /// No container of it runs: it is deleted.
+    Leaked,
+    /// The pod is moved away by a drain before, or loses its network.
+    Moved,
+    /// A container uses it of which the cluster knows no pod on this node.
+    Unknown,
+}
+
+impl fmt::Display for AttachedPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ip = self.ip.map_or_else(|| "no address".into(), |ip| ip.to_string());
+        let who = self.pod.as_deref().unwrap_or(&self.endpoint);
+        let fate = match self.fate {
+            Fate::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
+            Fate::Leaked => "is left over from a container that is gone, and is deleted",
+            Fate::Moved => "is moved away by a drain, or loses its network",
+            Fate::Unknown => "is used by a container of which the cluster knows no pod here",
+        };
+        write!(f, "{who} ({ip}) {fate}")
+    }
 }
 
 impl Plan {
@@ -106,6 +149,7 @@ impl Plan {
                 Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
                 Step::Await { id, state, .. } => (id, None, Some(masked(state))),
+                Step::Vacate { .. } => continue,
             };
             // Taken away in order to come back: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -140,6 +184,7 @@ impl Plan {
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or(Disruption::None),
             needs_drain,
             needs_reboot: false,
+            pods: Vec::new(),
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
             downgrade: None,
@@ -188,6 +233,12 @@ impl Plan {
                 format!("{warn} {sign:<3} {:<kinds$}  {:<targets$}  {}", word(change), change.target, detail(change));
             text.push_str(line.trim_end());
             text.push('\n');
+        }
+        for (at, pod) in self.pods.iter().enumerate() {
+            if at == 0 || self.pods[at - 1].network != pod.network {
+                text.push_str(&format!("\nOn the HNS network {}, which goes:\n", pod.network));
+            }
+            text.push_str(&format!("  {pod}\n"));
         }
         let disruption = match self.disruption {
             Disruption::None => "none",

@@ -12,6 +12,7 @@ mod services;
 mod stories;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
 use crate::node::acl::Caller;
-use crate::node::hns::Pods;
+use crate::node::hns::{Endpoint, Pods};
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
 use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node};
@@ -40,6 +41,10 @@ use model::{Model, Name, Process, Route};
 /// program would do to the machine. An error ends the service's process.
 pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<()>>;
 
+/// What kubelet, the container runtime and its CNI plugin do by themselves: given what `node.yaml` says, the
+/// containers that run, and whether a CNI configuration is published. It may change the first two.
+pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
+
 /// A node in a folder. Changes are on the disk when a call returns, so that the next process finds
 /// the node as this one left it.
 pub struct SandboxNode {
@@ -47,6 +52,7 @@ pub struct SandboxNode {
     yaml: RefCell<Yaml>,
     faults: Vec<Fault>,
     on_start: Option<StartHook>,
+    kubelet: RefCell<Option<Kubelet>>,
     /// While a service's own program runs here.
     plays: bool,
     /// How far the sandbox's clock is ahead of the real one.
@@ -73,6 +79,7 @@ impl SandboxNode {
             yaml: RefCell::new(yaml),
             faults: Vec::new(),
             on_start: None,
+            kubelet: RefCell::new(None),
             plays: false,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
@@ -104,6 +111,41 @@ impl SandboxNode {
     pub fn with_start_hook(mut self, hook: StartHook) -> Self {
         self.on_start = Some(hook);
         self
+    }
+
+    /// Who plays kubelet here.
+    #[must_use]
+    pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
+        self.kubelet = RefCell::new(Some(kubelet));
+        self
+    }
+
+    /// Has kubelet do what it would have done by now.
+    fn play_kubelet(&self) -> Result<()> {
+        let mut kubelet = self.kubelet.borrow_mut();
+        let Some(kubelet) = kubelet.as_mut() else { return Ok(()) };
+        let mut model = self.model()?;
+        let folder = model.runtime.as_ref().map(|runtime| self.disk(&runtime.cni_conf_dir));
+        let files = folder.map(std::fs::read_dir).and_then(Result::ok);
+        let is_conf = |path: PathBuf| path.extension().is_some_and(|kind| kind == "conf" || kind == "conflist");
+        let published = files.is_some_and(|mut files| files.any(|file| file.is_ok_and(|file| is_conf(file.path()))));
+        let before = self.running()?;
+        let mut running = before.clone();
+        kubelet(&mut model, &mut running, published)?;
+        if running != before {
+            let lines: String = running.iter().map(|id| format!("{id}\n")).collect();
+            std::fs::write(self.root.join(folder::NOTES).join("containers"), lines).context("note the containers")?;
+        }
+        self.yaml.borrow_mut().write(model)
+    }
+
+    /// The containers that run: those of the container runtime, an id a line.
+    fn running(&self) -> Result<BTreeSet<String>> {
+        match std::fs::read_to_string(self.root.join(folder::NOTES).join("containers")) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(error).context("read which containers run"),
+        }
     }
 
     /// A fault that would end the process is the error [`Crash`] instead, on that call and on every
@@ -437,6 +479,8 @@ impl SandboxNode {
             self.end(name)?;
             return Err(died("it ended right away, as a sandbox fault asked".into()).into());
         }
+        // The container runtime may be faster than the service.
+        self.play_kubelet()?;
         let Some(mut hook) = self.on_start.take() else {
             return Ok(());
         };
@@ -498,7 +542,35 @@ impl Node for SandboxNode {
         }
         let key_alone = is_key_alone(id, state) && self.read(id, &self.model()?)?.is_none();
         self.changed.fetch_or(!key_alone, Relaxed);
+        if matches!(id, Id::Network(_)) && state.is_none() {
+            self.play_kubelet()?;
+        }
         self.change(id, state, action)?;
+        if matches!(id, Id::CniConf(_)) && state.is_some() {
+            self.play_kubelet()?;
+        }
+        self.fault_after(action, &names)
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        self.fault(Call::List, &["endpoints".to_owned()])?;
+        self.play_kubelet()?;
+        Ok(hns::endpoints(&self.model()?))
+    }
+
+    fn containers(&self) -> Result<BTreeSet<String>> {
+        self.fault(Call::List, &["containers".to_owned()])?;
+        self.play_kubelet()?;
+        self.running()
+    }
+
+    fn delete_endpoint(&mut self, id: &str) -> Result<()> {
+        let names = ["endpoint".to_owned(), id.to_owned()];
+        let action = self.fault(Call::Put, &names)?;
+        self.edit(|model| {
+            hns::delete_endpoint(model, id);
+            Ok(())
+        })?;
         self.fault_after(action, &names)
     }
 

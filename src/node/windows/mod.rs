@@ -28,6 +28,7 @@ pub mod services;
 mod testing;
 pub mod tls;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::os::windows::ffi::OsStrExt;
@@ -42,6 +43,7 @@ use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
 use super::acl::Caller;
+use super::hns::Endpoint;
 use super::trust::Rights;
 use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program};
 use crate::facts::NodeFacts;
@@ -131,6 +133,18 @@ impl Node for WindowsNode {
 
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
         hns::details(name)
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        hns::endpoints()
+    }
+
+    fn containers(&self) -> Result<BTreeSet<String>> {
+        hns::containers()
+    }
+
+    fn delete_endpoint(&mut self, id: &str) -> Result<()> {
+        hns::delete_endpoint(id)
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {

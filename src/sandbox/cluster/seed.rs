@@ -196,8 +196,25 @@ impl Seed {
         );
     }
 
-    /// A Windows application with a disruption budget, as there is something to drain.
+    /// A Windows application with a disruption budget, as there is something to drain, and a DaemonSet, whose
+    /// pod no drain moves.
     fn workloads(&self, store: &mut Store) {
+        let labels = json!({"app": "fluent-bit"});
+        let template = json!({
+            "metadata": {"labels": labels},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/os": "windows"},
+                "containers": [{"name": "fluent-bit", "image": "cr.fluentbit.io/fluent/fluent-bit:windows-2022-3.2.4"}],
+            },
+        });
+        let set = json!({
+            "metadata": {"labels": labels}, "spec": {"selector": {"matchLabels": labels}, "template": template},
+            "status": {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1},
+        });
+        let set = add(store, core("daemonsets"), "demo", "fluent-bit", set);
+        let here = (self.windows_node.as_str(), self.windows_address.as_str());
+        pod(store, &set, &template, ("demo", "fluent-bit-7hb2k"), here, false);
+
         let labels = json!({"app": "web"});
         let template = json!({
             "metadata": {"labels": labels},

@@ -147,16 +147,24 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
+    On the HNS network Calico, which goes:
+      SANDBOX_Calico (192.168.0.4) is left over from a container that is gone, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another, which waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its network
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its network
+
     Plan: 0 to create, 0 to update, 21 to delete.  Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
-    [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
-    [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
-    [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
-    [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 5/8]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
-    [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
-    [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
+    [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it makes them again; the others must be deleted by hand
+    [ 1/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 2/9]  pods            Calico, External  SECONDS
+    [ 3/9]  services-stop   CalicoFelix, CalicoNode  SECONDS
+    [ 4/9]  services        CalicoNode, CalicoFelix  SECONDS
+    [ 5/9]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
+    [ 6/9]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
+    [ 7/9]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
+    [ 8/9]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 8/8]  hns-network     External, Calico  SECONDS
+    [ 9/9]  hns-network     External, Calico  SECONDS
     Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces takes them away).
     Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log

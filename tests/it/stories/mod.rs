@@ -21,6 +21,7 @@ mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod pods;
 mod proof;
 mod reconfigure;
 mod repair;

@@ -1,6 +1,7 @@
 /* A Host Networking Service for tests: HNSCall over files below C:\test.
  *
  * hns.networks, hns.endpoints, hns.policylists: a JSON object a line, as it is shown.
+ * hcs.systems: the id of a container that runs, a line.
  * hns.version: MAJOR MINOR (13 2 when there is none).
  * hns.log: every call, METHOD PATH a line.
  * hns.faults: what is to go wrong, the first line that fits; with blanks between
@@ -520,4 +521,26 @@ __declspec(dllexport) HRESULT WINAPI HNSCall(LPCWSTR method_w, LPCWSTR path_w, L
     free(path);
     free(request);
     return result;
+}
+
+/* The Host Compute Service's list of what runs, as hcsshim asks for it. */
+__declspec(dllexport) HRESULT WINAPI HcsEnumerateComputeSystems(LPCWSTR query, LPWSTR *systems, LPWSTR *result)
+{
+    HANDLE lock = test_lock();
+    char *all = read_state("hcs.systems"), *rest = all, *line;
+    struct text out = {0};
+    add(&out, "[");
+    while ((line = next_line(&rest))) {
+        add(&out, out.length > 1 ? ",{\"Id\":\"" : "{\"Id\":\"");
+        add(&out, line);
+        add(&out, "\",\"SystemType\":\"Container\",\"Owner\":\"containerd-shim-runhcs-v1.exe\",\"State\":\"Running\"}");
+    }
+    add(&out, "]");
+    test_unlock(lock);
+    if (result)
+        *result = NULL;
+    give(systems, out.at);
+    free(out.at);
+    free(all);
+    return S_OK;
 }
