@@ -160,7 +160,7 @@ fn a_journal_that_lost_its_end_drops_no_original() {
         }
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         all_verbs(&lab, "cut behind its header", true, |lab| {
-            fs::write(lab.on_node(JOURNAL), &whole[..header]).unwrap()
+            fs::write(lab.on_node(JOURNAL), &whole[..header]).unwrap();
         });
     }
 }
