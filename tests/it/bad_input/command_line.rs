@@ -1,6 +1,9 @@
 //! Command lines that mean nothing, and commands in the wrong place or at the wrong time.
 
 use std::fs::{self, File};
+#[cfg(unix)]
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use super::{BUSY, CONFIG, CONFLICT, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
 use crate::lab::Lab;
@@ -84,11 +87,19 @@ fn a_wrong_command_line_says_what_would_be_right() {
     "#);
 }
 
+/// The state folder as this program makes it.
+fn state_folder(lab: &Lab) -> PathBuf {
+    let state = lab.on_node("C/ProgramData/calicoctl-win");
+    fs::create_dir_all(&state).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o750)).unwrap();
+    state
+}
+
 #[test]
 fn a_second_run_at_the_same_time_is_busy() {
     let lab = Lab::node();
-    let state = lab.on_node("C/ProgramData/calicoctl-win");
-    fs::create_dir_all(&state).unwrap();
+    let state = state_folder(&lab);
     let lock = File::create(state.join("lock")).unwrap();
     lock.lock().unwrap();
     let holder = r#"{"run":"20261121T080512-0042f1","command":"install","pid":4711,"since":"2026-11-21T08:05:12Z"}"#;
@@ -184,7 +195,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
 fn notes_of_ours_that_cannot_be_read_stop_us() {
     let damage = |file: &'static str, text: &'static str| {
         move |lab: &Lab| {
-            let path = lab.on_node("C/ProgramData/calicoctl-win").join(file);
+            let path = state_folder(lab).join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
