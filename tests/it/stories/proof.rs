@@ -48,7 +48,7 @@ fn let_pods_come(output: &Output) -> Vec<String> {
     phases.filter(|phase| ["cni-conf", "uncordon"].contains(&phase.as_str())).skip(1).collect()
 }
 
-fn set_ready(lab: &Lab, ready: bool, reason: &str, message: &str) {
+pub fn set_ready(lab: &Lab, ready: bool, reason: &str, message: &str) {
     lab.edit_object("nodes", "win-a1", |node| {
         let conditions = node["status"]["conditions"].as_array_mut().unwrap();
         let condition = conditions.iter_mut().find(|condition| condition["type"] == "Ready").unwrap();
