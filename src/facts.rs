@@ -15,7 +15,7 @@ pub use cluster::{
     OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
-pub use survey::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
+pub use survey::{CniConfig, Firewall, ServiceFacts, Survey};
 
 use crate::values::{Cidr, WinPath};
 

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::app::{App, Outcome};
+use super::app::App;
 use super::cordon;
-use super::pods::Pods;
-use crate::apply::converge::{self, Applied, Standing, Vacate};
+use crate::apply::converge::{self, Applied, Standing};
 use crate::apply::keep;
 use crate::apply::receipt::Receipt;
 use crate::config::spec::RebootPolicy;
@@ -20,28 +19,21 @@ use crate::report::event::{Event, Sink};
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
-    pods: &Pods<'_>,
-    work: impl FnOnce(&mut dyn Node, Vacate, Sink) -> Result<Applied>,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     let mut outage = Outage::default();
-    let vacate =
-        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
-    let ended = work(node, &vacate, &mut |event| {
+    let ended = work(node, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
     app.downtime = outage.length();
     let error = match ended {
-        Ok(applied) => {
-            app.outcome = Outcome::Done(applied.generation);
-            app.generation = applied.generation;
-            return Ok(applied);
-        }
+        Ok(applied) => return Ok(applied),
         Err(error) => error,
     };
     // The journal stays: `resume` goes on from here, or back.
     if exit_of(&error) == Exit::Cancelled {
-        app.outcome = Outcome::HalfWay;
+        app.half_done = true;
         return Err(error);
     }
     match Standing::load(node) {
@@ -53,14 +45,14 @@ pub(crate) fn engine(
         }
         // It cannot be known.
         Err(second) => {
-            app.outcome = Outcome::HalfWay;
+            app.half_done = true;
             let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
             return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
         }
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo_vacating(node, &vacate, &mut |event| {
+    let undone = converge::undo(node, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
@@ -68,12 +60,9 @@ pub(crate) fn engine(
     app.reporter.failed_phase = failed_phase;
     app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
-        Ok(_) => {
-            app.outcome = Outcome::Undone;
-            cordon::release_after(app, node, rolled_back(error))
-        }
+        Ok(_) => cordon::release_after(app, node, rolled_back(error)),
         Err(second) => {
-            app.outcome = Outcome::HalfWay;
+            app.half_done = true;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",

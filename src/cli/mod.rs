@@ -24,7 +24,6 @@ mod logs;
 mod node;
 mod offline;
 mod plan;
-mod pods;
 mod preflight;
 mod prepare;
 mod receipt;

@@ -3,7 +3,6 @@
 
 pub mod calico;
 pub mod cluster;
-pub mod kubelet;
 mod loopback;
 pub mod metadata;
 pub mod mirror;
