@@ -15,7 +15,7 @@ pub use cluster::{
     OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
-pub use survey::{CniConfig, Firewall, ServiceFacts, Survey};
+pub use survey::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 
 use crate::values::{Cidr, WinPath};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
+use super::health::{self, Readiness};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
@@ -178,7 +179,7 @@ fn with_around<T>(
 /// Runs a command to its end.
 fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board<'_>, host: &Host<'_>) -> Result<i32> {
     let running = Running::start(node, command, streams, host.stop)?;
-    board.started(running.pid());
+    board.startup_runs(running.pid());
     host.stop.wait(STARTUP_RUN_LIMIT, || running.code().is_some());
     let hangs = running.code().is_none();
     if hangs && !host.stop.requested() {
@@ -238,7 +239,14 @@ fn keep_component(
     with_around(role, streams, board, host, |around| await_bring_up(node, around))?;
     let mut seen = Seen::look(node)?;
     let mut read = Read::now(node, config);
+    let health = command.health().filter(|_| role == Role::Felix);
     let mut outside = |node: &mut dyn Node, moment: Moment| -> Result<Option<Reason>> {
+        if let Some(at) = health {
+            board.readiness(match moment {
+                Moment::Runs => health::ask(at),
+                Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was started just now".into()),
+            });
+        }
         match moment {
             Moment::Runs => {}
             Moment::Starts if role == Role::Confd => return forget_rendered(node, &command.dir).map(|()| None),

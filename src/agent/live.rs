@@ -40,8 +40,9 @@ fn component() {
                 std::process::exit(2);
             })
             .unwrap();
-            println!("\nhello from start {nth}");
+            // The hello last: whoever sees it may end this process at once.
             eprintln!("an error of start {nth}");
+            println!("\nhello from start {nth}");
             park();
         }
         // Hears no Ctrl-C, and leaves somebody behind who holds its output open.
@@ -120,9 +121,10 @@ impl Live {
             felix: command,
             confd: None,
         };
-        // The network is up.
+        // The network is up, and node startup has succeeded.
         let boot = State::RegValue(RegValue::String(node.facts().unwrap().boot_id));
         node.put(&startup::boot_id(), Some(&boot)).unwrap();
+        stories::calico_node_runs(&mut node, Phase::Running);
         let live = Self { dir, config, stop: Stop::default(), scm: Watcher::default() };
         live.configure();
         live

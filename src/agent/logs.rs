@@ -2,11 +2,14 @@
 //! them kept, and never a reason for a component to stop.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+
+use super::Role;
+use crate::node::Node;
 
 /// When a file is put aside, and what is kept of those put aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,34 @@ impl Default for Limits {
     fn default() -> Self {
         Self { size: 10 << 20, age: Duration::from_secs(24 * 3600), files: 5, total: 50 << 20 }
     }
+}
+
+/// How much of a log's end is looked through for its last lines.
+const TAIL: u64 = 16 * 1024;
+
+/// The last lines that a role's program wrote, for an error: the log itself may be gone when somebody
+/// looks, and from v3.33 on it is the one for errors that node startup writes to.
+pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
+    let Ok(config) = super::read_config(node) else { return Vec::new() };
+    let log = |end: &str| node.disk(&config.log_dir.join(&format!("calico-{}{end}", role.word())));
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
+    let mut logs = [log(".log"), log(".err.log")];
+    logs.sort_by_key(|path| std::cmp::Reverse(written(path)));
+    logs.iter().map(|path| tail(path).unwrap_or_default()).find(|lines| !lines.is_empty()).unwrap_or_default()
+}
+
+/// The last three lines of a log that are not ours, none longer than a screen takes.
+fn tail(path: &Path) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let theirs = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains(" calicoctl-win: "));
+    let mut lines: Vec<String> = theirs.rev().take(3).map(|line| line.chars().take(300).collect()).collect();
+    lines.reverse();
+    Ok(lines)
 }
 
 /// How long after a failed write the next one is tried.

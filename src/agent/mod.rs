@@ -1,5 +1,6 @@
 //! What the Windows services run: `calicoctl-win service run node|felix|confd`.
 
+pub mod health;
 pub mod host;
 #[cfg(test)]
 mod live;
@@ -162,7 +163,8 @@ fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
     }
 }
 
-/// Waits until CalicoNode has brought up the network in this boot.
+/// Waits until CalicoNode has brought up the network in this boot, and node startup has succeeded on it:
+/// Felix and confd read what it writes, and Felix starts anew when that changes under it.
 fn await_bring_up(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
     let boot = node.facts()?.boot_id;
     wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, around, |node, _| {
@@ -176,5 +178,17 @@ fn await_bring_up(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
         let runs = node.get(&Id::Running("CalicoNode".into()))?.is_some();
         let service = if runs { "is still at it" } else { "does not run" };
         Ok(Err(Missing(format!("the service CalicoNode {service}"))))
+    })?;
+    // The mark comes before node startup, for upstream's kubelet script. With it in place, what the
+    // agent says is of this boot. Like node startup itself this has no limit: a datastore that is away
+    // is no reason to give up.
+    let limit = around.startup_limit.unwrap_or(Duration::MAX);
+    wait(node, "Calico's node startup in CalicoNode", limit, around, |node, _| {
+        let so_far = match state::live(node, Role::Node)? {
+            Some(said) if said.at_work() => return Ok(Ok(())),
+            Some(said) => said.startup_so_far(node.now()),
+            None => "the service CalicoNode does not run".into(),
+        };
+        Ok(Err(Missing(so_far)))
     })
 }

@@ -18,6 +18,7 @@ use crate::settings::Backend;
 use super::Around;
 use super::network::{self, Upkeep};
 use super::patience::LOOK_AWAY;
+use super::state::STARTUP;
 
 pub use super::network::metadata_route;
 pub use crate::calico::registry::{boot_id, last_boot_time};
@@ -116,7 +117,7 @@ fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -
             message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()),
         });
         let limit = around.startup_limit.unwrap_or(Duration::MAX);
-        (around.events)(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit });
+        (around.events)(Event::Waiting { what: STARTUP.into(), elapsed, limit });
         let mut paused = Duration::ZERO;
         while paused < backoff {
             around.stop.check()?;

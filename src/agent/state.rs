@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::health::Readiness;
 use super::os::{self, Level, Scm};
 use super::supervise::History;
 use crate::node::{Node, Process, STATE_DIR, files};
@@ -40,6 +41,9 @@ pub struct AgentState {
     /// Why the node's token is not renewed though it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<String>,
+    /// What Felix last said when it was asked whether it is ready; none where it is not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<Readiness>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,11 +87,80 @@ pub fn read(node: &dyn Node, role: Role) -> Option<AgentState> {
     serde_json::from_slice(&text).ok()
 }
 
-fn path(role: Role) -> WinPath {
+/// What the agent of a service that runs says; none when the service does not run, or while what is on
+/// the disk was said by an agent before this one.
+///
+/// # Errors
+/// When the service's process cannot be looked at.
+pub fn live(node: &dyn Node, role: Role) -> Result<Option<AgentState>> {
+    // The file first: it is asked often, and costs less than a process.
+    let Some(said) = read(node, role) else { return Ok(None) };
+    let process = node.process(role.service())?;
+    Ok(process.is_some_and(|process| process.pid == said.pid).then_some(said))
+}
+
+/// Where a role's agent says it.
+pub fn path(role: Role) -> WinPath {
     folder().join(&format!("{}.json", role.word()))
 }
 
+/// What CalicoNode waits for while Calico's program is tried.
+pub const STARTUP: &str = "Calico's node startup";
+
 impl AgentState {
+    /// What an agent says that has just begun.
+    pub const fn new(role: Role, pid: u32, since: Timestamp) -> Self {
+        Self {
+            role,
+            pid,
+            since,
+            phase: Phase::Preparing,
+            waiting_for: None,
+            child: None,
+            restarts: 0,
+            last_exit: None,
+            crash_loop: false,
+            failure: None,
+            network_of_hns: None,
+            renewal: None,
+            readiness: None,
+        }
+    }
+
+    /// Why it runs and does not do its work yet; none when it does, and while it waits for what it says.
+    pub fn not_ready(&self) -> Option<String> {
+        match (self.phase, &self.readiness) {
+            (Phase::Preparing, _) if self.waiting_for.is_none() => Some("it is starting".into()),
+            (Phase::Running, _) if self.role == Role::Node && !self.at_work() => {
+                Some(self.startup_so_far(Timestamp::now()))
+            }
+            (Phase::Running, Some(Readiness::NotReady(why))) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether it does what it is for: of CalicoNode, that node startup has succeeded; of the others,
+    /// that their program runs.
+    pub fn at_work(&self) -> bool {
+        // An older agent calls itself running while node startup is.
+        self.phase == Phase::Running && self.child.is_some() != (self.role == Role::Node)
+    }
+
+    /// How node startup goes that has not succeeded, as a sentence's end.
+    pub fn startup_so_far(&self, now: Timestamp) -> String {
+        let failed = match (self.restarts, self.last_exit.and_then(|last| last.code)) {
+            (0, _) | (_, None) => None,
+            (1, Some(code)) => Some(format!("its first run exited with {code}")),
+            (n, Some(code)) => Some(format!("it failed {n} times, the last time with exit code {code}")),
+        };
+        let runs = self.child.as_ref().and_then(|child| child.since).map(|since| {
+            let seconds = now.duration_since(since).as_secs().max(0);
+            format!("it has run for {seconds} s and does not end")
+        });
+        let parts: Vec<String> = failed.into_iter().chain(runs).collect();
+        if parts.is_empty() { "it has not begun".into() } else { parts.join("; ") }
+    }
+
     /// What it waits for, as a sentence's end: `X (12 s of 120 s)`.
     pub fn wait(&self, now: Timestamp) -> Option<String> {
         let Waiting { what, since, limit_s } = self.waiting_for.as_ref()?;
@@ -110,20 +183,7 @@ impl<'a> Board<'a> {
     /// # Errors
     /// When the folder of our own state cannot be made.
     pub fn new(node: &mut dyn Node, role: Role, scm: &'a dyn Scm) -> Result<Self> {
-        let state = AgentState {
-            role,
-            pid: std::process::id(),
-            since: Timestamp::now(),
-            phase: Phase::Preparing,
-            waiting_for: None,
-            child: None,
-            restarts: 0,
-            last_exit: None,
-            crash_loop: false,
-            failure: None,
-            network_of_hns: None,
-            renewal: None,
-        };
+        let state = AgentState::new(role, std::process::id(), Timestamp::now());
         let (path, text) = (path(role), serde_json::to_vec_pretty(&state)?);
         node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))?;
         Ok(Self { path: node.disk(&path), state: Mutex::new(state), scm })
@@ -175,11 +235,25 @@ impl<'a> Board<'a> {
         self.change(|state| state.network_of_hns = hns.cloned());
     }
 
+    /// What Felix said when it was asked.
+    pub fn readiness(&self, said: Readiness) {
+        if self.locked().readiness.as_ref() != Some(&said) {
+            self.change(|state| state.readiness = Some(said));
+        }
+    }
+
     /// What keeps the node's token from being renewed; none when nothing does.
     pub fn renewal(&self, trouble: Option<&str>) {
         if self.locked().renewal.as_deref() != trouble {
             self.change(|state| state.renewal = trouble.map(str::to_owned));
         }
+    }
+
+    /// Node startup was started. That is not yet what CalicoNode is for.
+    pub fn startup_runs(&self, pid: u32) {
+        self.waiting(STARTUP, Duration::ZERO, Duration::MAX);
+        let child = Process { pid, since: Some(Timestamp::now()) };
+        self.change(|state| (state.phase, state.child) = (Phase::Preparing, Some(child)));
     }
 
     /// The component was started.

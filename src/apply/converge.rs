@@ -11,6 +11,7 @@ use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::steps::{changed_since_plan, comes_with_release, take};
 use super::{debris, keep, store};
+use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{self, diff, ids};
@@ -31,6 +32,8 @@ pub struct Change<'a> {
     pub about: Option<&'a About>,
     /// What is to become of it when Windows starts before it is over.
     pub at_boot: Option<AtBoot>,
+    /// Whether pods that were not moved away lose a network that goes.
+    pub drops_pods: bool,
     /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
     pub shown: Option<&'a [Step]>,
 }
@@ -96,6 +99,11 @@ impl Standing {
         let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
         let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
         run.or_else(newest).map(|about| &about.node_name)
+    }
+
+    /// The release of the generation that stands.
+    pub fn release(&self) -> Option<&CalicoVersion> {
+        Some(&self.receipt()?.about.as_ref()?.calico_version)
     }
 
     /// The generation that a run starts from: the one that stands, or the one an interrupted run
@@ -218,7 +226,16 @@ fn calicos(have: &Network, want: &Network) -> bool {
 /// When a step fails. The node is then half-way and the journal says how to go on or back: call
 /// [`undo`] or, later, [`resume`].
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
-    apply_proven(node, change, &|_, _, _| Ok(()), events)
+    apply_proven(node, change, &|_, _, _| Ok(()), &nobody, events)
+}
+
+/// Frees a network of pods before it goes, and returns when no endpoint of theirs is on it. Told which
+/// network, and whether pods that were not moved away lose it as well.
+pub type Vacate<'a> = &'a dyn Fn(&mut dyn Node, &str, bool, Sink) -> Result<()>;
+
+/// Where nobody can be asked to: HNS refuses to delete a network with pods on it.
+pub fn nobody(_: &mut dyn Node, _: &str, _: bool, _: Sink) -> Result<()> {
+    Ok(())
 }
 
 /// Looks at a node that has just become as a target says, before that counts as achieved.
@@ -229,7 +246,13 @@ pub type Proof<'a> = &'a dyn Fn(&mut dyn Node, &Target, Sink) -> Result<()>;
 ///
 /// # Errors
 /// As [`apply`], and what the proof fails with.
-pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: Sink) -> Result<Applied> {
+pub fn apply_proven(
+    node: &mut dyn Node,
+    change: &Change,
+    proof: Proof,
+    vacate: Vacate,
+    events: Sink,
+) -> Result<Applied> {
     let standing = Standing::load(node)?;
     standing.tell(events);
     let steps = plan(node, &standing, change.target)?;
@@ -247,6 +270,7 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
     let from = standing.base().map(|receipt| receipt.generation);
     let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
     header.at_boot = change.at_boot;
+    header.drops_pods = change.drops_pods;
     let mut originals = Owned::new();
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
@@ -268,7 +292,7 @@ pub fn apply_proven(node: &mut dyn Node, change: &Change, proof: Proof, events: 
     }
     header.running.extend(others_running(node, change.target, &standing.owned())?);
     let mut journal = Journal::begin(node, header, originals)?;
-    let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
     proof(node, change.target, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -279,7 +303,7 @@ fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
     fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
         steps.iter().map(|step| match step {
             Step::Put { id, before, .. } => (id, before.as_ref()),
-            Step::Await { id, .. } => (id, None),
+            Step::Await { id, .. } | Step::Vacate { id } => (id, None),
         })
     }
     match ground(now).find(|step| !ground(shown).any(|known| known == *step)) {
@@ -293,19 +317,19 @@ fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
-    resume_proven(node, &|_, _, _| Ok(()), events)
+    resume_proven(node, &|_, _, _| Ok(()), &nobody, events)
 }
 
 /// As [`resume`], with the proof of [`apply_proven`].
 ///
 /// # Errors
 /// As [`resume`], and what the proof fails with.
-pub fn resume_proven(node: &mut dyn Node, proof: Proof, events: Sink) -> Result<Applied> {
+pub fn resume_proven(node: &mut dyn Node, proof: Proof, vacate: Vacate, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing, events)?;
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
-    let (changed, downtime) = forward(node, &standing, &mut journal, steps, events)?;
+    let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
     proof(node, &goal, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -315,13 +339,23 @@ pub fn resume_proven(node: &mut dyn Node, proof: Proof, events: Sink) -> Result<
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
 pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
+    undo_vacating(node, &nobody, events)
+}
+
+/// As [`undo`], with somebody who frees networks of pods that came to them meanwhile.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_vacating(node: &mut dyn Node, vacate: Vacate, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing, events)?;
+    // Where nothing stood before, pods can only have come since.
+    journal.header.drops_pods |= journal.header.from.is_none();
     let former = standing.base().cloned();
     let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = journal.header.way_back(&target);
     let steps = plan(node, &standing, &target)?;
-    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, events)?;
+    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, vacate, events)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     if let Some(receipt) = standing.receipts.last().filter(written) {
@@ -329,7 +363,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    keep::collect(node, &kept, events);
+    keep::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -355,6 +389,7 @@ fn forward(
     standing: &Standing,
     journal: &mut Journal,
     steps: Vec<Step>,
+    vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
     let owned = standing.owned();
@@ -373,7 +408,7 @@ fn forward(
     let mut owned = owned;
     owned.extend(journal.originals.clone());
     let goal = journal.header.goal(&target);
-    take(node, journal, &goal, &owned, steps, events)
+    take(node, journal, &goal, &owned, steps, vacate, events)
 }
 
 /// What an item is before we touch it, its bytes safe in the store.
@@ -382,8 +417,8 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
         return Ok(None);
     }
     let state = node.get(id).with_context(|| format!("look at {id}"))?;
-    if let (Some(State::File { sha256, .. }), Some(path)) = (&state, id.path()) {
-        store::keep_original(node, path, sha256)?;
+    if let Some(state) = &state {
+        store::keep_original(node, id, state)?;
     }
     Ok(state)
 }
@@ -400,6 +435,7 @@ fn commit(
     let target = journal.header.target.clone();
     let mut owned = standing.owned();
     owned.extend(journal.originals.clone());
+    let settled = owned.clone();
     owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
     // What an uninstall found by our marks alone is gone for good.
     if journal.header.about.is_none() {
@@ -412,6 +448,6 @@ fn commit(
     receipt.save(node)?;
     journal.end(node)?;
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
-    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), events);
+    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }

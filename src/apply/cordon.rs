@@ -1,12 +1,11 @@
 //! That a run of ours keeps pods off this node: written down before the Node is cordoned and gone
 //! once it is not, so that whoever finishes or undoes the run knows to uncordon it.
 
-use std::fs;
-
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
 
@@ -51,8 +50,16 @@ impl Cordon {
     /// The Node takes pods again.
     ///
     /// # Errors
-    /// When the file cannot be removed.
+    /// Fault `CordonNotForgotten` when the file cannot be removed.
     pub fn forget(&self, node: &dyn Node) -> Result<()> {
-        fs::remove_file(node.disk(&path())).context("forget that the node was cordoned")
+        record::forget(node, &path()).map_err(|error| {
+            let what = format!("the note that node {} was cordoned could not be removed: {}", self.node, path());
+            error.context(
+                Fault::new(Exit::FailedIncomplete, "CordonNotForgotten", what).hint(format!(
+                    "all else is done; remove that file, or the next resume uncordons node {}",
+                    self.node
+                )),
+            )
+        })
     }
 }

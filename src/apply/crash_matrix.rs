@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use super::converge::{Applied, Change, Standing, apply, plan, resume, undo};
 use super::receipt::About;
 use super::store;
+use crate::agent::Role;
+use crate::agent::state::{self, AgentState, Phase};
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::layout::Layout;
 use crate::calico::{registry, samples};
@@ -104,7 +106,17 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
         }
     }
     let key = registry::last_boot_time();
-    node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))
+    node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))?;
+    at_work(node)
+}
+
+/// What CalicoNode's agent says when node startup has succeeded.
+fn at_work(node: &mut SandboxNode) -> Result<()> {
+    let Some(process) = node.process("CalicoNode")? else { return Ok(()) };
+    let said = AgentState { phase: Phase::Running, ..AgentState::new(Role::Node, process.pid, node.now()) };
+    let path = node.disk(&state::path(Role::Node));
+    fs::create_dir_all(path.parent().unwrap())?;
+    Ok(fs::write(path, serde_json::to_vec(&said)?)?)
 }
 
 impl Picture {
@@ -193,7 +205,11 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
 
 fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result<Applied> {
     let command = if about.is_some() { "install" } else { "uninstall" };
-    apply(node, &Change { run: "r", command, target, about, at_boot: None, shown: None }, &mut |_| ())
+    apply(
+        node,
+        &Change { run: "r", command, target, about, at_boot: None, drops_pods: false, shown: None },
+        &mut |_| (),
+    )
 }
 
 /// From one standing to another. `None` is the bare node.
@@ -387,7 +403,7 @@ fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
     assert!(UNINSTALL.interrupted(&lab, "put running CalicoNode=exit-after"));
     let mut node = SandboxNode::open(lab.dir.path()).unwrap().with_start_hook(Box::new(|node, name, _| {
         let calico = Id::Network("Calico".into());
-        if name == "CalicoNode" { node.put(&calico, None) } else { Ok(()) }
+        if name == "CalicoNode" { node.put(&calico, None).and_then(|()| at_work(node)) } else { Ok(()) }
     }));
     let mut waited = 0;
     undo(&mut node, &mut |event| {

@@ -1,6 +1,7 @@
 //! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::About;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, record};
 use crate::plan::item::{Access, Id, State, World};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
@@ -38,6 +39,9 @@ pub struct Header {
     /// What is to become of the run when Windows starts before it is over; none leaves that to people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_boot: Option<AtBoot>,
+    /// Whether pods that were not moved away lose a network that goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drops_pods: bool,
     /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
     /// the adapter, is to be as it was when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
@@ -92,6 +96,7 @@ impl Header {
             started: now,
             running: BTreeSet::new(),
             at_boot: None,
+            drops_pods: false,
             networks: World::new(),
         }
     }
@@ -124,44 +129,32 @@ impl Journal {
     /// The journal on the node's disk, if a run is under way or was interrupted.
     ///
     /// # Errors
-    /// When it cannot be read, or a line other than a torn last one is not ours.
+    /// When it cannot be read, has no header, or a line other than a torn last one is not ours.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
-        let text = match fs::read(node.disk(&path())) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("read the journal {}", path())),
-        };
-        Self::parse(&text)
+        let file = node.disk(&path());
+        match fs::read(&file) {
+            Ok(text) => Self::parse(&text).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(_) if file.is_dir() => Err(no_header("it is a folder").into()),
+            Err(error) => Err(error).with_context(|| format!("read the journal {}", path())),
+        }
     }
 
     /// Bytes and not text: a torn line may end in the middle of a letter.
-    fn parse(text: &[u8]) -> Result<Option<Self>> {
-        let mut journal: Option<Self> = None;
-        for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-            // A line without its end was being written when the power went: it never counted.
-            let Some(line) = line.strip_suffix(b"\n") else { break };
-            let unreadable = |why: String| {
-                Fault::new(
-                    Exit::Failed,
-                    "JournalUnreadable",
-                    format!("line {} of the journal {} is not readable: {why}", number + 1, path()),
-                )
-                .hint("use the calicoctl-win version that wrote it, or send it with a bug report")
-            };
-            let line: Line = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
-            match (line, &mut journal) {
-                (Line::Run(header), _) if header.schema > SCHEMA => {
-                    let why = format!("it has schema {}, this version knows up to {SCHEMA}", header.schema);
-                    return Err(unreadable(why).into());
-                }
-                (Line::Run(header), slot) => {
-                    *slot = Some(Self { header: *header, originals: Owned::new(), last_step: None });
-                }
-                (Line::Original { id, state }, Some(journal)) => {
+    fn parse(text: &[u8]) -> Result<Self> {
+        // A line without its end was being written when the power went: it never counted. The header
+        // is not such a line: [`Self::begin`] writes it in one step, so a file without it lost it.
+        let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+        let first = lines.next().ok_or_else(|| no_header("it is empty, or cut off in its first line"))?;
+        let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None };
+        for (number, line) in (2..).zip(lines) {
+            match serde_json::from_slice(line) {
+                Ok(Line::Original { id, state }) => {
                     journal.originals.entry(id).or_insert(state);
                 }
-                (Line::Step { n, of, id }, Some(journal)) => journal.last_step = Some((n, of, id)),
-                (_, None) => {}
+                Ok(Line::Step { n, of, id }) => journal.last_step = Some((n, of, id)),
+                Ok(Line::Run(_)) => return Err(unreadable(number, "it begins a second run").into()),
+                Err(error) => return Err(unreadable(number, error).into()),
             }
         }
         Ok(journal)
@@ -210,8 +203,44 @@ impl Journal {
     /// # Errors
     /// When the file cannot be removed.
     pub fn end(self, node: &dyn Node) -> Result<()> {
-        fs::remove_file(node.disk(&path())).context("remove the finished journal")
+        record::forget(node, &path()).context("remove the finished journal")
     }
+}
+
+/// The header, of a version that we know.
+fn header(line: &[u8]) -> Result<Header> {
+    #[derive(Deserialize)]
+    struct Probe {
+        run: Schema,
+    }
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: u32,
+    }
+    let Probe { run: Schema { schema } } = serde_json::from_slice(line).map_err(no_header)?;
+    if schema > SCHEMA {
+        let why = format!("it has schema {schema}, this version knows up to {SCHEMA}");
+        return Err(unreadable(1, why).into());
+    }
+    match serde_json::from_slice(line).map_err(no_header)? {
+        Line::Run(header) => Ok(*header),
+        _ => Err(no_header("its first line is no header").into()),
+    }
+}
+
+fn no_header(why: impl Display) -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "JournalHeaderMissing",
+        format!("the journal {} of an interrupted run does not say which run it is of: {why}", path()),
+    )
+    .hint("nothing is changed or cleaned up until it is settled: calicoctl-win explain JournalHeaderMissing")
+}
+
+fn unreadable(number: usize, why: impl Display) -> Fault {
+    let what = format!("line {number} of the journal {} is not readable: {why}", path());
+    Fault::new(Exit::Failed, "JournalUnreadable", what)
+        .hint("use the calicoctl-win version that wrote it, or send it with a bug report")
 }
 
 fn line(line: &Line) -> Result<String> {
@@ -232,14 +261,22 @@ mod tests {
             Line::Step { n: 1, of: 2, id: id.clone() },
         ];
         let whole: String = lines.iter().map(|each| line(each).unwrap() + "\n").collect();
-        let journal = Journal::parse(whole.as_bytes()).unwrap().unwrap();
+        let journal = Journal::parse(whole.as_bytes()).unwrap();
         assert_eq!(
             journal,
             Journal { header, originals: Owned::from([(id.clone(), None)]), last_step: Some((1, 2, id)) }
         );
+        let first = whole.find('\n').unwrap() + 1;
         for cut in 0..whole.len() {
-            Journal::parse(&whole.as_bytes()[..cut]).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+            match Journal::parse(&whole.as_bytes()[..cut]) {
+                Ok(cut_off) => assert!(cut >= first && cut_off.header == journal.header, "cut at {cut}"),
+                Err(error) => assert!(cut < first && Fault::id_of(&error) == "JournalHeaderMissing", "cut at {cut}"),
+            }
         }
+        let headless = Journal::parse(&whole.as_bytes()[first..]).unwrap_err();
+        assert_eq!(Fault::id_of(&headless), "JournalHeaderMissing", "{headless}");
+        let twice = Journal::parse((whole.clone() + &whole).as_bytes()).unwrap_err();
+        assert_eq!(Fault::id_of(&twice), "JournalUnreadable", "{twice}");
         let error = Journal::parse(whole.replace("original", "oRIGINAL").as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 2 of the journal"), "{error}");
         let error = Journal::parse(whole.replace("\"schema\":1", "\"schema\":2").as_bytes()).unwrap_err();

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use super::converge::Standing;
 use super::receipt::Receipt;
+use super::store::Original;
 use super::{debris, store};
 use crate::node::Node;
+use crate::plan::Owned;
 use crate::report::event::{Event, Sink};
 
 /// How much is kept at most.
@@ -24,7 +26,7 @@ const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
 /// event when something cannot be dropped.
 pub fn tidy(node: &dyn Node, events: Sink) {
     if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
-        collect(node, &receipts.iter().collect::<Vec<_>>(), events);
+        collect(node, &receipts.iter().collect::<Vec<_>>(), &Owned::new(), events);
         if let Err(error) = debris::sweep(node, []) {
             events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
         }
@@ -32,14 +34,26 @@ pub fn tidy(node: &dyn Node, events: Sink) {
 }
 
 /// Drops the oldest receipts, and of the store what none of the last generations needs. The run is
-/// over by then: what stays does not undo it.
-pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], events: Sink) {
+/// over by then: what stays does not undo it. `settled`: the originals that it knew of.
+pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, events: Sink) {
     let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
     let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
-    if let Err(error) = trimmed.and_then(|()| store::collect(node, &needed)) {
-        let message = format!("the store still holds what nothing needs any more: {error:#}");
-        events(Event::Warning { id: "StoreNotTidy", message });
+    match trimmed.and_then(|()| store::collect(node, &needed, settled)) {
+        Ok(stay) => stay.iter().for_each(|original| events(kept(original))),
+        Err(error) => {
+            let message = format!("the store still holds what nothing needs any more: {error:#}");
+            events(Event::Warning { id: "StoreNotTidy", message });
+        }
     }
+}
+
+fn kept(original: &Original) -> Event {
+    let place = original.place().map_or_else(String::new, |place| place.to_string());
+    let message = format!(
+        "{} was changed by a run whose journal is lost; what it was before is kept: {place}",
+        original.id.target()
+    );
+    Event::Warning { id: "OriginalKept", message }
 }
 
 fn surplus<'a, 'b>(receipts: &'a [&'b Receipt], bounds: &Bounds) -> &'a [&'b Receipt] {
@@ -69,8 +83,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
+    use crate::plan::Target;
     use crate::plan::item::{Access, Id, State};
-    use crate::plan::{Owned, Target};
     use crate::values::{Sha256, WinPath};
 
     const MEBIBYTE: u64 = 1 << 20;

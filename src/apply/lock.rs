@@ -85,6 +85,13 @@ impl Lock {
             .hint("move it to where it belongs, as C:\\CalicoWindows, then run: calicoctl-win uninstall --purge")
             .into());
         }
+        if let Some(original) = store::originals(node)?.first() {
+            let place = original.place().map_or_else(String::new, |place| place.to_string());
+            let what = format!("{place} is what {} was before a run whose journal is lost", original.id.target());
+            return Err(Fault::new(Exit::Conflict, "StoreHoldsOriginal", what)
+                .hint("move it to where it belongs, or elsewhere, then run: calicoctl-win uninstall --purge")
+                .into());
+        }
         let mut left = Vec::new();
         for entry in fs::read_dir(node.disk(&folder)).with_context(|| format!("read {folder}"))? {
             let path = entry.with_context(|| format!("read {folder}"))?.path();
@@ -101,12 +108,14 @@ impl Lock {
                     continue;
                 }
                 _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(&path),
-                _ => fs::remove_file(&path),
+                _ => {
+                    node.remove(&folder.join(&name))?;
+                    continue;
+                }
             }
             .with_context(|| format!("remove {}", path.display()))?;
         }
-        let lock = node.disk(&folder.join("lock"));
-        fs::remove_file(&lock).with_context(|| format!("remove {}", lock.display()))?;
+        node.remove(&folder.join("lock"))?;
         // Windows frees the lock's name, and with it the folder, only when it is closed.
         drop(self);
         // Not when the config stays, or when another run has begun in that moment.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, record};
 use crate::plan::item::Access;
 use crate::plan::{Owned, Target, pairs};
 use crate::settings::Backend;
@@ -96,7 +96,7 @@ impl Receipt {
     /// # Errors
     /// When the file cannot be removed.
     pub fn remove(&self, node: &dyn Node) -> Result<()> {
-        fs::remove_file(node.disk(&path(self.generation))).context("remove the receipt of the undone run")
+        record::forget(node, &path(self.generation)).context("remove the receipt of the undone run")
     }
 
     /// Digests of the blobs and trees that this generation needs, originals included.

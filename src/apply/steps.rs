@@ -6,8 +6,11 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
-use super::converge::observe;
+use super::converge::{Vacate, observe};
 use super::journal::Journal;
+use crate::agent::Role;
+use crate::agent::logs as log;
+use crate::agent::state::{self, AgentState};
 use crate::calico::registry;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -31,9 +34,10 @@ pub(super) fn take(
     target: &Target,
     owned: &Owned,
     steps: Vec<Step>,
+    vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
-    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, events)?;
+    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, vacate, events)?;
     let mut left = left(node, target, owned)?;
     if await_missing(node, &left, events)? {
         left = self::left(node, target, owned)?;
@@ -48,7 +52,7 @@ pub(super) fn take(
     // A service that was still bringing up the network when the plan was made may have made one
     // before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
-        let (more, longer) = take_steps(node, journal, target, &left, events)?;
+        let (more, longer) = take_steps(node, journal, target, &left, vacate, events)?;
         (changed, downtime) = (changed + more, downtime + longer);
         left = self::left(node, target, owned)?;
     }
@@ -100,6 +104,7 @@ fn take_steps(
     journal: &mut Journal,
     target: &Target,
     steps: &[Step],
+    vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
     let _under_way = cancel::UnderWay::begin();
@@ -132,6 +137,7 @@ fn take_steps(
                         .map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
+                Step::Vacate { id } => vacate(node, &id.target(), journal.header.drops_pods, events),
             };
             if let Err(error) = result {
                 events(Event::PhaseFailed { phase: name, message: format!("{error:#}") });
@@ -166,7 +172,9 @@ fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) 
 /// Compare and set; `any` takes whatever is there. Says whether anything was done.
 fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>, any: bool) -> Result<bool> {
     let now = node.get(id).with_context(|| format!("look at {id}"))?;
-    if now.as_ref() == after {
+    // Whoever closes a folder, or opens it, may by that have done so with the folders in it.
+    let serves = |now: &State| after.is_some_and(|after| matches!(id, Id::Dir(_)) && now.satisfies(after));
+    if now.as_ref() == after || now.as_ref().is_some_and(serves) {
         return Ok(false);
     }
     if now.as_ref() != before && !any {
@@ -176,8 +184,11 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
     Ok(true)
 }
 
-/// Waits until the services have made an item.
+/// Waits until the services have made an item, or until one that runs does its work.
 fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
+    if let Id::Running(_) = id {
+        return await_startup(node, within, events);
+    }
     let begun = node.now();
     let mut looked = Duration::ZERO;
     loop {
@@ -186,13 +197,7 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
             return Ok(());
         }
         if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
-            return Err(Fault::new(
-                Exit::VerifyFailed,
-                "NodeServiceStopped",
-                format!("{NODE_SERVICE} stopped before it made {id}"),
-            )
-            .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
-            .into());
+            return Err(node_service_stopped(&format!("it made {id}")).into());
         }
         // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
         let elapsed = since(begun, node.now()).max(looked);
@@ -211,6 +216,41 @@ fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, ev
         node.pause(LOOK);
         looked += LOOK;
     }
+}
+
+/// Waits until CalicoNode's agent says that Calico's node startup has succeeded. How often it failed
+/// before does not count: only how it ended.
+fn await_startup(node: &mut dyn Node, within: Duration, events: Sink) -> Result<()> {
+    let begun = node.now();
+    let mut looked = Duration::ZERO;
+    loop {
+        let said = state::live(node, Role::Node)?;
+        if said.as_ref().is_some_and(AgentState::at_work) {
+            return Ok(());
+        }
+        if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
+            return Err(node_service_stopped("Calico's node startup succeeded").into());
+        }
+        let elapsed = since(begun, node.now()).max(looked);
+        if elapsed >= within {
+            let how = said.map_or_else(|| "its agent says nothing".into(), |said| said.startup_so_far(node.now()));
+            let words = log::last_words(node, Role::Node);
+            let words = if words.is_empty() { String::new() } else { format!("; its log ends: {}", words.join(" | ")) };
+            let what = format!("Calico's node startup did not succeed within {} s: {how}{words}", within.as_secs());
+            return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
+                .hint("its whole log: calicoctl-win logs; the cause is most often the datastore or a right that is missing")
+                .into());
+        }
+        cancel::check()?;
+        events(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit: within });
+        node.pause(LOOK);
+        looked += LOOK;
+    }
+}
+
+fn node_service_stopped(before: &str) -> Fault {
+    Fault::new(Exit::VerifyFailed, "NodeServiceStopped", format!("{NODE_SERVICE} stopped before {before}"))
+        .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
 }
 
 /// Whether an item lies in a release of ours that is swapped in on the way. One that comes from the
@@ -243,6 +283,7 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
             }
             Step::Put { id, .. } => phase(id, true),
             Step::Await { id, .. } => phase(id, false),
+            Step::Vacate { .. } => "pods",
         };
         match phases.last_mut() {
             Some((last, count)) if *last == name => *count += 1,

@@ -7,12 +7,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::receipt::{self, Receipt};
 use crate::calico::paths;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR, STORE_DIR, files};
+use crate::node::{Node, STATE_DIR, STORE_DIR, files, record};
+use crate::plan::Owned;
 use crate::plan::item::{Access, Id, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
 
@@ -98,12 +100,82 @@ fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
     files::digest(blob).is_ok_and(|digest| digest == *sha256)
 }
 
-/// Keeps the bytes of an original before it is first touched.
+/// What an item was before our first touch, when its bytes are in the store. Receipt and journal say it
+/// too, and are what counts; this outlives both, so that nobody takes the bytes for what nothing needs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Original {
+    pub id: Id,
+    pub state: State,
+}
+
+impl Original {
+    /// What it is called in the store.
+    pub fn name(&self) -> Option<String> {
+        name_in_store(&self.state)
+    }
+
+    /// Where its bytes lie.
+    pub fn place(&self) -> Option<WinPath> {
+        let name = self.name()?;
+        Some(match self.state {
+            State::File { .. } => WinPath::known(STORE_DIR).join("blobs").join(&name),
+            _ => tree(&name),
+        })
+    }
+
+    /// Whether the store has the only copy: not when the item is so again.
+    fn is_only_copy(&self, node: &dyn Node) -> Result<bool> {
+        let there = self.place().is_some_and(|place| node.disk(&place).exists());
+        Ok(there && node.get(&self.id)?.and_then(|now| name_in_store(&now)) != self.name())
+    }
+}
+
+/// Keeps the bytes of an original before it is first touched, and writes down whose they are. A folder
+/// that we did not make stays in the store without that.
 ///
 /// # Errors
 /// As [`add_file`].
-pub fn keep_original(node: &dyn Node, path: &WinPath, sha256: &Sha256) -> Result<()> {
-    add_file(node, &node.disk(path), sha256).with_context(|| format!("keep the original of {path}"))
+pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> {
+    let (Some(path), Some(name)) = (id.path(), name_in_store(state).filter(|name| name != FOREIGN)) else {
+        return Ok(());
+    };
+    let original = Original { id: id.clone(), state: state.clone() };
+    // Two items may have the same bytes.
+    let file = format!("{name}-{}", Sha256::of(path.as_str().as_bytes()).short());
+    record::save(node, &WinPath::known(STORE_DIR).join(ORIGINALS).join(&file), &original)
+        .and_then(|()| match state {
+            State::File { sha256, .. } => add_file(node, &node.disk(path), sha256),
+            _ => Ok(()),
+        })
+        .with_context(|| format!("keep the original of {path}"))
+}
+
+/// The folder in the store that says which bytes are originals, and of what.
+const ORIGINALS: &str = "originals";
+
+/// The originals of which the store has the only copy.
+///
+/// # Errors
+/// When the store or an item cannot be read.
+pub fn originals(node: &dyn Node) -> Result<Vec<Original>> {
+    let mut originals = Vec::new();
+    for (_, original) in written_down(node)? {
+        if original.is_only_copy(node)? {
+            originals.push(original);
+        }
+    }
+    Ok(originals)
+}
+
+fn written_down(node: &dyn Node) -> Result<Vec<(PathBuf, Original)>> {
+    let folder = WinPath::known(STORE_DIR).join(ORIGINALS);
+    let mut originals = Vec::new();
+    for (name, file) in entries(&node.disk(&folder))? {
+        if let Some(original) = record::load(node, &folder.join(&name))? {
+            originals.push((file, original));
+        }
+    }
+    Ok(originals)
 }
 
 /// The digest of a file of the host's.
@@ -148,11 +220,27 @@ pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
 }
 
 /// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what
-/// stays of a tree.
+/// stays of a tree. An original of which the store has the only copy goes only by the run that brought
+/// the item back, which had `settled` it. Gives those that stay though nothing tells of them.
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
+pub fn collect(node: &dyn Node, needed: &BTreeSet<String>, settled: &Owned) -> Result<Vec<Original>> {
+    let mut needed = needed.clone();
+    let mut stay = Vec::new();
+    for (file, original) in written_down(node)? {
+        let name = original.name().unwrap_or_default();
+        if needed.contains(&name) {
+            continue;
+        }
+        let is_settled = settled.get(&original.id).is_some_and(|state| state.as_ref() == Some(&original.state));
+        if is_settled || !original.is_only_copy(node)? {
+            fs::remove_file(&file).with_context(|| format!("remove {} from the store", file.display()))?;
+        } else {
+            needed.insert(name);
+            stay.push(original);
+        }
+    }
     for part in ["blobs", "trees"] {
         let folder = node.disk(&WinPath::known(STORE_DIR).join(part));
         for (name, path) in entries(&folder)? {
@@ -167,7 +255,7 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(stay)
 }
 
 /// The folder of ours with what others put into a release of ours, once that is gone.

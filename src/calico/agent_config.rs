@@ -1,6 +1,7 @@
 //! What the Windows services are told: the document that install writes and `service run` reads.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -90,4 +91,46 @@ pub struct Command {
     pub dir: WinPath,
     /// All of its own variables; the system's are added when it is started.
     pub env: BTreeMap<String, String>,
+}
+
+impl Command {
+    /// Where Felix, run so, says whether it is ready; none when it is not told to.
+    pub fn health(&self) -> Option<SocketAddr> {
+        let var = |name: &str| {
+            let mut own = self.env.iter();
+            own.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+        };
+        let enabled = var("FELIX_HEALTHENABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let port = var("FELIX_HEALTHPORT").map_or(Some(9099), |port| port.parse().ok());
+        // A name, or every address of this machine, is this machine.
+        let host = var("FELIX_HEALTHHOST").and_then(|host| host.parse().ok()).unwrap_or(Ipv4Addr::LOCALHOST);
+        let host = if host.is_unspecified() { Ipv4Addr::LOCALHOST } else { host };
+        port.filter(|_| enabled).map(|port| SocketAddr::from((host, port)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn felix_is_asked_where_it_was_told_to_answer() {
+        for (env, wanted) in [
+            ("", None),
+            ("FELIX_HEALTHENABLED=false", None),
+            ("FELIX_HEALTHENABLED=true", Some("127.0.0.1:9099")),
+            ("felix_healthenabled=True felix_healthport=9100 FELIX_HEALTHHOST=0.0.0.0", Some("127.0.0.1:9100")),
+            ("FELIX_HEALTHENABLED=true FELIX_HEALTHHOST=10.20.0.21", Some("10.20.0.21:9099")),
+            ("FELIX_HEALTHENABLED=true FELIX_HEALTHHOST=localhost", Some("127.0.0.1:9099")),
+        ] {
+            let pairs = env.split_whitespace().filter_map(|pair| pair.split_once('='));
+            let command = Command {
+                program: WinPath::known(r"C:\CalicoWindows\calico-node.exe"),
+                args: Vec::new(),
+                dir: WinPath::known(r"C:\CalicoWindows"),
+                env: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            };
+            assert_eq!(command.health(), wanted.map(|at| at.parse().unwrap()), "{env}");
+        }
+    }
 }

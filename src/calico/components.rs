@@ -133,6 +133,10 @@ impl Env {
     fn felix(mut self, settings: &Settings) -> Self {
         self.set("FELIX_FELIXHOSTNAME", settings.node_name.as_str());
         self.set("FELIX_METADATAADDR", "none");
+        // Only here does it say that it is in sync: one that lives and is not programs nothing for new pods.
+        self.set("FELIX_HEALTHENABLED", "true");
+        self.set("FELIX_HEALTHHOST", "127.0.0.1");
+        self.set("FELIX_HEALTHPORT", "9099");
         // The environment wins over FelixConfiguration, so routes and network have one VNI.
         self.set("FELIX_VXLANVNI", &settings.network.vni.to_string());
         self.set("FELIX_LOGSEVERITYFILE", "none");

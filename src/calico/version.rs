@@ -22,6 +22,11 @@ impl CalicoVersion {
         (self.0.major, self.0.minor) == (major, minor)
     }
 
+    /// Whether a release comes before another. Build metadata says nothing of that.
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.0.cmp_precedence(&other.0).is_lt()
+    }
+
     /// Major and minor.
     pub const fn line(&self) -> (u64, u64) {
         (self.0.major, self.0.minor)

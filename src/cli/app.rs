@@ -2,11 +2,14 @@
 
 pub(super) mod reach;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -31,11 +34,14 @@ use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::model::Model;
+use crate::node::survey::Folders;
+use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::item::Service;
 use crate::platform::{self, metadata::Metadata};
 use crate::preflight;
-use crate::report::document::RunResult;
+use crate::report::document::{RunResult, Status};
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
@@ -56,8 +62,13 @@ pub(crate) struct App {
     pub base: Option<Document>,
     /// How the run that made this node reached the cluster: as a layer of the config, below all others.
     access: Option<Document>,
-    /// Something on the node was changed and not taken back, for a run that fails.
-    pub half_done: bool,
+    /// How far the engine came.
+    pub outcome: Outcome,
+    /// Something on the node or in the cluster was changed, also if it was taken back: seen where every
+    /// change passes.
+    changed: Arc<AtomicBool>,
+    /// The pods that were moved away.
+    moved: BTreeSet<String>,
     /// How long the Lease on the Node runs, while this run has it.
     pub lease: Option<Term>,
     /// How long Calico's services were down in a run that fails.
@@ -66,6 +77,18 @@ pub(crate) struct App {
     changing: Option<&'static str>,
     /// Where `last-run.json` goes, once a changing verb has the node.
     state: Option<PathBuf>,
+}
+
+/// What the engine made of the change that a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not asked, or had not begun.
+    Untouched,
+    /// The journal is there, to go on or back.
+    HalfWay,
+    Undone,
+    /// With the generation that stands, if one does.
+    Done(Option<u32>),
 }
 
 /// A name for a run that sorts by time: `20261121T080512-0042f1`.
@@ -86,7 +109,9 @@ impl App {
             generation: None,
             base: None,
             access: None,
-            half_done: false,
+            outcome: Outcome::Untouched,
+            changed: Arc::default(),
+            moved: BTreeSet::new(),
             lease: None,
             downtime: Duration::ZERO,
             changing: None,
@@ -102,16 +127,25 @@ impl App {
                     .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
                     .into());
             }
-            return crate::node::machine();
+            let mut node = crate::node::machine()?;
+            node.watch(Arc::clone(&self.changed));
+            return Ok(node);
         };
         let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
         let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
         let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
         let host_name = node.facts().context("measure the node")?.host_name;
-        let lab = Rc::new(Lab::new(dir, host_name, node.model()?.cloud, &faults)?);
+        let lab = Rc::new(Lab::new(dir, host_name, node.model()?, &faults)?);
         self.lab = Some(Rc::clone(&lab));
+        let played = Rc::clone(&lab);
+        let kubelet = move |model: &mut Model, running: &mut BTreeSet<String>, published| {
+            played.play_kubelet(model, running, published)
+        };
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
-        Ok(Box::new(node.with_faults(faults.node).with_start_hook(Box::new(hook))))
+        let node = node.with_faults(faults.node).with_start_hook(Box::new(hook));
+        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)));
+        node.watch(Arc::clone(&self.changed));
+        Ok(node)
     }
 
     /// Opens the node for a verb that changes it: elevated, logged, locked.
@@ -128,6 +162,8 @@ impl App {
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = Lock::take(&mut *node, &holder)?;
+        // Where there was none before, it was made for the lock.
+        still_safe(&mut *node)?;
         heed_trial(&*node, command)?;
         let state = node.disk(&WinPath::known(STATE_DIR));
         let file = self.global.log_file.clone().unwrap_or_else(|| state.join("logs").join(format!("{}.log", self.run)));
@@ -153,7 +189,7 @@ impl App {
     /// Says which folders others could write to until now.
     pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
         for (folder, reason) in folders {
-            self.warn("FolderMadeSafe", format!("{folder} is for administrators only from now on: before, {reason}"));
+            self.warn("FolderMadeSafe", format!("{folder} is for administrators only now: {reason}"));
         }
     }
 
@@ -183,6 +219,7 @@ impl App {
             // on without it.
             let file = node.disk(&machine);
             if file.exists() {
+                believe_config(Some(node), &file)?;
                 let Document { text, .. } = layers::read_document(&file)?;
                 documents.push(Document { name: machine.to_string(), text });
             } else {
@@ -190,6 +227,7 @@ impl App {
             }
         }
         for file in files {
+            believe_config(Some(node), file)?;
             documents.push(layers::read_document(file)?);
         }
         let overrides = layers::overrides(&self.global, &self.args, source);
@@ -207,8 +245,9 @@ impl App {
 
     /// The documents that were named, and flags, without a node.
     pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
+        let named = self.global.config.iter().chain(extra);
         let documents: Result<Vec<Document>> =
-            self.global.config.iter().chain(extra).map(|file| layers::read_document(file)).collect();
+            named.map(|file| believe_config(None, file).and_then(|()| layers::read_document(file))).collect();
         config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
     }
 
@@ -231,11 +270,16 @@ impl App {
         };
         facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
         let spec = &layered.config.spec;
-        let given = spec.windows_nodes.cni_config_dir.clone().and_then(Auto::given);
-        let cni_dir = given.or_else(|| Some(facts.runtime.as_ref()?.cni_conf_dir.clone()));
+        let runtime = facts.runtime.as_ref();
+        let given = |dir: &Option<Auto<WinPath>>| dir.clone().and_then(Auto::given);
+        let folders = Folders {
+            cni_conf: given(&spec.windows_nodes.cni_config_dir).or_else(|| Some(runtime?.cni_conf_dir.clone())),
+            cni_bin: given(&spec.windows_nodes.cni_bin_dir).or_else(|| Some(runtime?.cni_bin_dir.clone())),
+            logs: spec.services.log_dir.clone(),
+        };
         let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
-        match survey::survey(node, cni_dir.as_ref(), &root, installed).context("look at the machine") {
+        match survey::survey(node, &folders, &root, installed).context("look at the machine") {
             Ok(mut survey) => {
                 if self.lab.is_none() {
                     survey::of_this_machine(&mut survey);
@@ -288,8 +332,10 @@ impl App {
             self.reporter.event(&Event::ConnectivityNotice { message: message.clone(), resume_with });
             return;
         }
-        if let Event::Warning { id, message } = event {
-            self.warnings.push(format!("{id}: {message}"));
+        match event {
+            Event::Warning { id, message } => self.warnings.push(format!("{id}: {message}")),
+            Event::PodEvicted { pod } | Event::PodGone { pod, .. } => drop(self.moved.insert(pod.clone())),
+            _ => {}
         }
         self.reporter.event(event);
     }
@@ -376,10 +422,16 @@ impl App {
         result.run = Some(self.run.clone());
         result.warnings = self.warnings();
         result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
-        if result.error.is_some() {
+        let changed = self.outcome == Outcome::HalfWay || self.changed.load(Relaxed);
+        if changed && result.status == Status::NoChanges {
+            result.status = Status::Succeeded;
+        }
+        result.changed |= changed;
+        let exit = class(&result);
+        if let Some(failure) = &mut result.error {
+            failure.state = self.state_after(exit, changed);
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
             result.generation = self.generation;
-            result.changed = self.half_done;
             result.downtime_ms = crate::report::document::millis(self.downtime);
         }
         if let Some(state) = self.state.take() {
@@ -405,6 +457,32 @@ impl App {
             self.reporter.finish(&result);
         }
         code
+    }
+
+    /// What stands after a failure, and what was touched on the way to it.
+    fn state_after(&self, exit: Exit, changed: bool) -> String {
+        let mut state = match self.outcome {
+            Outcome::Undone => "the node is as it was before; the change was taken back".to_owned(),
+            Outcome::HalfWay => "the node is half-way; nothing is lost, the journal knows how to go on or back".into(),
+            Outcome::Done(Some(generation)) => {
+                format!("the change is made and generation {generation} is current; what failed came after it")
+            }
+            Outcome::Done(None) => "Calico is removed from this node; what failed came after it".into(),
+            Outcome::Untouched if exit == Exit::DrainBlocked => {
+                "this machine was not changed, and its Node takes pods as before".into()
+            }
+            Outcome::Untouched if changed => "some of it was done: calicoctl-win status shows what stands now".into(),
+            Outcome::Untouched => "nothing was changed".into(),
+        };
+        if !self.downtime.is_zero() && self.generation.is_some() {
+            state.push_str("; Calico's services were down meanwhile");
+        }
+        match self.moved.len() {
+            0 => {}
+            1 => state.push_str("; 1 pod was evicted"),
+            pods => state.push_str(&format!("; {pods} pods were evicted")),
+        }
+        state
     }
 
     fn keep_run(&mut self, file: &Path, result: &RunResult) {
@@ -485,6 +563,28 @@ pub(crate) fn secure(
         }
     }
     Ok(opened)
+}
+
+/// Looks once more at the state folder when we hold the lock in it: another could have made it in between.
+fn still_safe(node: &mut dyn Node) -> Result<()> {
+    let state = WinPath::known(STATE_DIR);
+    match node.secure(&state).with_context(|| format!("make {state} safe"))? {
+        None => Ok(()),
+        Some(reason) => {
+            let what = format!("{state} was not ours when the run began: {reason}");
+            Err(Fault::new(Exit::Conflict, "UnsafeFolder", what)
+                .hint("find out who made it, and run the command again")
+                .into())
+        }
+    }
+}
+
+/// What comes through stdin is the caller's own.
+fn believe_config(node: Option<&dyn Node>, file: &Path) -> Result<()> {
+    if file.as_os_str() == "-" {
+        return Ok(());
+    }
+    trust::believe(node, file, Use::Read, "the config")
 }
 
 /// The machine in one line, as the first of every run.

@@ -253,6 +253,9 @@ pub struct Install {
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Go to an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
     /// Register the services but do not start them
     #[arg(long)]
     pub no_start: bool,
@@ -269,6 +272,9 @@ pub struct Reconfigure {
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Go to an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
     /// try: the node goes back by itself unless the change is confirmed in time [default: auto]
     #[arg(long, value_enum, value_name = "MODE", env = "CALICO_WIN_MODE")]
     pub mode: Option<ChangeMode>,
@@ -292,6 +298,9 @@ pub struct Upgrade {
     /// Carry out a saved plan; refused when node or config changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+    /// Go to an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
     /// Move pods away before, though an upgrade leaves them their network
     #[arg(long = "drain", conflicts_with = "no_drain")]
     pub drains: bool,

@@ -71,31 +71,14 @@ fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterF
 
 /// Makes patches, each told before it is made.
 pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Result<()> {
-    let mut begun = 0;
     let made = cluster.prepare(patches, &mut |patch| {
-        begun += 1;
-        app.half_done = true;
         app.event(&Event::Log { message: patch.command() });
     });
     for event in cluster.take_events() {
         app.event(&event);
     }
-    // With an answer that says no to the first one, nothing was done.
-    let refused = |error: &anyhow::Error| REFUSALS.contains(&Fault::id_of(error));
-    app.half_done &= !(begun == 1 && made.as_ref().is_err_and(refused));
     made
 }
-
-/// Answers by which the API server says that it did nothing.
-const REFUSALS: [&str; 7] = [
-    "ClusterConflict",
-    "ClusterForbidden",
-    "ClusterObjectAbsent",
-    "ClusterOverloaded",
-    "ClusterRefused",
-    "ClusterRejected",
-    "ClusterUnauthorized",
-];
 
 /// What the config wants of the cluster besides what every Windows node needs.
 pub(crate) fn wishes(layered: &Layered) -> Wishes {
@@ -166,7 +149,7 @@ pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     }
     let layered = app.named_config(&Source::default(), &[])?;
     let connection = settings::connection(&layered, None)?;
-    let cluster = app.cluster_from(&kubeconfig(&connection)?, &connection)?;
+    let cluster = app.cluster_from(None, &kubeconfig(&connection)?, &connection)?;
     Ok((layered, cluster))
 }
 

@@ -113,7 +113,6 @@ pub(super) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
         // Deleted from the cluster meanwhile: nothing is left to uncordon.
         Err(error) if is_absent(&error) => cordon.forget(node),
         Err(error) => {
-            app.half_done = true;
             let what = format!("node {name} could not be uncordoned");
             let hint = format!("when the cluster answers, run: {}", app.command("resume"));
             Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
@@ -217,7 +216,8 @@ pub(super) fn is_left_over(node: &dyn Node) -> Result<bool> {
 /// the same run cordoned it. As a run of its own.
 ///
 /// # Errors
-/// When the cluster cannot be asked for several minutes, or refuses.
+/// When the cluster cannot be asked for several minutes, or refuses; `NodeNotReady` when the Node does not
+/// get Ready meanwhile.
 pub(super) fn release_left_over(app: &mut App) -> Result<Ending> {
     let mut pauses = growing(Duration::from_secs(1), Duration::from_secs(60)).take(TRIES - 1);
     loop {
@@ -225,8 +225,12 @@ pub(super) fn release_left_over(app: &mut App) -> Result<Ending> {
             Ok(message) => return Ending::result(RunResult::new(Exit::Ok, true, message)),
             Err(error) => error,
         };
-        match pauses.next().filter(|_| cluster::may_pass(&error) || exit_of(&error) == Exit::Busy) {
-            Some(pause) => std::thread::sleep(pause),
+        let passes = cluster::may_pass(&error) || matches!(exit_of(&error), Exit::Busy | Exit::VerifyFailed);
+        match pauses.next().filter(|_| passes) {
+            Some(pause) => {
+                app.event(&Event::Log { message: format!("the node is not uncordoned yet: {error:#}") });
+                std::thread::sleep(pause);
+            }
             None => {
                 os::event_log(Level::Error, &format!("the node that a run left cordoned stays so: {error:#}"));
                 return Err(error);
@@ -267,6 +271,12 @@ fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
     let Cordon { node, run, .. } = cordon;
     if cluster.cordoned_by(node)?.as_ref() != Some(run) {
         return Ok(format!("node {node} is not cordoned by run {run} any more, and is left as it is"));
+    }
+    // The run may have left it cordoned for that very reason.
+    if let Some(why) = cluster.node(node)?.filter(|found| !found.ready).map(|found| found.not_ready) {
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let what = format!("node {node} stays cordoned while it is not Ready{why}");
+        return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", what).into());
     }
     cluster.uncordon(node)?;
     Ok(format!("node {node}, which run {run} had left cordoned, takes pods again"))

@@ -8,12 +8,14 @@ use anyhow::Result;
 use super::app::App;
 use super::args::DrainFlags;
 use super::cordon;
+use super::pods;
 use crate::apply::cancel;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
 use crate::config::spec;
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::show::AttachedPod;
 use crate::report::event::Event;
 use crate::settings::Connection;
 
@@ -102,25 +104,33 @@ pub(super) struct Place<'a> {
 }
 
 /// Decides whether a change empties the node before, and shows which pods go. `needs`: pods would be
-/// cut off; `wanted`: what somebody said about it. The cluster is asked only then.
+/// cut off, and which of them are attached to networks that go; `wanted`: what somebody said about it. The cluster is asked only then.
 pub(super) fn before<C: Borrow<Cluster>>(
     app: &mut App,
     name: &str,
-    needs: bool,
+    (needs, attached): (bool, &[AttachedPod]),
     wanted: Option<bool>,
     options: DrainOptions,
     cluster: impl FnOnce(&App) -> Result<C>,
 ) -> Result<Option<DrainOptions>> {
     if !wanted.unwrap_or(needs) {
         if needs {
-            app.warn("NotDrained", "pods stay on this node and lose their network; they must be deleted afterwards");
+            not_drained(app);
         }
         return Ok(None);
     }
     let cluster = cluster(app)?;
     let plan = cluster.borrow().plan_drain(name, &options, &mut |event| app.event(&event))?;
     app.reporter.tell(&text(name, &plan));
+    pods::judge(attached, &plan.goes, Some(cluster.borrow()))?;
     Ok(Some(options))
+}
+
+/// Says what becomes of pods that nobody moves away.
+pub(super) fn not_drained(app: &mut App) {
+    let message = "the pods on this node lose their network: those with a controller are deleted, so that it makes \
+                   them again; the others must be deleted by hand";
+    app.warn("NotDrained", message);
 }
 
 /// Cordons and drains the node. When that fails nothing is different from before.
@@ -155,7 +165,6 @@ pub(super) fn uncordon_after(
             error
         }
         Err(second) => {
-            app.half_done = true;
             let what = format!("the drain failed, and node {name} could not be uncordoned again ({second:#})");
             let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
             error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::app::App;
+use super::app::{App, Outcome};
 use super::cordon;
-use crate::apply::converge::{self, Applied, Standing};
+use super::pods::Pods;
+use crate::apply::converge::{self, Applied, Standing, Vacate};
 use crate::apply::keep;
 use crate::apply::receipt::Receipt;
 use crate::config::spec::RebootPolicy;
@@ -19,21 +20,28 @@ use crate::report::event::{Event, Sink};
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
-    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+    pods: &Pods<'_>,
+    work: impl FnOnce(&mut dyn Node, Vacate, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     let mut outage = Outage::default();
-    let ended = work(node, &mut |event| {
+    let vacate =
+        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    let ended = work(node, &vacate, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
     app.downtime = outage.length();
     let error = match ended {
-        Ok(applied) => return Ok(applied),
+        Ok(applied) => {
+            app.outcome = Outcome::Done(applied.generation);
+            app.generation = applied.generation;
+            return Ok(applied);
+        }
         Err(error) => error,
     };
     // The journal stays: `resume` goes on from here, or back.
     if exit_of(&error) == Exit::Cancelled {
-        app.half_done = true;
+        app.outcome = Outcome::HalfWay;
         return Err(error);
     }
     match Standing::load(node) {
@@ -45,14 +53,14 @@ pub(crate) fn engine(
         }
         // It cannot be known.
         Err(second) => {
-            app.half_done = true;
+            app.outcome = Outcome::HalfWay;
             let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
             return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
         }
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo(node, &mut |event| {
+    let undone = converge::undo_vacating(node, &vacate, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
@@ -60,9 +68,12 @@ pub(crate) fn engine(
     app.reporter.failed_phase = failed_phase;
     app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
     Err(match undone {
-        Ok(_) => cordon::release_after(app, node, rolled_back(error)),
+        Ok(_) => {
+            app.outcome = Outcome::Undone;
+            cordon::release_after(app, node, rolled_back(error))
+        }
         Err(second) => {
-            app.half_done = true;
+            app.outcome = Outcome::HalfWay;
             let what = format!("the change failed, and so did taking it back ({second:#})");
             error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
                 "mend the cause, then go on with: {} or back with: {}",

@@ -11,12 +11,13 @@ use super::drain::{self, Place};
 use super::engine::{engine, installed, succeeded};
 use super::lease;
 use super::plan;
+use super::pods::{self, Pods};
 use super::prepare::{add_files_of, announce, prepare};
 use super::receipt::no_such;
 use super::reconfigure;
 use super::settle::settle;
 use super::stage::{self, Purpose};
-use super::steady;
+use super::steady::{self, Works};
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::keep;
 use crate::apply::lock;
@@ -25,10 +26,11 @@ use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::plan::Step;
 use crate::plan::item::{State, Tree};
 use crate::plan::show::Plan;
+use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
+use crate::report::event::Sink;
 use crate::settings::Connection;
 
 /// Which world, and what may happen on the way.
@@ -110,11 +112,14 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         datastore::must_answer(app, &*node, &steps)?;
     }
     let name = way.about.node_name.as_str();
+    if let Some(why) = steady::not_ready_before(app, &*node) {
+        app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
+    }
     let mut reach = None;
     let wanted = way.no_drain.then_some(false);
     let options = drain_options(app, &*node, way.drain)?;
-    let drains =
-        drain::before(app, name, plan.needs_drain, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
+    let pods = (plan.needs_drain, plan.pods.as_slice());
+    let drains = drain::before(app, name, pods, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
     app.confirm(&format!("Apply this to {name}?"))?;
     let place = reach.as_ref().map(|(connection, cluster)| Place { cluster, connection, name });
     lease::hold(app, &mut *node, name, |app, node| change(app, node, way, &steps, drains.as_ref(), place.as_ref()))
@@ -140,10 +145,27 @@ fn change(
     let run = app.run.clone();
     let target = &way.receipt.target;
     let at_boot = app.at_boot(node);
-    let change =
-        Change { run: &run, command: way.command, target, about: Some(way.about), at_boot, shown: Some(steps) };
-    let proof = steady::proof(steps);
-    let applied = engine(app, node, |node, events| converge::apply_proven(node, &change, proof, events))?;
+    let change = Change {
+        run: &run,
+        command: way.command,
+        target,
+        about: Some(way.about),
+        at_boot,
+        drops_pods: drains.is_none(),
+        shown: Some(steps),
+    };
+    let works = Works::new(app, steady::restart(steps));
+    let disturbs = steady::disturb(steps);
+    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+        if disturbs { works.services(node, target, events) } else { Ok(()) }
+    };
+    let standing = Standing::load(node)?;
+    let pods = match (drains, place) {
+        (Some(options), Some(place)) => Pods::new(place.name, place.cluster, options.timeout),
+        _ => Pods::of(app, node, &standing),
+    };
+    let applied =
+        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, &proof, vacate, events))?;
     // A repair achieves what was achieved before.
     match place {
         Some(place) if way.command == "rollback" => reconfigure::annotate(app, place.cluster, way.about),
@@ -151,6 +173,7 @@ fn change(
         None if way.command == "rollback" => settle(app, node),
         _ => {}
     }
+    steady::ends_ready(app, node, target, steady::restart(steps), &applied)?;
     cordon::release(app, node)?;
     done(app, node, way, applied)
 }
@@ -167,7 +190,8 @@ fn done(app: &mut App, node: &dyn Node, way: &Way<'_>, applied: Applied) -> Resu
 /// The steps, shown.
 fn steps(app: &mut App, node: &dyn Node, standing: &Standing, way: &Way<'_>) -> Result<(Vec<Step>, Plan)> {
     let steps = converge::plan(node, standing, &way.receipt.target)?;
-    let plan = Plan::new(&steps, &way.receipt.target, true);
+    let mut plan = Plan::new(&steps, &way.receipt.target, true).between(standing.release(), &way.about.calico_version);
+    plan.pods = pods::attached(app, node, &steps, |app| connect(app, node)?.1.pods_on(way.about.node_name.as_str()))?;
     announce(app, &plan);
     app.reporter.tell(&plan.text());
     Ok((steps, plan))

@@ -1,6 +1,7 @@
 //! What stands beside a sandbox node: a cluster and a server of releases, started when first needed.
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,13 +14,14 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
-use crate::node::sandbox::model::CloudMetadata;
+use crate::node::sandbox::model::{CloudMetadata, Model};
 use crate::plan::item::Service;
 use crate::plan::order::NODE_SERVICE;
 use crate::platform::metadata::Metadata;
 use crate::report::event::Event;
 use crate::sandbox::calico::{StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
@@ -28,6 +30,8 @@ use crate::values::WinPath;
 pub(super) struct Lab {
     pub dir: PathBuf,
     node_name: String,
+    /// What the Linux nodes are to run, where `node.yaml` says it.
+    linux_calico: Option<String>,
     api: Vec<ApiFault>,
     release: Vec<ReleaseFault>,
     cluster: OnceCell<EmbeddedCluster>,
@@ -43,16 +47,17 @@ pub(super) struct Lab {
 const RELEASES: &str = "http://releases.sandbox";
 
 impl Lab {
-    pub fn new(dir: PathBuf, node_name: String, cloud: Option<CloudMetadata>, faults: &SandboxFaults) -> Result<Self> {
+    pub fn new(dir: PathBuf, node_name: String, model: Model, faults: &SandboxFaults) -> Result<Self> {
         Ok(Self {
             dir,
             node_name,
+            linux_calico: model.linux_calico,
             api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
             release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
             cluster: OnceCell::new(),
             releases: OnceCell::new(),
             metadata: OnceCell::new(),
-            cloud,
+            cloud: model.cloud,
             agent: Rc::new(RefCell::new(Vec::new())),
         })
     }
@@ -68,6 +73,9 @@ impl Lab {
         }
         let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
             .context("start the sandbox's cluster")?;
+        if let Some(release) = &self.linux_calico {
+            cluster.upgrade_calico(release).context("upgrade Calico in the sandbox's cluster")?;
+        }
         Ok(self.cluster.get_or_init(|| cluster))
     }
 
@@ -114,6 +122,14 @@ impl Lab {
             }
         };
         Ok(server.url(version))
+    }
+
+    /// kubelet's part on the node, in a cluster that has begun.
+    pub fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
+        if !self.dir.join("cluster").join("cluster.json").exists() {
+            return Ok(());
+        }
+        kubelet::play(self.cluster()?, &self.node_name, model, running, published)
     }
 
     /// What the sandbox's Service Control Manager starts: our own services run the agent.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::app::App;
+use super::app::reach::believe_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::paths;
@@ -19,6 +20,7 @@ use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::node::trust::{self, Use};
 use crate::sandbox;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
@@ -80,6 +82,7 @@ pub(super) fn issue(app: &mut App, node: Option<&dyn Node>, cluster: &Cluster, w
 fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issued> {
     let path = on_this_machine(node, file);
     let origin = format!("the kubeconfig {}", path.display());
+    believe_kubeconfig(node, &path, None)?;
     let text = std::fs::read_to_string(&path).map_err(|cause| {
         let what = format!("cannot read {origin} for the node");
         let fault = Fault::new(Exit::InvalidConfig, "KubeconfigMissing", what)
@@ -259,6 +262,9 @@ pub(super) fn etcd(
         (Some(secret), _) => (Some(cluster.etcd_files(secret, node.now())?), true),
         (None, Some(tls)) => {
             let files = etcd_files_at(node, tls)?;
+            if let Some(open) = trust::readable_by(node, &node.disk(&tls.key_file))? {
+                app.warn("EtcdKeyReadable", open);
+            }
             etcd::check(&files, node.now()).with_context(|| format!("check {}", tls.cert_file))?;
             let paths = [&tls.key_file, &tls.cert_file, &tls.ca_cert_file];
             (Some(files), paths.iter().any(|path| path.is_below(root)))
@@ -286,6 +292,7 @@ pub(super) fn try_members(
 
 pub(super) fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
     let read = |path: &WinPath| {
+        trust::believe(Some(node), &node.disk(path), Use::Read, "etcd's file")?;
         std::fs::read_to_string(node.disk(path)).map_err(|cause| {
             let fault = Fault::new(Exit::InvalidConfig, "EtcdFileMissing", format!("cannot read {path}, a file of etcd's client"))
                 .hint("copy etcd's client key, certificate and CA to the node, or name the secret that has them: spec.datastore.etcd.tlsSecretRef");

@@ -24,6 +24,7 @@ mod logs;
 mod node;
 mod offline;
 mod plan;
+mod pods;
 mod preflight;
 mod prepare;
 mod receipt;

@@ -13,8 +13,8 @@ use super::status::limit;
 use crate::cluster::Cluster;
 use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
-use crate::fault::Exit;
-use crate::node::Node;
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, trust};
 use crate::plan::item::{Id, State};
 use crate::preflight::{self, Input, Mend, Scope};
 use crate::report::document::{Check, CheckStatus, Failure, PreflightReport, exit_of};
@@ -72,6 +72,8 @@ fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
             let (report, failure) = measured(app, &layered, &facts, &found);
             (Some((cluster, found)), report, failure)
         }
+        // That is nothing of the cluster's, and what may not be believed is not to be tried by other means.
+        Err(error) if Fault::id_of(&error) == trust::OTHERS_MAY_WRITE => return Err(error),
         Err(error) => {
             let failure = Failure::new(&error);
             let what = failure.why.map_or_else(|| failure.what.clone(), |why| format!("{}: {why}", failure.what));

@@ -13,13 +13,15 @@ use super::args::Source;
 use super::cordon;
 use super::drain::Place;
 use super::login::{self, Wanted};
+use super::pods;
 use super::stage::{Purpose, Release, find_release};
+use super::steady;
 use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::About;
 use crate::apply::store;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
-use crate::calico::kubeconfig;
+use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
 use crate::config::Layered;
@@ -53,6 +55,8 @@ pub(crate) struct Prepared {
     release: Release,
     /// From the secret that the config names.
     etcd_files: Option<EtcdFiles>,
+    /// What the node logs in with, where that is known already.
+    login: Option<NodeCredentials>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
     /// This run made the token secret in the cluster.
@@ -109,6 +113,10 @@ pub(crate) fn prepare(
     let etcd_files = etcd.files.filter(|_| etcd.ours);
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
+    let login = match &kubeconfig {
+        KubeconfigFile::Rendered(bytes) => Some(read_login(bytes)?),
+        _ => None,
+    };
     let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
     let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
@@ -116,9 +124,22 @@ pub(crate) fn prepare(
     super::tenants::refuse_tenants(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
-    announce(app, &plan);
+    let name = resolved.settings.node_name.to_string();
+    plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
+    if let Some(why) = cluster_facts.node.as_ref().and_then(steady::not_ready_by_others) {
+        let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
+        app.warn("NodeNotReady", message);
+    }
     let config = layered.document().to_string();
     let about = about(&config, &resolved, &release.manifest, &standing);
+    plan = plan.between(standing.release(), &about.calico_version);
+    let root = &resolved.settings.calico.root;
+    if standing.receipt().is_none() && standing.journal.is_none() && node.disk(root).is_dir() {
+        let version = &about.calico_version;
+        let message = format!("no receipt says which release {root} holds: it may be newer than {version}");
+        app.warn("ReleaseUnknown", message);
+    }
+    announce(app, &plan);
     Ok(Prepared {
         resolved,
         cluster,
@@ -131,6 +152,7 @@ pub(crate) fn prepare(
         cluster_facts,
         release,
         etcd_files,
+        login,
         new_token,
         made_secret: false,
         blobs,
@@ -266,6 +288,11 @@ fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Reso
     })
 }
 
+fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
+    let text = std::str::from_utf8(kubeconfig).context("read the node's kubeconfig")?;
+    kubeconfig::parse(text).context("read the node's kubeconfig")
+}
+
 /// What is wanted, with the bytes that are not in the release.
 fn target(
     node: &dyn Node,
@@ -385,6 +412,9 @@ pub(super) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
 impl Prepared {
     /// Fetches what the plan left open, and puts everything it needs into the store.
     pub fn complete(&mut self, app: &mut App, node: &mut dyn Node) -> Result<()> {
+        if let Some(login) = &self.login {
+            self.check_release(login)?;
+        }
         if self.new_token {
             let bytes = self.fetch_credentials(app, node)?;
             let kubeconfig = KubeconfigFile::Rendered(bytes);
@@ -410,6 +440,15 @@ impl Prepared {
         store::add(node, self.config.as_bytes()).map(drop)
     }
 
+    /// Refuses a release whose Felix may not read what it needs. With etcd it reads that there.
+    fn check_release(&self, login: &NodeCredentials) -> Result<()> {
+        let settings = &self.resolved.settings;
+        if settings.datastore != settings::Datastore::Kubernetes {
+            return Ok(());
+        }
+        self.cluster.check_release(login, settings.calico.version.line(), self.cluster_facts.api_group)
+    }
+
     fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {
         let wanted = login_of(&self.resolved).context("find what the settings say of credentials")?;
         let cluster = &self.cluster;
@@ -422,6 +461,13 @@ impl Prepared {
                 .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
             Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
         })?;
+        if let Err(error) = self.check_release(&fetched.credentials) {
+            // Nobody has a token of a secret that was made a moment ago.
+            if fetched.created_secret && cluster.delete_token_secret(namespace).is_err() {
+                app.warn("SecretLeft", format!("the secret {namespace}/{TOKEN_SECRET} that this run made stays"));
+            }
+            return Err(error);
+        }
         let bytes = kubeconfig::render(&fetched.credentials, namespace);
         if fetched.created_secret {
             self.about.token_secret = Some(TOKEN_SECRET.into());

@@ -14,11 +14,12 @@ use super::args::{ChangeMode, Reconfigure as Args, Source};
 use super::cordon;
 use super::drain;
 use super::engine::{installed, succeeded};
-use super::install;
+use super::install::{self, Asked, Drained, Until};
 use super::lease;
 use super::plan;
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
+use super::steady;
 use super::trial;
 use crate::apply::cancel;
 use crate::apply::converge::Standing;
@@ -50,7 +51,8 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("reconfigure")?;
     start_from(app, &*node, &args.unset)?;
     let mut prepared = prepare(app, &mut *node, &Source::default(), None, Purpose::Install)?;
-    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", args.plan.as_deref())? {
+    let asked = Asked { saved: args.plan.as_deref(), downgrade: args.allow_downgrade };
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "reconfigure", &asked)? {
         return Ending::result(result);
     }
     if args.wait_for_cluster_vni.is_some() && prepared.resolved.settings.datastore != Datastore::Kubernetes {
@@ -113,7 +115,9 @@ fn change(
     drains: Option<&DrainOptions>,
     trial: Option<Duration>,
 ) -> Result<Ending> {
-    let applied = install::carry_out(app, node, prepared, "reconfigure", |app, node, prepared| {
+    let until = if trial.is_some() { Until::Ready } else { Until::Working };
+    let drained = Drained::by(drains);
+    let applied = install::carry_out(app, node, prepared, "reconfigure", until, drained, |app, node, prepared| {
         if let Some(within) = trial {
             trial::begin(app, node, prepared, within)?;
         }
@@ -124,6 +128,7 @@ fn change(
     if let Some(limit) = &args.wait_for_cluster_vni {
         await_cluster(app, prepared, limit.length())?;
     }
+    steady::ends_ready(app, node, &prepared.target, steady::restart(&prepared.steps), &applied)?;
     uncordon(app, node, prepared)?;
 
     let about = &prepared.about;
@@ -195,7 +200,8 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
     let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
     let options = args.drain.over(of_settings(&maintenance.drain));
     let name = prepared.about.node_name.as_str();
-    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
+    let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
+    drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
@@ -215,12 +221,10 @@ pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
 fn await_cluster(app: &mut App, prepared: &Prepared, limit: Duration) -> Result<()> {
     let _under_way = cancel::UnderWay::begin();
     let (group, vni) = (prepared.cluster_facts.api_group, prepared.about.vni);
-    app.half_done = true;
     app.phase("cluster-vni", |app| {
         prepared.cluster.await_vni(group, vni, limit, &cancel::asked, &mut |event| app.event(&event))?;
         Ok(((), format!("FelixConfiguration says VNI {vni}")))
     })?;
-    app.half_done = false;
     Ok(())
 }
 

@@ -7,15 +7,20 @@ use super::app::App;
 use super::args::Resume;
 use super::cordon;
 use super::engine::{engine, succeeded};
+use super::pods::Pods;
 use super::settle::settle;
-use super::{lease, steady, trial, uninstall};
+use super::steady::{self, Works};
+use super::{lease, trial, uninstall};
 use crate::agent::trial::Trial;
 use crate::apply::converge::{self, Standing};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
-use crate::fault::Exit;
+use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::Target;
+use crate::plan::show::Downgrade;
 use crate::report::document::RunResult;
+use crate::report::event::Sink;
 
 pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
@@ -56,22 +61,36 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         return Ending::result(RunResult::new(Exit::Ok, false, msg));
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
+    if let (Some(about), false) = (&journal.header.about, args.undo) {
+        let downgrade = Downgrade::between(standing.release(), &about.calico_version);
+        downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
+    }
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
     match standing.node_name() {
-        Some(name) => {
-            lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &standing, &journal))
-        }
-        None => end(args, app, &mut *node, &standing, &journal),
+        Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &journal)),
+        None => end(args, app, &mut *node, &journal),
     }
 }
 
 /// Finishes or undoes the run, with the node locked here and, where it can be asked, in the cluster.
-fn end(args: &Resume, app: &mut App, node: &mut dyn Node, standing: &Standing, journal: &Journal) -> Result<Ending> {
+fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> Result<Ending> {
+    let pods = Pods::of(app, node, &Standing::load(node)?);
     let applied = if args.undo {
-        engine(app, node, converge::undo)?
+        engine(app, node, &pods, converge::undo_vacating)?
     } else {
-        let proof = steady::proof_of(standing, journal);
-        engine(app, node, |node, events| converge::resume_proven(node, proof, events))?
+        let works = Works::new(app, true);
+        // What has no generation before it stands, for somebody to look at.
+        let goes_back = journal.header.from.is_some();
+        let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+            if goes_back { works.services(node, target, events) } else { Ok(()) }
+        };
+        let applied =
+            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
+        if !goes_back {
+            steady::ends_working(app, node, &journal.header.target, &applied)?;
+        }
+        steady::ends_ready(app, node, &journal.header.target, true, &applied)?;
+        applied
     };
     settle(app, node);
     match Cordon::load(node)? {
@@ -97,6 +116,15 @@ fn uncordon(app: &mut App, node: &mut dyn Node, cordon: &Cordon) -> Result<Endin
     let Cordon { command, run, since, node: name, .. } = cordon;
     app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
     app.confirm("Uncordon it?")?;
+    let standing = Standing::load(node)?;
+    // Where nobody can be asked, the uncordon itself says so.
+    if let Some(receipt) = standing.receipt()
+        && let Ok(Some(why)) = steady::keeps_pods_away(app, node, &receipt.target)
+    {
+        return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", format!("node {name} stays cordoned: {why}"))
+            .hint("calicoctl-win status and kubectl describe node say more; then run this again")
+            .into());
+    }
     cordon::release(app, node)?;
     settle(app, node);
     let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");

@@ -166,7 +166,6 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             stopped.push(name);
             if !dry {
                 node.put(&Id::Running(name.clone()), None).with_context(|| format!("stop service {name}"))?;
-                app.half_done = true;
                 app.event(&Event::Log { message: format!("stopped {name}") });
             }
         }
@@ -178,10 +177,13 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
             if !dry {
                 node.put(&Id::Running(name.clone()), Some(&State::Running))
                     .with_context(|| format!("start service {name}"))?;
-                app.half_done = true;
                 app.event(&Event::Log { message: format!("started {name}") });
             }
         }
+    }
+    if start && !dry && !changed.is_empty() {
+        let works = super::steady::Works::new(app, true);
+        works.services(&mut *node, &receipt.target, &mut |event| app.event(&event))?;
     }
     let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };
     let dry_run = if dry { "dry run: " } else { "" };

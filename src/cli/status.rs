@@ -105,6 +105,7 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
     if let Some(receipt) = receipt {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
+    status.cni = cni(node, &standing, &status)?;
     judge(&mut status);
     if let Some(receipt) = receipt {
         allow_what_is_meant(receipt, &mut status);
@@ -159,6 +160,7 @@ fn drift(node: &dyn Node, steps: &[Step]) -> Result<Vec<String>> {
         let (id, after) = match step {
             Step::Put { id, after, .. } => (id, after.as_ref()),
             Step::Await { id, state, .. } => (id, Some(state)),
+            Step::Vacate { .. } => continue,
         };
         match last.iter_mut().find(|(known, _)| *known == id) {
             Some(known) => known.1 = after,
@@ -190,24 +192,13 @@ fn fill(
     status.services.retain(|service| {
         service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
     });
-    if standing.journal.is_none() {
-        steps = plan(node, standing, &receipt.target)?;
-        status.drift = drift(node, &steps)?;
+    match plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps))) {
+        Ok((drift, planned)) => (status.drift, steps) = (drift, planned),
+        // A run is changing it at this moment, or was ended in the middle of it.
+        Err(error) if status.run.is_some() => status.reasons.push(format!("the node could not be compared: {error:#}")),
+        Err(error) => return Err(error),
     }
-    let ids = || receipt.target.world.keys();
-    let conf = ids().find_map(|id| if let Id::CniConf(path) = id { Some(path.clone()) } else { None });
-    status.cni = conf.map(|conf| {
-        let bin = ids().find_map(|id| match id {
-            Id::File(path) if path.name().eq_ignore_ascii_case("calico.exe") => path.parent(),
-            _ => None,
-        });
-        let bin = bin.map(|bin| bin.to_string()).unwrap_or_default();
-        let cni = [conf.to_string(), bin.clone()];
-        let drift =
-            status.drift.iter().filter(|id| cni.iter().any(|part| id.contains(part.as_str()))).cloned().collect();
-        CniStatus { conf: conf.to_string(), bin, drift }
-    });
-    let own = ids().find_map(|id| match id {
+    let own = receipt.target.world.keys().find_map(|id| match id {
         Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
         _ => None,
     });
@@ -215,6 +206,45 @@ fn fill(
         credentials(app, node, &path, about, status);
     }
     Ok(steps)
+}
+
+/// The CNI configuration that is there now: what the current generation has, or an interrupted first
+/// install was about to publish.
+fn cni(node: &dyn Node, standing: &Standing, status: &NodeStatus) -> Result<Option<CniStatus>> {
+    let run = standing.journal.as_ref().map(|journal| &journal.header.target);
+    let Some(target) = standing.receipt().map(|receipt| &receipt.target).or(run) else { return Ok(None) };
+    let mut ids = target.world.keys();
+    let Some(id @ Id::CniConf(conf)) = ids.find(|id| matches!(id, Id::CniConf(_))) else { return Ok(None) };
+    let bin = target.world.keys().find_map(|id| match id {
+        Id::File(path) if path.name().eq_ignore_ascii_case("calico.exe") => path.parent(),
+        _ => None,
+    });
+    let bin = bin.map(|bin| bin.to_string()).unwrap_or_default();
+    let parts = [conf.to_string(), bin.clone()];
+    let drift: Vec<String> =
+        status.drift.iter().filter(|id| parts.iter().any(|part| id.contains(part.as_str()))).cloned().collect();
+    let was_there = standing.owned().get(id).is_some_and(Option::is_some) || standing.receipt().is_some();
+    let state = match node.get(id).with_context(|| format!("look at {id}"))? {
+        None if standing.journal.is_some() && was_there => WITHDRAWN,
+        None => "Missing",
+        Some(now) if target.world.get(id) != Some(&now) || !drift.is_empty() => "Drifted",
+        Some(_) => "OK",
+    };
+    Ok(Some(CniStatus { conf: conf.to_string(), bin, state: state.into(), drift }))
+}
+
+const WITHDRAWN: &str = "Withdrawn";
+
+/// Why kubelet starts no new pods; none while the CNI configuration is published.
+fn no_new_pods(status: &NodeStatus) -> Option<String> {
+    let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
+    let by = if interrupted { "the interrupted run" } else { "the run in progress" };
+    match status.cni.as_ref()?.state.as_str() {
+        WITHDRAWN => Some(format!("withdrawn by {by}; new pods cannot start")),
+        "Missing" if status.generation.is_none() => Some(format!("not published yet by {by}; new pods cannot start")),
+        "Missing" => Some("missing; new pods cannot start".into()),
+        _ => None,
+    }
 }
 
 /// The node's own kubeconfig: when it ends, and what the cluster says of the node when asked with it.
@@ -365,6 +395,7 @@ pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
         since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
         restarts: live.map(|said| said.restarts),
         waiting_for: live.and_then(|said| said.wait(node.now())),
+        not_ready: live.and_then(|said| said.not_ready()),
         last_exit: live.and_then(|said| said.last_exit?.code),
         crash_loop: live.is_some_and(|said| said.crash_loop),
         failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
@@ -385,6 +416,8 @@ pub(crate) fn detail(service: &ServiceStatus) -> String {
     }
     if let Some(what) = &service.waiting_for {
         parts.push(format!("waits for {what}"));
+    } else if service.not_ready.is_some() {
+        parts.push("not ready".into());
     }
     parts.join(", ")
 }
@@ -416,10 +449,19 @@ fn judge(status: &mut NodeStatus) {
             status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
         } else if let Some(what) = &service.waiting_for {
             status.reasons.push(format!("{} waits for {what}", service.name));
+        } else if let Some(why) = &service.not_ready {
+            status.reasons.push(format!("{} is not ready: {why}", service.name));
         }
     }
-    if !status.drift.is_empty() {
-        status.reasons.push(format!("changed since the last run: {}", status.drift.join(", ")));
+    if let Some(why) = no_new_pods(status) {
+        status.reasons.push(format!("the CNI configuration is {why}"));
+    }
+    match (&status.run, status.generation) {
+        _ if status.drift.is_empty() => {}
+        (Some(_), Some(generation)) => {
+            status.reasons.push(format!("not as generation {generation} has it: {}", status.drift.join(", ")));
+        }
+        _ => status.reasons.push(format!("changed since the last run: {}", status.drift.join(", "))),
     }
     if let Some(KubernetesNode { name, ready: Some(false), .. }) = &status.node {
         status.reasons.push(format!("Node {name} is not Ready"));
@@ -472,7 +514,9 @@ fn text(status: &NodeStatus, app: &App) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
-    for service in status.services.iter().filter(|service| service.state != "Absent") {
+    // One that is absent and is wanted is told.
+    let told = |service: &&ServiceStatus| service.state != "Absent" || status.generation.is_some();
+    for service in status.services.iter().filter(told) {
         table.add_row([service.name.clone(), service.state.clone(), detail(service)]);
     }
     for network in &status.networks {
@@ -480,12 +524,15 @@ fn text(status: &NodeStatus, app: &App) -> String {
         let ip = network.management_ip.as_ref().map_or_else(String::new, |ip| format!(", management IP {ip}"));
         table.add_row(["HNS network".into(), network.name.clone(), format!("{}{vsid}{ip}", network.kind)]);
     }
+    for name in status.drift.iter().filter_map(|id| id.strip_prefix("hns-network ")) {
+        if !status.networks.iter().any(|network| network.name == name) {
+            table.add_row(["HNS network", name, "missing"]);
+        }
+    }
     if let Some(cni) = &status.cni {
-        table.add_row([
-            "CNI conf".into(),
-            if cni.drift.is_empty() { "OK".into() } else { "Drifted".into() },
-            cni.conf.clone(),
-        ]);
+        let why = no_new_pods(status).filter(|_| cni.state == WITHDRAWN);
+        let detail = why.map_or_else(|| cni.conf.clone(), |why| format!("{why}: {}", cni.conf));
+        table.add_row(["CNI conf".into(), cni.state.clone(), detail]);
     }
     for credential in &status.credentials {
         let until = credential
@@ -624,6 +671,25 @@ mod tests {
         let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
         insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
         insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+    }
+
+    /// A Felix that lives and is not in sync leaves new pods with the CNI plugin's deny-all.
+    #[test]
+    fn felix_that_is_not_ready_is_not_healthy() {
+        let child = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}"#;
+        let (service, reasons) = felix(
+            Some(4000),
+            &format!(r#"{child}, "readiness": {{"notReady": "Felix says that it is not ready (HTTP 503)"}}"#),
+        );
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, not ready");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: Felix says that it is not ready (HTTP 503)");
+        assert_eq!(felix(Some(4000), &format!(r#"{child}, "readiness": "ready""#)).1.len(), 0);
+    }
+
+    #[test]
+    fn an_agent_that_is_starting_is_not_healthy() {
+        let (_, reasons) = felix(Some(4000), r#""phase": "preparing""#);
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: it is starting");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: 
         .any(|receipt| ["reconfigure", "upgrade", "rollback"].contains(&receipt.command.as_str()));
     let mut notes = vec![("the condition CalicoIsUp", cluster.clear_network_condition(name))];
     if annotated {
-        notes.push((ACHIEVED, cluster.annotate_node(name, &mine).map(|_| true)));
+        notes.push((ACHIEVED, cluster.annotate_node(name, &mine)));
     }
     if args.cluster_traces {
         notes.push(("Calico's annotations", cluster.clear_calico_annotations(name)));

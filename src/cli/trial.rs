@@ -15,8 +15,10 @@ use super::app::App;
 use super::args::{DrainFlags, Source};
 use super::drain::{self, Place};
 use super::engine::{engine, succeeded};
+use super::pods::Pods;
 use super::prepare::{Prepared, announce};
-use super::{at_boot, cordon, lease, reconfigure, steady};
+use super::steady::Works;
+use super::{at_boot, cordon, lease, reconfigure};
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, TRIES, Trial};
 use crate::apply::converge::{self, Applied, Change, Standing};
@@ -26,10 +28,11 @@ use crate::apply::receipt::{About, Receipt};
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
+use crate::plan::Target;
 use crate::plan::item::{Access, Id};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, exit_of};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
 /// What the way back is called in journals and receipts.
@@ -236,8 +239,12 @@ fn try_back(app: &mut App, why: &str) -> Result<Ending> {
 fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> Result<Ending> {
     let (name, from) = (trial.node.clone(), trial.from);
     // The last try left the services stopped and the CNI configuration withdrawn, and the change worked.
-    if Standing::load(node)?.journal.is_some_and(|journal| journal.header.command == REVERT)
-        && let Err(error) = converge::undo(node, &mut |event| app.event(&event))
+    let standing = Standing::load(node)?;
+    let pods = Pods::of(app, node, &standing);
+    let vacate =
+        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    if standing.journal.is_some_and(|journal| journal.header.command == REVERT)
+        && let Err(error) = converge::undo_vacating(node, &vacate, &mut |event| app.event(&event))
     {
         app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
     }
@@ -269,7 +276,6 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
     app.warn(GIVEN_UP, message.clone());
     trial.given_up = Some(why.to_owned());
     trial.save(node)?;
-    app.half_done = true;
     Err(Fault::new(Exit::FailedIncomplete, GIVEN_UP, message).into())
 }
 
@@ -337,11 +343,13 @@ pub(super) fn keep(app: &mut App, command: &'static str) -> Result<Ending> {
 pub(super) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Ending> {
     let standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
+        let pods = Pods::of(app, node, &standing);
         if journal.header.command == REVERT {
-            engine(app, node, converge::undo)?;
+            engine(app, node, &pods, converge::undo_vacating)?;
         } else {
-            let proof = steady::proof_of(&standing, journal);
-            engine(app, node, |node, events| converge::resume_proven(node, proof, events))?;
+            let works = Works::new(app, true);
+            let proof = |node: &mut dyn Node, target: &Target, events: Sink| works.services(node, target, events);
+            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
         }
     }
     // It runs out by itself, so an API server that is away for a moment is no reason to fail.
@@ -367,8 +375,15 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
     let mut standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
         let back = journal.header.command == REVERT;
+        let pods = Pods::of(app, node, &standing);
+        let vacate =
+            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
         let mut events = |event: Event| app.event(&event);
-        if back { converge::resume(node, &mut events) } else { converge::undo(node, &mut events) }?;
+        if back {
+            converge::resume_proven(node, &|_, _, _| Ok(()), &vacate, &mut events)
+        } else {
+            converge::undo_vacating(node, &vacate, &mut events)
+        }?;
         standing = Standing::load(node)?;
     }
     let former = former(&standing, trial)?.clone();
@@ -377,20 +392,34 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
         Applied { changed: 0, generation: standing.receipt().map(|now| now.generation), downtime: Duration::ZERO };
     if standing.receipt().is_none_or(|now| now.target != former.target) {
         let steps = converge::plan(node, &standing, &former.target)?;
-        let plan = Plan::new(&steps, &former.target, true);
+        let plan = Plan::new(&steps, &former.target, true).between(standing.release(), &about.calico_version);
         announce(app, &plan);
         app.reporter.tell(&plan.text());
+        let mut drops_pods = false;
         if plan.needs_drain
             && let Err(error) = empty(app, node, trial)
         {
             app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
+            drops_pods = true;
         }
+        let pods = Pods::of(app, node, &standing);
+        let vacate =
+            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
         let run = app.run.clone();
         let target = &former.target;
         // The trial sees to it itself.
         let at_boot = None;
-        let change = Change { run: &run, command: REVERT, target, about: Some(&about), at_boot, shown: Some(&steps) };
-        applied = converge::apply(node, &change, &mut |event| app.event(&event))?;
+        let change = Change {
+            run: &run,
+            command: REVERT,
+            target,
+            about: Some(&about),
+            at_boot,
+            drops_pods,
+            shown: Some(&steps),
+        };
+        let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
+        applied = converge::apply_proven(node, &change, proof, &vacate, &mut |event| app.event(&event))?;
     }
     Ok((applied, about))
 }

@@ -1,27 +1,34 @@
 //! `uninstall`: the empty target. Needs neither a valid config nor a cluster.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result};
 
 use super::Ending;
 use super::app::App;
 use super::args::{DrainFlags, Source, Uninstall};
 use super::drain::{self, Place};
 use super::engine::{engine, exit_after};
+use super::pods::{self, Pods};
 use super::prepare::{announce, node_name};
 use super::{cordon, lease, plan, traces};
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
-use crate::fault::Exit;
+use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Id;
 use crate::plan::order::all_services;
-use crate::plan::show::Plan;
+use crate::plan::show::{AttachedPod, Fate, Plan};
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
+use crate::report::event::Sink;
 use crate::settings::Connection;
 use crate::values::WinPath;
+
+/// How long the cluster may take to tell which pods are here: it goes on without.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// The verb, for journal and receipt.
 pub(super) const COMMAND: &str = "uninstall";
@@ -30,7 +37,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         let node = app.node()?;
         let standing = Standing::load(&*node)?;
-        let (_, _, plan) = look(&*node, &standing)?;
+        let (_, steps, mut plan) = look(&*node, &standing)?;
+        plan.pods = attached(app, &*node, &standing, &steps)?;
         app.reporter.tell(&plan.text());
         warn_of_the_secret(args, app, &standing);
         return plan::dry_run(plan, None);
@@ -38,7 +46,8 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     let (mut node, lock) = app.node_to_change("uninstall")?;
     let standing = Standing::load(&*node)?;
     app.reach_as(&standing);
-    let (target, steps, plan) = look(&*node, &standing)?;
+    let (target, steps, mut plan) = look(&*node, &standing)?;
+    plan.pods = attached(app, &*node, &standing, &steps)?;
     let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
     if nothing && !args.purge {
         let msg = "nothing to do: Calico is not installed here by this tool";
@@ -57,7 +66,10 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         app.reporter.tell(&plan.text());
     }
     warn_of_the_secret(args, app, &standing);
-    let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &args.drain)?) } else { None };
+    let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &plan, &args.drain)?) } else { None };
+    if drains.is_none() && plan.pods.iter().any(|pod| pod.fate != Fate::Leaked) {
+        drain::not_drained(app);
+    }
     if !plan.changes.is_empty() {
         app.confirm("Remove Calico from this node?")?;
     }
@@ -70,7 +82,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     }?;
     if args.purge {
         app.leave_state_folder();
-        for file in lock.purge(&*node)? {
+        for file in lock.purge(&*node).map_err(|error| left_behind(app, error))? {
             app.reporter.tell(&format!("Kept: {file}, which is yours."));
         }
     } else {
@@ -97,6 +109,16 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     Ending::result(result)
 }
 
+/// Calico is gone by then: says what is not.
+fn left_behind(app: &App, error: Error) -> Error {
+    if Fault::of(&error).is_some() {
+        return error;
+    }
+    let what = format!("Calico is removed, but {STATE_DIR} could not be removed");
+    let again = format!("remove the cause, then run it again: {}", app.command("uninstall --purge"));
+    error.context(Fault::new(Exit::Failed, "PurgeIncomplete", what).hint(again))
+}
+
 /// Takes everything off the node and out of the cluster. Gives the commands for what is left there.
 fn remove(
     args: &Uninstall,
@@ -112,8 +134,22 @@ fn remove(
     }
     let run = app.run.clone();
     let at_boot = app.at_boot(node);
-    let change = Change { run: &run, command: COMMAND, target, about: None, at_boot, shown: Some(steps) };
-    let applied = engine(app, node, |node, events| converge::apply(node, &change, events))?;
+    let change = Change {
+        run: &run,
+        command: COMMAND,
+        target,
+        about: None,
+        at_boot,
+        drops_pods: drain.is_none(),
+        shown: Some(steps),
+    };
+    let pods = match drain {
+        Some(drain) => Pods::new(&drain.name, &drain.cluster, drain.options.timeout),
+        None => Pods::of(app, node, standing),
+    };
+    let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
+    let applied =
+        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, proof, vacate, events))?;
     if drain.is_some() {
         cordon::keep(app, node)?;
     } else if let Err(error) = cordon::release(app, node) {
@@ -153,6 +189,14 @@ fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan
     Ok((target, steps, plan))
 }
 
+/// The pods on networks that go. Without a cluster to ask, or a Node to ask for, they are unknown.
+fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step]) -> Result<Vec<AttachedPod>> {
+    pods::attached(app, node, steps, |app| {
+        let name = standing.node_name().context("find the name of the Node: no receipt tells it")?;
+        cordon::reach(app, node, None, None, Some(LIMIT))?.pods_on(name.as_str())
+    })
+}
+
 /// Services and networks of Calico's names that are still there: somebody else's, or made anew since.
 fn what_stays(node: &dyn Node) -> Vec<String> {
     let stays = |id: Id, what: String, why: &str| match node.get(&id) {
@@ -181,7 +225,7 @@ struct Drain {
 
 impl Drain {
     /// Finds the cluster and the Node and shows which pods go; nothing is different yet.
-    fn plan(app: &mut App, node: &dyn Node, standing: &Standing, flags: &DrainFlags) -> Result<Self> {
+    fn plan(app: &mut App, node: &dyn Node, standing: &Standing, plan: &Plan, flags: &DrainFlags) -> Result<Self> {
         let layered = app.config(node, &Source::default(), &[])?;
         let connection = app.connection(node, &layered)?;
         let cluster = app.cluster(node, &connection)?;
@@ -193,7 +237,7 @@ impl Drain {
         let usual =
             DrainOptions { ignore_daemonsets: given.ignore_daemon_sets.unwrap_or(true), ..drain::of_document(given) };
         let options = flags.over(usual);
-        drain::before(app, &name, true, Some(true), options.clone(), |_| Ok(&cluster))?;
+        drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
         Ok(Self { connection, cluster, name, options })
     }
 

@@ -10,9 +10,10 @@ use super::app::App;
 use super::args::{Source, Upgrade};
 use super::drain;
 use super::engine::succeeded;
+use super::install::{self, Asked, Drained, Until};
 use super::prepare::{Prepared, prepare};
 use super::stage::Purpose;
-use super::{cordon, install, lease, plan, reconfigure};
+use super::{cordon, lease, plan, reconfigure, steady};
 use crate::cluster::DrainOptions;
 use crate::node::{Node, STATE_DIR};
 use crate::values::WinPath;
@@ -29,7 +30,8 @@ pub(crate) fn run(args: &Upgrade, app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("upgrade")?;
     start_from(app, &*node, &args.source)?;
     let mut prepared = prepare(app, &mut *node, &args.source, None, Purpose::Install)?;
-    if let Some(result) = install::begin(app, &mut *node, &prepared, "upgrade", args.plan.as_deref())? {
+    let asked = Asked { saved: args.plan.as_deref(), downgrade: args.allow_downgrade };
+    if let Some(result) = install::begin(app, &mut *node, &prepared, "upgrade", &asked)? {
         return Ending::result(result);
     }
     let drains = show(args, app, &prepared)?;
@@ -47,10 +49,12 @@ fn change(
     prepared: &mut Prepared,
     drains: Option<&DrainOptions>,
 ) -> Result<Ending> {
-    let applied = install::carry_out(app, node, prepared, "upgrade", |app, node, prepared| {
+    let drained = Drained::by(drains);
+    let applied = install::carry_out(app, node, prepared, "upgrade", Until::Ready, drained, |app, node, prepared| {
         drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), "upgrade", options))
     })?;
     reconfigure::annotate(app, &prepared.cluster, &prepared.about);
+    steady::ends_ready(app, node, &prepared.target, steady::restart(&prepared.steps), &applied)?;
     cordon::release(app, node)?;
     warn_of_config(app, node, prepared);
 
@@ -135,7 +139,8 @@ fn show(args: &Upgrade, app: &mut App, prepared: &Prepared) -> Result<Option<Dra
     };
     let options = args.drain.over(reconfigure::of_settings(&maintenance.drain));
     let name = prepared.about.node_name.as_str();
-    drain::before(app, name, prepared.plan.needs_drain, wanted, options, |_| Ok(&prepared.cluster))
+    let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
+    drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))
 }
 
 #[cfg(test)]

@@ -166,10 +166,39 @@ const CHANGES: &[Change] = &[
     ("delete", G(LEASES), "leases", In(lease::NAMESPACE)),
 ];
 
+/// `(since, before, group, resource)` of what Felix of a release line lists and watches beyond what all
+/// lines do (libcalico-go's felixsyncer and the ClusterRole calico-node of each line). An API that is not
+/// served needs the right too: RBAC answers first, and while one list is forbidden Felix is never in sync.
+const OF_RELEASES: &[(Line, Option<Line>, Group, &str)] = &[
+    ((3, 29), None, Group::Calico, "tiers"),
+    ((3, 30), None, Group::Calico, "stagedglobalnetworkpolicies"),
+    ((3, 30), None, Group::Calico, "stagednetworkpolicies"),
+    ((3, 30), None, Group::Calico, "stagedkubernetesnetworkpolicies"),
+    ((3, 29), Some((3, 32)), G(POLICY), "adminnetworkpolicies"),
+    ((3, 30), Some((3, 32)), G(POLICY), "baselineadminnetworkpolicies"),
+    ((3, 32), None, G(POLICY), "clusternetworkpolicies"),
+    ((3, 32), None, G("kubevirt.io"), "virtualmachineinstancemigrations"),
+];
+
+/// Major and minor.
+type Line = (u64, u64);
+
+const POLICY: &str = "policy.networking.k8s.io";
+
+/// What the node's own identity needs for releases of this line.
+pub(super) fn of_release(line: Line, group: ApiGroup) -> Vec<Right> {
+    let used = OF_RELEASES.iter().filter(|(since, before, ..)| *since <= line && before.is_none_or(|end| line < end));
+    used.flat_map(|(_, _, of, resource)| {
+        ["list", "watch"].map(|verb| right(&(verb, *of, resource, "", Anywhere, Always, true), group, ""))
+    })
+    .collect()
+}
+
 const LEASES: &str = "coordination.k8s.io";
 
 /// Those of them that are asked about: who has these was given the others along with them.
-const CHANGES_ASKED: [(&str, &str); 3] = [("patch", "nodes"), ("create", "pods/eviction"), ("patch", "leases")];
+const CHANGES_ASKED: [(&str, &str); 4] =
+    [("patch", "nodes"), ("delete", "pods"), ("create", "pods/eviction"), ("patch", "leases")];
 
 /// Every right that is asked about, for one cluster: those of the questions that an install asks there,
 /// and by which it is known whether a change may be made.
@@ -427,6 +456,25 @@ mod tests {
         + get secrets etcd in kube-system
         - create serviceaccounts/token calico-node in kube-system
         ");
+    }
+
+    #[test]
+    fn each_release_line_needs_what_its_felix_watches() {
+        let lists = |minor: u64| {
+            let rights = of_release((3, minor), ApiGroup::V1);
+            let lists = rights.iter().filter(|right| right.verb == "list");
+            lists.map(|right| right.resource.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(lists(28), "");
+        assert_eq!(lists(29), "tiers adminnetworkpolicies");
+        let staged = "stagedglobalnetworkpolicies stagednetworkpolicies stagedkubernetesnetworkpolicies";
+        for minor in [30, 31] {
+            assert_eq!(lists(minor), format!("tiers {staged} adminnetworkpolicies baselineadminnetworkpolicies"));
+        }
+        for minor in [32, 33] {
+            let new = "clusternetworkpolicies virtualmachineinstancemigrations";
+            assert_eq!(lists(minor), format!("tiers {staged} {new}"));
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Requests to the API server and their answers: encoding, pages, tries, time limits.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -93,6 +95,15 @@ impl Call {
         format!("{} {}", self.method, self.path.split('?').next().unwrap_or_default())
     }
 
+    /// Whether a good answer means that something in the cluster is different. Not so for the Lease of a
+    /// run, for tokens, and for questions about rights, which are asked by making an object.
+    fn changes_cluster(&self) -> bool {
+        let only_asks = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/", "/apis/coordination.k8s.io/"];
+        let path = self.path.split('?').next().unwrap_or_default();
+        let token = path.contains("/serviceaccounts/") && path.ends_with("/token");
+        self.method != Method::GET && !token && !only_asks.iter().any(|group| path.starts_with(group))
+    }
+
     /// Whether doing it twice is the same as doing it once, so that it may be sent again when
     /// nobody knows whether it arrived. A merge patch is not: with a resource version in it the
     /// second one would be a conflict.
@@ -162,6 +173,7 @@ pub(super) struct Api {
     events: Mutex<Vec<Event>>,
     /// What this user was seen to be allowed.
     pub granted: Granted,
+    changed: OnceLock<Arc<AtomicBool>>,
 }
 
 impl Api {
@@ -169,7 +181,30 @@ impl Api {
         let server = access.server.clone();
         let client = access.client(dial, options, runtime)?;
         let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
-        Ok(Self { server, client, options: *options, gate, skew, events, granted: Granted::default() })
+        Ok(Self {
+            server,
+            client,
+            options: *options,
+            gate,
+            skew,
+            events,
+            granted: Granted::default(),
+            changed: OnceLock::new(),
+        })
+    }
+
+    /// From here on says in `changed` that something in the cluster was changed.
+    pub fn watch(&self, changed: Arc<AtomicBool>) {
+        let _only_once = self.changed.set(changed);
+    }
+
+    /// Whether a question changed something: it did when the answer is good, and without a whole answer
+    /// nobody knows. A server that says no did nothing.
+    fn note_change(&self, call: &Call, answered: Result<&Answer, &kube::Error>) {
+        let refused = matches!(answered, Ok(answer) if !(200..300).contains(&answer.status));
+        if let (false, true, Some(changed)) = (refused, call.changes_cluster(), self.changed.get()) {
+            changed.store(true, Relaxed);
+        }
     }
 
     pub fn take_events(&self) -> Vec<Event> {
@@ -251,6 +286,11 @@ impl Api {
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
         let call = Call::write(Method::POST, path, "application/json", body)?;
+        read(&call, &self.answer(&call).await?)
+    }
+
+    pub async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        let call = Call::write(Method::PUT, path, "application/json", body)?;
         read(&call, &self.answer(&call).await?)
     }
 
@@ -366,6 +406,12 @@ impl Api {
     }
 
     async fn once(&self, call: &Call) -> Result<Answer, kube::Error> {
+        let answered = self.asked(call).await;
+        self.note_change(call, answered.as_ref());
+        answered
+    }
+
+    async fn asked(&self, call: &Call) -> Result<Answer, kube::Error> {
         let (head, body) = self.send(call).await?.into_parts();
         self.note_time(&head.headers);
         let body = Limited::new(body, MOST_BYTES).collect().await.map_err(kube::Error::Service)?.to_bytes().to_vec();

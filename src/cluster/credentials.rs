@@ -14,11 +14,13 @@ use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as KubeSecret};
 use serde_json::{Value, json};
 
+use super::access;
 use super::api::{Api, path, query};
 use super::errors::Failure;
 use super::kubeconfig::{self, Access, Trust};
 use super::{Cluster, FIELD_MANAGER, SERVICE_ACCOUNT, missing_account};
 use crate::calico::kubeconfig::{Claims, Login, NodeCredentials, claims};
+use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::values::Secret;
@@ -175,6 +177,32 @@ impl Cluster {
         let what = format!("{what} may not get nodes, so Calico would not run with its credentials");
         Err(Fault::new(Exit::ClusterUnreachable, "ServiceAccountForbidden", what)
             .hint("its ClusterRole calico-node or the binding to it is missing: install Calico on the Linux side first")
+            .into())
+    }
+
+    /// Asks with these credentials for every right that Calico of a release line (`(3, 32)`) needs of its node.
+    ///
+    /// # Errors
+    /// Fault `NodeRights` where one is missing, and those of any question to the cluster.
+    pub fn check_release(&self, credentials: &NodeCredentials, line: (u64, u64), group: ApiGroup) -> Result<()> {
+        let node = self.as_node(credentials)?;
+        let rights = access::of_release(line, group);
+        let missing = self.runtime.block_on(access::missing(&node, rights)).map_err(|failure| {
+            anyhow::Error::from(failure).context("ask which rights the node's own credentials have")
+        })?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let account = credentials.token().and_then(|token| claims(token.reveal()).account);
+        let who = account.map_or_else(
+            || "the user of the node's kubeconfig".into(),
+            |(namespace, account)| format!("the service account {namespace}/{account}"),
+        );
+        let (major, minor) = line;
+        let rights: Vec<String> = missing.iter().map(Right::to_string).collect();
+        let what = format!("{who} lacks rights that Felix of Calico v{major}.{minor} needs: {}", rights.join(", "));
+        Err(Fault::new(Exit::PreflightFailed, "NodeRights", what)
+            .hint("install the release that the Linux nodes run, whose ClusterRole calico-node fits; or upgrade Calico there first, which brings the role of its release")
             .into())
     }
 

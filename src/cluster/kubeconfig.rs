@@ -1,5 +1,6 @@
 //! Kubeconfig files: which server, trusted how, asked as whom.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,36 @@ pub fn server_of(text: &str) -> Option<String> {
     let wanted = kubeconfig.current_context?;
     let cluster = kubeconfig.contexts.into_iter().find(|context| context.name == wanted)?.context?.cluster;
     kubeconfig.clusters.into_iter().find(|named| named.name == cluster)?.cluster?.server
+}
+
+/// The files that a context of a kubeconfig stands on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// CA, certificate, key and token.
+    pub read: Vec<PathBuf>,
+    /// The plugin that hands out credentials.
+    pub run: Vec<PathBuf>,
+}
+
+/// The files that a context of a kubeconfig names; none of one that is not valid.
+pub fn files_of(text: &str, base_dir: &Path, context: Option<&str>) -> Files {
+    let Ok(mut kubeconfig) = parse("the kubeconfig", text) else { return Files::default() };
+    resolve_files(&mut kubeconfig, base_dir);
+    let wanted = context.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
+    let Some(chosen) = kubeconfig.contexts.iter().find(|c| c.name == wanted).and_then(|c| c.context.as_ref()) else {
+        return Files::default();
+    };
+    let cluster = kubeconfig.clusters.iter().find(|c| c.name == chosen.cluster).and_then(|c| c.cluster.as_ref());
+    let user = kubeconfig.auth_infos.iter().find(|u| chosen.user.as_ref() == Some(&u.name));
+    let user = user.and_then(|user| user.auth_info.as_ref());
+    let of_user = user.map(|user| [&user.client_certificate, &user.client_key, &user.token_file]);
+    let read = cluster.map(|cluster| &cluster.certificate_authority).into_iter().chain(of_user.into_iter().flatten());
+    let exec = user.and_then(|user| user.exec.as_ref()?.command.clone());
+    let provider = user.and_then(|user| user.auth_provider.as_ref()?.config.get("cmd-path").cloned());
+    Files {
+        read: read.flatten().map(PathBuf::from).collect(),
+        run: exec.into_iter().chain(provider).map(PathBuf::from).collect(),
+    }
 }
 
 /// A kubeconfig of one document or several. Not by kube's own reader, for whose many types the YAML
@@ -314,7 +345,8 @@ fn find_files(user: &AuthInfo) -> Result<()> {
 }
 
 /// File names in a kubeconfig are relative to it. As in client-go, a plugin's command only when it
-/// has a separator in it: a bare name is looked up in `PATH`.
+/// has a separator in it: a bare name is looked up in `PATH`. What is found is named whole, so that what
+/// runs is what was looked at.
 fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
     let absolute = |file: &mut Option<String>| {
         if let Some(file) = file {
@@ -328,12 +360,57 @@ fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
         absolute(&mut user.client_certificate);
         absolute(&mut user.client_key);
         absolute(&mut user.token_file);
-        if let Some(exec) = &mut user.exec
-            && exec.command.as_deref().is_some_and(|c| c.contains(std::path::is_separator))
-        {
-            absolute(&mut exec.command);
+        if let Some(exec) = &mut user.exec {
+            if exec.command.as_deref().is_some_and(|c| c.contains(std::path::is_separator)) {
+                absolute(&mut exec.command);
+            }
+            let of_plugin = |entry: &HashMap<String, String>| {
+                let name = entry.get("name").filter(|name| name.eq_ignore_ascii_case("PATH"))?;
+                entry.get("value").filter(|_| !name.is_empty()).cloned()
+            };
+            let path = exec.env.iter().flatten().find_map(of_plugin);
+            exec.command = exec.command.take().map(|command| program(command, path));
+        }
+        if let Some(command) = user.auth_provider.as_mut().and_then(|provider| provider.config.get_mut("cmd-path")) {
+            *command = program(std::mem::take(command), None);
         }
     }
+}
+
+/// The program that [`std::process::Command`] starts for a command, with its whole path; the command
+/// itself where none is found. `path`: the plugin's own `PATH`.
+fn program(command: String, path: Option<String>) -> String {
+    let found = |place: PathBuf| runs(&place).then(|| place.to_string_lossy().into_owned());
+    if command.contains(std::path::is_separator) {
+        // Windows's way: `.exe` may be left out, and is looked for first.
+        let has_end = !cfg!(windows) || command.to_ascii_lowercase().ends_with(".exe");
+        let exe = if has_end { None } else { found(PathBuf::from(format!("{command}.exe"))) };
+        return exe.unwrap_or(command);
+    }
+    let name = if cfg!(windows) && !command.contains('.') { format!("{command}.exe") } else { command.clone() };
+    let split = |path: String| std::env::split_paths(&path).collect::<Vec<_>>();
+    let mut folders = path.map(split).unwrap_or_default();
+    if cfg!(windows) {
+        folders.extend(std::env::current_exe().ok().and_then(|own| own.parent().map(Path::to_owned)));
+        let windows = std::env::var_os("SystemRoot").map(PathBuf::from);
+        folders.extend(windows.iter().flat_map(|windows| [windows.join("System32"), windows.clone()]));
+    }
+    if cfg!(windows) || folders.is_empty() {
+        folders.extend(std::env::var("PATH").ok().map(split).unwrap_or_default());
+    }
+    folders
+        .into_iter()
+        .filter(|folder| folder.is_absolute())
+        .find_map(|folder| found(folder.join(&name)))
+        .unwrap_or(command)
+}
+
+fn runs(file: &Path) -> bool {
+    #[cfg(unix)]
+    let may = |meta: std::fs::Metadata| std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let may = |_| true;
+    file.is_file() && std::fs::metadata(file).is_ok_and(may)
 }
 
 /// The proxy to this server: the kubeconfig's own, or the environment's `HTTPS_PROXY` where
@@ -473,8 +550,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let limit = Duration::from_millis(100);
         let refused = access.client_within(limit, None, &Options::default(), runtime.handle()).err().unwrap();
-        let said = "the kubeconfig's exec plugin `sleep` gave no credentials within 0.1 s";
-        assert_eq!(refused.downcast_ref::<Fault>().unwrap().what, said);
+        let said = &refused.downcast_ref::<Fault>().unwrap().what;
+        let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
+        assert!(path.ends_with("sleep"), "{said}");
+        assert_eq!(rest, " gave no credentials within 0.1 s");
         assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
     }
 

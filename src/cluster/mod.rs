@@ -17,6 +17,7 @@ mod granted;
 mod kubeconfig;
 pub mod lease;
 mod node;
+mod pods;
 mod prepare;
 mod reach;
 mod taints;
@@ -30,6 +31,7 @@ mod watch;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -43,8 +45,9 @@ pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::errors::may_pass;
 pub use self::facts::FactsOptions;
-pub use self::kubeconfig::server_of;
+pub use self::kubeconfig::{files_of, server_of};
 pub use self::node::CORDONED_BY;
+pub use self::pods::PodOnNode;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};
@@ -196,6 +199,11 @@ impl Cluster {
         Ok(self.runtime.block_on(self.api.post(path, body))?)
     }
 
+    /// Replaces an object that was read.
+    pub fn put<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T> {
+        Ok(self.runtime.block_on(self.api.put(path, body))?)
+    }
+
     /// Changes an object by JSON merge patch, and returns it as it is then. With
     /// `metadata.resourceVersion` in the patch, a change by someone else in between is the fault
     /// `ClusterConflict`.
@@ -206,6 +214,11 @@ impl Cluster {
     /// Deletes an object; false when it was not there.
     pub fn delete(&self, path: &str) -> Result<bool> {
         Ok(self.runtime.block_on(self.api.delete(path))?)
+    }
+
+    /// From here on says in `changed` that something in the cluster was changed.
+    pub fn watch(&self, changed: &Arc<AtomicBool>) {
+        self.api.watch(Arc::clone(changed));
     }
 
     /// What is worth telling since the last time: warnings of the API server, further tries.

@@ -19,10 +19,17 @@ impl Cluster {
         Ok(self.raw_node(name)?.map(read))
     }
 
-    /// Sets annotations of a Node, and takes those away that are none. Others stay as they are.
-    pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<ClusterNode> {
+    /// Sets annotations of a Node, and takes those away that are none. Others stay as they are. False
+    /// when they were so already.
+    pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<bool> {
+        if let Some(node) = self.get::<Node>(&node_path(name))? {
+            let there = node.metadata.annotations.unwrap_or_default();
+            if annotations.iter().all(|(key, value)| there.get(key) == value.as_ref()) {
+                return Ok(false);
+            }
+        }
         let patch = json!({ "metadata": { "annotations": annotations } });
-        self.merge_patch(&node_path(name), &patch).map(read)
+        self.merge_patch::<_, Value>(&node_path(name), &patch).map(|_| true)
     }
 
     /// Leaves an Event on a Node, for who looks at it with `kubectl describe node`. As kubelet's own it lies
@@ -141,15 +148,30 @@ fn wmco(metadata: &ObjectMeta) -> Option<String> {
     annotation("version").or_else(|| annotation("desired-version")).cloned()
 }
 
+/// What Calico keeps on a Node where Kubernetes is its datastore. With etcd nothing of that comes here.
+fn calicos(metadata: &ObjectMeta, name: &str) -> Option<String> {
+    metadata.annotations.as_ref()?.get(&format!("projectcalico.org/{name}")).cloned()
+}
+
 /// What of a Node matters here.
 pub(super) fn read(node: Node) -> ClusterNode {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let addresses = status.addresses.unwrap_or_default();
+    let ready = conditions.iter().find(|c| c.type_ == "Ready");
+    let is_ready = ready.is_some_and(|c| c.status == "True");
+    let why = ready.map(|c| {
+        let parts = [c.reason.as_deref(), c.message.as_deref()];
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+    });
     ClusterNode {
         wmco: wmco(&node.metadata),
+        not_ready: (!is_ready).then(|| why.filter(|why| !why.is_empty())).flatten(),
+        calico_address: calicos(&node.metadata, "IPv4Address")
+            .map(|net| net.split('/').next().unwrap_or_default().to_owned()),
+        tunnel_mac: calicos(&node.metadata, "VXLANTunnelMACAddr").map(|mac| mac.to_lowercase()),
         name: node.metadata.name.unwrap_or_default(),
-        ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+        ready: is_ready,
         schedulable: !node.spec.is_some_and(|s| s.unschedulable.unwrap_or_default()),
         internal_ips: addresses.into_iter().filter(|a| a.type_ == "InternalIP").map(|a| a.address).collect(),
         max_pods: status.allocatable.and_then(|all| all.get("pods")?.0.parse().ok()),

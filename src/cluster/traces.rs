@@ -110,7 +110,7 @@ impl Cluster {
         if calicos.is_empty() {
             return Ok(false);
         }
-        self.annotate_node(name, &calicos).map(|_| true)
+        self.annotate_node(name, &calicos)
     }
 
     /// Gives back the IPAM blocks of a node in which no pod has an address. The affinity goes last, so

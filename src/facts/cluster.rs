@@ -218,6 +218,15 @@ pub struct ClusterNode {
     /// kubelet's limit of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<u64>,
+    /// Why it is not Ready, as kubelet or the cluster says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<String>,
+    /// Its address as Calico's node startup wrote it: where other nodes send what is for pods here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calico_address: Option<String>,
+    /// The MAC to which other nodes send what is for pods here, as node startup wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel_mac: Option<String>,
     /// Version of OpenShift's Windows Machine Config Operator that made this Node; none where it
     /// did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,6 +38,22 @@ pub struct Survey {
     pub tcp_ports: BTreeMap<u16, bool>,
     #[serde(default, skip_serializing_if = "Firewall::is_empty")]
     pub firewall: Firewall,
+    /// Who else may write where SYSTEM reads or runs something of Calico's; none where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writers: Option<Writers>,
+}
+
+/// Places that others than administrators may write to, with the account that may.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Writers {
+    /// CNI folders and the folder of the logs: an install closes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub folders: BTreeMap<String, String>,
+    /// Files in them, and folders above them through which they could be replaced: somebody must look at
+    /// them first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<String, String>,
 }
 
 /// What Windows Firewall says of the ports that somebody asked about.

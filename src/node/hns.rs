@@ -2,6 +2,7 @@
 //! numbers ask for. Its error texts are localised and change with the build, so nothing is decided
 //! on them. The calls themselves are made by the Windows node.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
@@ -21,6 +22,8 @@ pub struct KnownNetwork {
     pub kind: String,
     /// None where this program does not know the kind.
     pub network: Option<Network>,
+    /// The MAC of its distributed router, as Calico writes it: `00:15:5d:64:51:0e`.
+    pub dr_mac: Option<String>,
 }
 
 /// An endpoint of a pod, of another machine, or of the host itself.
@@ -49,6 +52,29 @@ impl Endpoint {
         let calicos = self.name.eq_ignore_ascii_case(&format!("{}_ep", self.network));
         let attached = self.state.map_or(!self.containers.is_empty(), |state| matches!(state, 2 | 3));
         attached && !self.remote && !calicos
+    }
+
+    /// The containers that it was made for, in lower case: those that HNS names, and the pod sandbox that CNI
+    /// plugins write into its name, `<sandbox>_<network>`.
+    fn made_for(&self) -> Vec<String> {
+        let network = format!("_{}", self.network);
+        let sandbox = self.name.strip_suffix(&network).filter(|sandbox| !sandbox.is_empty());
+        self.containers.iter().map(String::as_str).chain(sandbox).map(str::to_lowercase).collect()
+    }
+
+    /// Whether its containers are known and none of them runs: HNS keeps endpoints that nobody deleted
+    /// (microsoft/Windows-Containers#631).
+    pub fn is_leaked(&self, running: &BTreeSet<String>) -> bool {
+        let made_for = self.made_for();
+        !made_for.is_empty() && !made_for.iter().any(|container| running.contains(container))
+    }
+
+    /// Its name, and the containers that HNS names.
+    pub fn describe(&self) -> String {
+        match self.containers.as_slice() {
+            [] => self.name.clone(),
+            containers => format!("{} of container {}", self.name, containers.join(", ")),
+        }
     }
 }
 
@@ -184,6 +210,8 @@ fn network(value: &Value) -> Option<KnownNetwork> {
     Some(KnownNetwork {
         id: text(value, "ID")?,
         name: text(value, "Name")?,
+        // HNS writes it with dashes and in upper case.
+        dr_mac: text(value, "DrMacAddress").map(|mac| mac.replace('-', ":").to_lowercase()),
         network: kind_of(&kind).map(|kind| Network {
             kind,
             subnet: prefix,
@@ -222,6 +250,21 @@ pub fn endpoints(output: &Value) -> Vec<Endpoint> {
     objects(output).filter_map(endpoint).collect()
 }
 
+/// The ids in the answer of `HcsEnumerateComputeSystems`: of containers, and of the virtual machines of
+/// those with Hyper-V isolation, `<sandbox>@vm`.
+///
+/// # Errors
+/// When the answer is none.
+pub fn compute_systems(answer: &str) -> serde_json::Result<BTreeSet<String>> {
+    let systems: Value = serde_json::from_str(answer)?;
+    let id = |system: &Value| {
+        let id = text(system, "Id").or_else(|| text(system, "ID"))?.to_lowercase();
+        Some(id.strip_suffix("@vm").map(str::to_owned).unwrap_or(id))
+    };
+    let stopped = |system: &&Value| text(system, "State").is_some_and(|state| state == "Stopped");
+    Ok(objects(&systems).filter(|system| !stopped(system)).filter_map(id).collect())
+}
+
 /// The answer of `GET /globals/version`.
 pub fn version(output: &Value) -> Option<HnsVersion> {
     let part = |key: &str| u32::try_from(output[key].as_u64()?).ok();
@@ -251,7 +294,8 @@ pub fn removal(
 ) -> Result<Vec<String>, Vec<String>> {
     let mut own: Vec<&Endpoint> =
         endpoints.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id)).collect();
-    let used: Vec<String> = own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|e| describe(e)).collect();
+    let used: Vec<String> =
+        own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|endpoint| endpoint.describe()).collect();
     if pods == Pods::Live && !used.is_empty() {
         return Err(used);
     }
@@ -270,13 +314,6 @@ pub fn removal(
     let lists = lists.map(|id| format!("/policylists/{id}"));
     let ends = own.iter().map(|endpoint| format!("/endpoints/{}", endpoint.id));
     Ok(lists.chain(ends).chain([format!("/networks/{}", network.id)]).collect())
-}
-
-fn describe(endpoint: &Endpoint) -> String {
-    match endpoint.containers.as_slice() {
-        [] => endpoint.name.clone(),
-        containers => format!("{} of container {}", endpoint.name, containers.join(", ")),
-    }
 }
 
 /// Whether a network is Calico's by its name. Others' are never deleted, whoever asks (upstream's
@@ -312,7 +349,7 @@ mod tests {
     /// A network as HNS 13 shows it, shortened.
     fn external() -> Value {
         json!({
-            "ActivityId": "4E9C", "AdditionalParams": {}, "CurrentEndpointCount": 0,
+            "ActivityId": "4E9C", "AdditionalParams": {}, "CurrentEndpointCount": 0, "DrMacAddress": "00-15-5D-64-51-0E",
             "Extensions": [{"Id": "E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017", "IsEnabled": true, "Name": "VFP"}],
             "Health": {"LastErrorCode": 0}, "ID": "9B21E2F7-1F6B-4A43-8C55-54B4B2E0D1A1", "IPv6": false,
             "ManagementIP": "10.20.0.21", "Name": "External", "NetworkAdapterName": "Ethernet",
@@ -336,7 +373,7 @@ mod tests {
     }
 
     fn known(id: &str, name: &str) -> KnownNetwork {
-        KnownNetwork { id: id.into(), name: name.into(), kind: "Overlay".into(), network: None }
+        KnownNetwork { id: id.into(), name: name.into(), kind: "Overlay".into(), network: None, dr_mac: None }
     }
 
     #[test]
@@ -347,6 +384,7 @@ mod tests {
         assert_eq!(found.len(), 3);
         let network = found[0].network.as_ref().unwrap();
         assert_eq!(network.vsid, Some(9999), "defect B11: the VSID is read, to be compared");
+        assert_eq!(found[0].dr_mac.as_deref(), Some("00:15:5d:64:51:0e"));
         insta::assert_snapshot!(serde_json::to_string(network).unwrap(), @r#"{"kind":"Overlay","subnet":"192.168.255.0/30","gateway":"192.168.255.1","vsid":9999,"adapter":"Ethernet","managementIp":"10.20.0.21"}"#);
         insta::assert_snapshot!(serde_json::to_string(&found[1].network).unwrap(), @r#"{"kind":"NAT","subnet":"172.20.0.0/20"}"#);
         assert_eq!((found[2].kind.as_str(), &found[2].network), ("Layered", &None));

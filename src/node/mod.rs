@@ -1,5 +1,6 @@
 //! The one trait: a node that can be looked at and changed, one item at a time.
 
+pub mod acl;
 pub mod arguments;
 pub mod containerd;
 pub mod files;
@@ -12,12 +13,16 @@ pub mod sandbox;
 #[cfg_attr(not(windows), allow(dead_code, reason = "a sandbox starts no processes"))]
 mod service_log;
 pub mod survey;
+pub mod trust;
 pub mod win32;
 #[cfg(windows)]
 pub mod windows;
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,6 +33,9 @@ use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
+
+use acl::Caller;
+use trust::Rights;
 
 /// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
 pub use crate::calico::nssm;
@@ -54,6 +62,18 @@ pub trait Node {
     /// Deletes an HNS network of ours from before a reboot, with the endpoints that HNS kept on it: no
     /// container of theirs lives any more. [`Node::put`] refuses while pods are attached.
     fn remove_stale_network(&mut self, name: &str) -> Result<()>;
+
+    /// What HNS shows of a network besides its definition; none when there is no such network.
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
+
+    /// Every HNS endpoint; none where HNS is not installed.
+    fn endpoints(&self) -> Result<Vec<hns::Endpoint>>;
+
+    /// The ids of the containers that run, pod sandboxes among them, in lower case.
+    fn containers(&self) -> Result<BTreeSet<String>>;
+
+    /// Deletes an HNS endpoint by its id. One that is not there is fine.
+    fn delete_endpoint(&mut self, id: &str) -> Result<()>;
 
     /// What of a kind is there: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
@@ -90,6 +110,13 @@ pub trait Node {
     /// Lets time pass. The sandbox moves its own clock.
     fn pause(&mut self, time: Duration);
 
+    /// Who runs this program.
+    fn caller(&self) -> Caller;
+
+    /// Who may do what to a file or folder, of a link to the link itself; none for a place that is not on
+    /// this node's disk.
+    fn rights(&self, place: &Path) -> Result<Option<Rights>>;
+
     /// Where a path of the node lies for [`std::fs`].
     fn disk(&self, path: &WinPath) -> PathBuf;
 
@@ -99,11 +126,21 @@ pub trait Node {
     /// Adds a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
 
-    /// Makes a folder of ours safe in which others than administrators may write, with all that is
-    /// in it. Gives what was wrong; none when nothing was, or when there is no such folder.
+    /// Removes a file of our own.
+    fn remove(&self, path: &WinPath) -> Result<()>;
+
+    /// From here on says in `changed` that something on the node was changed, or begun to be: not our
+    /// own records below [`STATE_DIR`].
+    fn watch(&mut self, changed: Arc<AtomicBool>);
+
+    /// Makes a folder of ours safe that others than administrators made, or in which they may write. One
+    /// that is, or may be, somebody else's is renamed away and made again; one that an administrator opened
+    /// is closed with all that is in it. Gives what was wrong and what was done; none when nothing was
+    /// wrong, or when there is no such folder.
     ///
-    /// Fault `UnsafeFolder`, with nothing changed, for a link and for a folder that holds what others
-    /// made or may change: nobody can know whether that is still ours.
+    /// Fault `UnsafeFolder`, with nothing changed, for a link, for a folder that cannot be renamed away, and
+    /// for one of an administrator's that holds what others made or may change: nobody can know whether
+    /// that is still ours.
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>>;
 
     /// What this node was asked to remove and could only rename away, since it runs: it goes when
@@ -128,6 +165,16 @@ pub enum Listing {
     Routes,
     /// The IPv4 configuration of every adapter that is up.
     Adapters,
+}
+
+/// What HNS made of a network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkDetails {
+    /// The MAC of its distributed router, as `00:15:5d:64:51:0e`: where other nodes send what is for pods
+    /// here. Overlay networks have one.
+    pub dr_mac: Option<String>,
+    /// The names of its endpoints.
+    pub endpoints: Vec<String>,
 }
 
 /// A process. Its id is used again after its end; id and time of start together are not.
@@ -161,6 +208,17 @@ pub fn machine() -> Result<Box<dyn Node>> {
 
 /// Where our own state lies on the node. SYSTEM and Administrators only.
 pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
+
+/// Whether a file is no record of ours, but part of the node.
+fn is_of_node(path: &WinPath) -> bool {
+    !path.is_below(&WinPath::known(STATE_DIR))
+}
+
+/// Whether a put may be for a registry key only: that of a value which is not there. An empty key says
+/// nothing to anybody.
+const fn is_key_alone(id: &Id, state: Option<&State>) -> bool {
+    matches!(id, Id::RegValue { .. }) && state.is_none()
+}
 
 /// What CalicoNode's agent saved of the host's network. It replaces the file as it needs, also while a run
 /// is under way: Windows starts both.

@@ -23,6 +23,17 @@ pub fn load<T: DeserializeOwned>(node: &dyn Node, path: &WinPath) -> Result<Opti
     }
 }
 
+/// Removes it. What is gone is removed, whatever Windows said of it.
+///
+/// # Errors
+/// When it is still there.
+pub fn forget(node: &dyn Node, path: &WinPath) -> Result<()> {
+    match node.remove(path) {
+        Err(_) if !node.disk(path).try_exists().unwrap_or(true) => Ok(()),
+        removed => removed,
+    }
+}
+
 /// Writes it down, for administrators only.
 ///
 /// # Errors

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Listing, Node, arguments};
+use super::{Listing, Node, acl, arguments, trust};
 use crate::calico::nssm;
-use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey};
+use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 use crate::plan::item::{Id, Service, State};
 use crate::values::WinPath;
 
@@ -43,7 +43,7 @@ const SERVICES: [&str; 22] = [
 ///
 /// # Errors
 /// Naming what could not be read. A CNI configuration that cannot be read is a finding, not an error.
-pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, installed: bool) -> Result<Survey> {
+pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: bool) -> Result<Survey> {
     let mut services = BTreeMap::new();
     for (id, state) in node.list(Listing::Services).context("list the services")? {
         let (Id::Service(name), State::Service(service)) = (id, state) else { continue };
@@ -62,7 +62,7 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
     Ok(Survey {
         services,
         networks,
-        cni_configs: cni_dir.map(|dir| cni_configs(node, dir)).unwrap_or_default(),
+        cni_configs: folders.cni_conf.as_ref().map(|dir| cni_configs(node, dir)).unwrap_or_default(),
         installed,
         calico_folder: node.disk(root).is_dir(),
         disk_free: None,
@@ -70,7 +70,52 @@ pub fn survey(node: &dyn Node, cni_dir: Option<&WinPath>, root: &WinPath, instal
         link_local_routes: link_local_routes(node),
         tcp_ports: BTreeMap::new(),
         firewall: Firewall::default(),
+        writers: Some(writers(node, folders, root)?),
     })
+}
+
+/// Folders of Calico's that lie where the config, or the container runtime, says.
+#[derive(Debug, Default)]
+pub struct Folders {
+    pub cni_conf: Option<WinPath>,
+    pub cni_bin: Option<WinPath>,
+    pub logs: Option<WinPath>,
+}
+
+/// Who else may write to these folders, to files in those of CNI, or to what is above them. The release's
+/// own folder is swapped as a whole and closed with that.
+fn writers(node: &dyn Node, folders: &Folders, root: &WinPath) -> Result<Writers> {
+    let caller = node.caller();
+    let mut writers = Writers::default();
+    // Who is no administrator may not even look everywhere; `Elevated` says that.
+    let other = |path: &WinPath, rights: u32| -> Result<Option<String>> {
+        if !caller.elevated {
+            return Ok(None);
+        }
+        let found = node.rights(&node.disk(path)).with_context(|| format!("read who may write to {path}"))?;
+        Ok(found.and_then(|found| found.acl.other(&caller, rights)).map(|other| trust::account(&other.sid)))
+    };
+    let all = [(&folders.cni_conf, true), (&folders.cni_bin, true), (&folders.logs, false)];
+    for (folder, is_cni) in all.into_iter().filter_map(|(folder, is_cni)| Some((folder.as_ref()?, is_cni))) {
+        let place = node.disk(folder);
+        if !place.is_dir() || folder.is_below(root) {
+            continue;
+        }
+        writers.folders.extend(other(folder, acl::CHANGE_FOLDER)?.map(|who| (folder.to_string(), who)));
+        let mut above = folder.parent();
+        while let Some(path) = above {
+            writers.others.extend(other(&path, acl::REPLACE)?.map(|who| (path.to_string(), who)));
+            above = path.parent();
+        }
+        for entry in if is_cni { std::fs::read_dir(&place)?.collect() } else { Vec::new() } {
+            let entry = entry.with_context(|| format!("list {folder}"))?;
+            if !entry.path().is_dir() {
+                let file = folder.join(&entry.file_name().to_string_lossy());
+                writers.others.extend(other(&file, acl::CHANGE)?.map(|who| (file.to_string(), who)));
+            }
+        }
+    }
+    Ok(writers)
 }
 
 /// Routes to one link-local address each. What cannot be listed is not known, and no error: only

@@ -100,7 +100,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
 
     let mut wanted = Wanted { root, world: World::new(), blobs: Vec::new() };
     wanted.add(Id::Tree(root.clone()), State::Tree(Tree::Release(inputs.release.digest())));
-    wanted.folder_of(root);
+    wanted.folders_above(root);
     wanted.folder(&settings.services.log_dir);
 
     let exe = WinPath::known(services::EXECUTABLE);
@@ -254,24 +254,34 @@ impl Wanted<'_> {
         }
     }
 
-    /// A folder and those above it, as far as they may be missing. Below the release's root there
-    /// are none: that folder is swapped as a whole, and what lies in it comes after the swap.
+    /// A folder that SYSTEM reads or runs from, so that others may not write to it.
     fn folder(&mut self, path: &WinPath) {
-        let own = WinPath::known(AgentConfig::PATH).parent();
-        let always_there = |folder: &WinPath| {
-            folder.parent().is_none()
-                || own.as_ref() == Some(folder)
-                || [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"]
-                    .iter()
-                    .any(|known| *folder == WinPath::known(known))
-        };
-        let mut next = Some(path.clone());
+        self.folders_above(path);
+        if self.may_be_missing(path) {
+            self.add(Id::Dir(path.clone()), State::Dir { access: Access::Closed });
+        }
+    }
+
+    /// The folders above a path, as far as they may be missing: in one that is there, others may have
+    /// business.
+    fn folders_above(&mut self, path: &WinPath) {
+        let mut next = path.parent();
         while let Some(folder) = next {
-            if !always_there(&folder) && !folder.is_below(self.root) {
-                self.world.insert(Id::Dir(folder.clone()), State::Dir { access: Access::Inherited });
+            if self.may_be_missing(&folder) {
+                let wanted = self.world.entry(Id::Dir(folder.clone()));
+                wanted.or_insert(State::Dir { access: Access::ClosedIfNew });
             }
             next = folder.parent();
         }
+    }
+
+    /// Below the release's root none is: that folder is swapped as a whole, and what lies in it comes
+    /// after the swap.
+    fn may_be_missing(&self, folder: &WinPath) -> bool {
+        let own = WinPath::known(AgentConfig::PATH).parent();
+        let windows = [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"].map(WinPath::known);
+        let always_there = folder.parent().is_none() || own.as_ref() == Some(folder) || windows.contains(folder);
+        !always_there && !folder.is_below(self.root)
     }
 }
 

@@ -6,10 +6,16 @@ use std::time::Duration;
 use super::item::{Id, State, Tree, World};
 use super::order::{NODE_SERVICE, all_services, is_own, reads};
 use super::{Owned, Step, Target};
+use crate::calico::networks;
+use crate::calico::services::is_ours;
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
 /// management IP), so that it is the agent that says what is missing.
 const NETWORK_WITHIN: Duration = Duration::from_secs(180);
+
+/// How long Calico's node startup may take to succeed once the network is made. It is tried again
+/// and again, and waits for the datastore in each try.
+const STARTUP_WITHIN: Duration = Duration::from_secs(300);
 
 /// Everything whose state a plan needs to know: what is wanted, what is ours, and what runs.
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
@@ -57,8 +63,9 @@ fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
 }
 
 /// The steps from `observed` to `target`, in an order that never pulls the ground from under a
-/// running service, shows kubelet the CNI configuration only while the network behind it stands,
-/// and touches HNS last when everything goes.
+/// running service, shows kubelet the CNI configuration only while the network behind it stands and
+/// Calico's node startup has succeeded on it, and touches HNS last when everything goes: only what kubelet
+/// reads comes after.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {
@@ -72,8 +79,17 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         Id::DependsOn(_) => lists.get(id),
         _ => target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref)),
     };
+    // HNS puts `Calico` beside `External`, and would leave it behind on another adapter: other nodes would
+    // send to an address that it is not on.
+    let misplaced = |id: &Id, have: &State| {
+        let bootstrap = want(&Id::Network(networks::BOOTSTRAP.into()));
+        let (State::Network(have), Some(State::Network(bootstrap))) = (have, bootstrap) else { return false };
+        let pair = have.adapter.as_ref().zip(bootstrap.adapter.as_ref());
+        *id == Id::Network(networks::PODS.into())
+            && pair.is_some_and(|(have, want)| have.to_lowercase() != want.to_lowercase())
+    };
     let serves = |id: &Id| match (observed.get(id), want(id)) {
-        (Some(have), Some(wanted)) => have.satisfies(wanted),
+        (Some(have), Some(wanted)) => have.satisfies(wanted) && !misplaced(id, have),
         (have, wanted) => have.is_none() && wanted.is_none(),
     };
 
@@ -112,6 +128,10 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         .collect();
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
+    // While kubelet runs, which ends pods, and cannot start any without the configuration.
+    let goes = changed.iter().filter(|id| matches!(id, Id::Network(_)) && observed.contains_key(**id));
+    let vacated: Vec<Step> = goes.map(|id| Step::Vacate { id: (*id).clone() }).collect();
+
     // Stop what must not run any more, what reads something that changes, and what depends on those.
     let others = borrowed(target, owned).into_iter().chain(dependents.keys().map(|name| (*name).to_owned()));
     let others = in_start_order(others.collect::<BTreeSet<_>>().into_iter().collect(), needs);
@@ -148,6 +168,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         wanted.filter_map(|id| want(id).map(|state| put(id, Some(state)))).collect::<Vec<_>>()
     };
     steps.splice(0..0, puts(true));
+    steps.extend(vacated);
     steps.extend(stops);
 
     // A wrong network goes while nothing uses it; one that nobody wants any more goes last.
@@ -169,12 +190,13 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(gains.into_iter().map(|id| put(id, want(id))));
 
     // Start, and wait for what the services make.
+    let (begun, mut startup) = (steps.len(), None);
     for service in &services {
         let run = Id::Running(service.clone());
         let leave = !is_own(service) || target.leave.contains(&run);
         let wanted = want(&run).is_some() || (leave && stopped.contains(&run));
         if wanted && (!observed.contains_key(&run) || stopped.contains(&run)) {
-            steps.push(Step::Put { id: run, before: None, after: Some(State::Running) });
+            steps.push(Step::Put { id: run.clone(), before: None, after: Some(State::Running) });
         }
         if service == NODE_SERVICE {
             for id in changed.iter().filter(|id| id.is_derived()) {
@@ -184,10 +206,17 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
                     steps.push(Step::Put { id: (*id).clone(), before: None, after: Some(original.clone()) });
                 }
             }
+            let starts = steps[begun..].iter().any(|step| *step.id() == run);
+            startup = (starts || observed.contains_key(&run) && !stopped.contains(&run)).then_some(steps.len());
         }
     }
 
-    // Publish the CNI configuration: from here on kubelet may start pods.
+    let goes: Vec<Step> = changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)).collect();
+    let others = begun + goes.len();
+    steps.extend(goes);
+
+    // Publish the CNI configuration: from here on kubelet may start pods, which must not find a network that
+    // is about to go.
     for id in ids.iter().filter(|id| matches!(id, Id::CniConf(_))) {
         if (changed.contains(&id) || withdrawn.contains(&id))
             && let Some(state) = want(id)
@@ -197,7 +226,14 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         }
     }
 
-    steps.extend(changed.iter().rev().filter(|id| unwanted(id)).map(|id| put(id, None)));
+    // The network is there before startup has made `Calico_ep` on it and told other nodes the way to it:
+    // until then Felix, kube-proxy and pods are early. Only our agent says when that is.
+    let ours = want(&Id::Service(NODE_SERVICE.into()))
+        .is_some_and(|state| matches!(state, State::Service(service) if is_ours(service)));
+    if let (Some(at), true, true) = (startup, ours, steps.len() > others) {
+        let id = Id::Running(NODE_SERVICE.into());
+        steps.insert(at, Step::Await { id, state: State::Running, within: STARTUP_WITHIN });
+    }
     steps
 }
 
@@ -232,8 +268,9 @@ fn fewer(list: Option<&State>, than: Option<&State>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::item::{Access, Network, NetworkKind};
+    use super::super::item::{Access, Network, NetworkKind, Service, StartType};
     use super::*;
+    use crate::calico::services::MARK;
     use crate::values::{Sha256, WinPath};
 
     fn file(text: &str) -> State {
@@ -259,6 +296,19 @@ mod tests {
         Id::CniConf(WinPath::known(r"C:\k\cni\config\10-calico.conf"))
     }
 
+    fn service() -> Service {
+        Service {
+            display_name: "Calico Windows Startup".into(),
+            description: format!("Node startup.{MARK}"),
+            image_path: "calicoctl-win.exe service run node".into(),
+            account: "LocalSystem".into(),
+            start: StartType::Auto,
+            depends_on: Vec::new(),
+            restart_after: Vec::new(),
+            parameters: [].into(),
+        }
+    }
+
     fn node(vni: u32) -> Target {
         let world = World::from([
             (Id::Tree(root()), State::Tree(Tree::Release(Sha256::of(b"release")))),
@@ -266,6 +316,7 @@ mod tests {
             (Id::File(WinPath::known(r"C:\ProgramData\calicoctl-win\services.json")), file(&vni.to_string())),
             (Id::Network("Calico".into()), overlay(vni)),
             (conf(), file(&format!("vni={vni}"))),
+            (Id::Service("CalicoNode".into()), State::Service(Box::new(service()))),
             (Id::Running("CalicoFelix".into()), State::Running),
             (Id::Running("CalicoNode".into()), State::Running),
         ]);
@@ -278,6 +329,7 @@ mod tests {
             Step::Put { id, after: None, .. } => format!("- {id}\n"),
             Step::Put { id, .. } => format!("~ {id}\n"),
             Step::Await { id, .. } => format!("? {id}\n"),
+            Step::Vacate { id } => format!("0 {id}\n"),
         };
         steps.iter().map(line).collect()
     }
@@ -292,8 +344,10 @@ mod tests {
         + release C:\CalicoWindows
         + file C:\CalicoWindows\config.ps1
         + file C:\ProgramData\calicoctl-win\services.json
+        + service CalicoNode
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
@@ -310,12 +364,14 @@ mod tests {
         let (old, new) = (node(4096), node(5000));
         insta::assert_snapshot!(story(&diff(&new, &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
         - hns-network Calico
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + file C:\k\cni\config\10-calico.conf
         ");
@@ -335,6 +391,7 @@ mod tests {
         observed.insert(proxy.clone(), State::Running);
         insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running kube-proxy
         - running CalicoFelix
         - running CalicoNode
@@ -342,6 +399,7 @@ mod tests {
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + running kube-proxy
         + file C:\k\cni\config\10-calico.conf
@@ -378,6 +436,7 @@ mod tests {
         depends(&mut observed, "idle", &["CalicoFelix"], false);
         insta::assert_snapshot!(story(&diff(&new, &observed, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running agent
         - running kubelet
         - running CalicoFelix
@@ -386,6 +445,7 @@ mod tests {
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
         ? hns-network Calico
+        ? running CalicoNode
         + running CalicoFelix
         + running kubelet
         + running agent
@@ -397,6 +457,7 @@ mod tests {
         insta::assert_snapshot!(story(&diff(&debug, &observed, &owned(&old))), @r"
         - running CalicoFelix
         + file C:\ProgramData\calicoctl-win\felix.json
+        ? running CalicoNode
         + running CalicoFelix
         ");
     }
@@ -414,6 +475,7 @@ mod tests {
         let steps = diff(&Target::default(), &observed, &owned);
         insta::assert_snapshot!(story(&steps), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running kubelet
         - running CalicoFelix
         - running CalicoNode
@@ -471,13 +533,60 @@ mod tests {
         assert_eq!(diff(&Target::default(), &observed, &owned), []);
     }
 
+    /// A run that was cut off between the start of CalicoNode and what comes after it.
+    #[test]
+    fn what_comes_after_node_startup_waits_for_it_also_when_it_runs_already() {
+        let target = node(4096);
+        let mut observed = target.world.clone();
+        observed.remove(&Id::Running("CalicoFelix".into()));
+        observed.remove(&conf());
+        insta::assert_snapshot!(story(&diff(&target, &observed, &owned(&target))), @r"
+        ? running CalicoNode
+        + running CalicoFelix
+        + file C:\k\cni\config\10-calico.conf
+        ");
+    }
+
+    #[test]
+    fn on_another_adapter_both_networks_are_made_again() {
+        let on = |adapter: &str, vsid| match overlay(vsid) {
+            State::Network(network) => State::Network(Network { adapter: Some(adapter.into()), ..network }),
+            other => other,
+        };
+        let external = Id::Network("External".into());
+        let mut target = node(4096);
+        target.world.insert(external.clone(), on("Storage", 9999));
+        let mut observed = target.world.clone();
+        observed.insert(external.clone(), on("Ethernet", 9999));
+        observed.insert(Id::Network("Calico".into()), on("Ethernet", 4096));
+        let goes = |observed: &World| story(&diff(&target, observed, &owned(&target))).contains("- hns-network Calico");
+        assert!(goes(&observed));
+        observed.remove(&external);
+        assert!(goes(&observed), "a run that was cut off between the two");
+        observed.insert(external, on("storage", 9999));
+        observed.insert(Id::Network("Calico".into()), on("storage", 4096));
+        assert_eq!(diff(&target, &observed, &owned(&target)), []);
+    }
+
+    /// NSSM runs upstream's script, which tells nobody how it goes.
+    #[test]
+    fn a_service_of_others_that_is_given_back_is_not_waited_for() {
+        let mut target = node(4096);
+        let theirs = Service { description: "upstream's".into(), ..service() };
+        target.world.insert(Id::Service("CalicoNode".into()), State::Service(Box::new(theirs)));
+        let steps = story(&diff(&target, &World::new(), &Owned::new()));
+        assert!(steps.contains("? hns-network Calico") && !steps.contains("? running"), "{steps}");
+    }
+
     #[test]
     fn everything_goes_with_hns_last() {
         let old = node(4096);
         insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
+        - service CalicoNode
         - file C:\ProgramData\calicoctl-win\services.json
         - release C:\CalicoWindows
         - hns-network Calico
@@ -492,12 +601,14 @@ mod tests {
         owned.insert(conf(), Some(file("somebody's")));
         insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned)), @r"
         - file C:\k\cni\config\10-calico.conf
+        0 hns-network Calico
         - running CalicoFelix
         - running CalicoNode
+        - service CalicoNode
         - file C:\ProgramData\calicoctl-win\services.json
         ~ release C:\CalicoWindows
-        + file C:\k\cni\config\10-calico.conf
         - hns-network Calico
+        + file C:\k\cni\config\10-calico.conf
         ");
     }
 
@@ -517,6 +628,7 @@ mod tests {
         - running CalicoNode
         ~ file C:\ProgramData\calicoctl-win\services.json
         + running CalicoNode
+        ? running CalicoNode
         ");
     }
 

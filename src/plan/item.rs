@@ -67,14 +67,21 @@ pub enum State {
 /// Everything managed, or everything observed.
 pub type World = BTreeMap<Id, State>;
 
-/// Who may read a file or folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Who may read and write a file or folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// What the folder it lies in gives.
     Inherited,
     /// SYSTEM and Administrators only.
     Administrators,
+    /// Others may read it; only SYSTEM and Administrators may write. For folders.
+    Closed,
+    /// As `Closed` when it has to be made. One that is there stays as it is. Only ever wanted.
+    ClosedIfNew,
+    /// A folder in which others may write: owner and access list in SDDL, as they were found and can be
+    /// given back.
+    Open(String),
 }
 
 /// The contents of a swapped folder.
@@ -268,7 +275,7 @@ impl fmt::Display for Id {
 
 impl State {
     /// Whether what is there serves what is wanted. Equality, but a folder that is there is good
-    /// enough whoever may read it, and of a network the fields that the wanting side leaves open
+    /// enough whoever may read it, as long as others may not write where it is to be closed; and of a network the fields that the wanting side leaves open
     /// may be anything; its management IP never counts.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         fn open<T: PartialEq>(have: Option<&T>, want: Option<&T>) -> bool {
@@ -283,10 +290,29 @@ impl State {
                     // Windows compares the names of adapters without case.
                     && open(have.adapter.as_deref().map(str::to_lowercase).as_ref(), want.adapter.as_deref().map(str::to_lowercase).as_ref())
             }
-            (Self::Dir { .. }, Self::Dir { .. }) => true,
+            (Self::Dir { access: have }, Self::Dir { access: want }) => match want {
+                Access::Open(want) => matches!(have, Access::Open(have) if essence(have) == essence(want)),
+                Access::Closed => !matches!(have, Access::Open(_)),
+                Access::Inherited | Access::Administrators | Access::ClosedIfNew => true,
+            },
             _ => self == wanted,
         }
     }
+}
+
+/// An access list without the marks of what was inherited: Windows does not keep all of them where a list
+/// is set, and they give nobody anything.
+fn essence(sddl: &str) -> String {
+    let (owner, list) = sddl.split_once("D:").unwrap_or(("", sddl));
+    let entries = list.split_once('(').map_or("", |(_, entries)| entries).split('(');
+    let plain = |entry: &str| {
+        let mut parts: Vec<&str> = entry.split(';').collect();
+        if let Some(flags) = parts.get_mut(1) {
+            *flags = flags.strip_suffix("ID").unwrap_or(flags);
+        }
+        parts.join(";")
+    };
+    [owner.to_owned()].into_iter().chain(entries.map(plain)).collect::<Vec<_>>().join("(")
 }
 
 /// The files of a release tree, from which its digest comes and with which drift is found.
@@ -319,5 +345,41 @@ impl Manifest {
             text.push_str(&format!("{path} {} {}\n", file.size, file.sha256));
         }
         Sha256::of(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_as_wanted_when_nobody_else_may_write_or_when_it_is_as_open_as_it_was() {
+        let dir = |access: &Access| State::Dir { access: access.clone() };
+        let open = |list: &str| Access::Open(format!("O:BAD:{list}"));
+        let users = open("AI(A;OICIID;FA;;;SY)(A;CIID;DC;;;BU)");
+        for (have, want, serves) in [
+            (&Access::Inherited, &Access::Closed, true),
+            (&Access::Administrators, &Access::Closed, true),
+            (&users, &Access::Closed, false),
+            (&users, &Access::ClosedIfNew, true),
+            // As the target of a generation of before says.
+            (&users, &Access::Inherited, true),
+            (&Access::Closed, &users, false),
+            (&Access::Inherited, &users, false),
+            (&users, &users, true),
+            (&open("(A;OICI;FA;;;SY)(A;CI;DC;;;BU)"), &users, true),
+            (&open("AI(A;OICIID;FA;;;SY)(A;CIID;DC;;;AU)"), &users, false),
+            (&open("AI(A;OICIID;FA;;;SY)(A;CIIOID;DC;;;BU)"), &users, false),
+        ] {
+            assert_eq!(dir(have).satisfies(&dir(want)), serves, "{have:?} for {want:?}");
+        }
+    }
+
+    #[test]
+    fn an_access_of_before_is_read_as_it_was_written() {
+        for (text, access) in [("\"inherited\"", Access::Inherited), ("\"administrators\"", Access::Administrators)] {
+            assert_eq!(serde_json::from_str::<Access>(text).unwrap(), access);
+            assert_eq!(serde_json::to_string(&access).unwrap(), text);
+        }
     }
 }

@@ -38,14 +38,17 @@ pub type Owned = BTreeMap<Id, Option<State>>;
 pub enum Step {
     /// Compare and set: the item must be `before`, or already `after`.
     Put { id: Id, before: Option<State>, after: Option<State> },
-    /// Something the services do by themselves must come to be.
+    /// Something the services do by themselves must come to be: a network, or, of a service that
+    /// runs, the work that it is there for.
     Await { id: Id, state: State, within: Duration },
+    /// The endpoints of pods on a network that is to go must be gone: HNS deletes none that they are on.
+    Vacate { id: Id },
 }
 
 impl Step {
     pub const fn id(&self) -> &Id {
         match self {
-            Self::Put { id, .. } | Self::Await { id, .. } => id,
+            Self::Put { id, .. } | Self::Await { id, .. } | Self::Vacate { id } => id,
         }
     }
 }

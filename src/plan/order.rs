@@ -84,7 +84,11 @@ fn about(step: &Step) -> Duration {
         Step::Put { id: Id::Running(_), .. } => 1000,
         // The virtual switch comes with the first network on an adapter, and its address by DHCP.
         Step::Await { id: Id::Network(name), .. } if name == networks::BOOTSTRAP => 20_000,
+        // What is left of node startup once its network is there.
+        Step::Await { id: Id::Running(_), .. } => 0,
         Step::Await { .. } => 8000,
+        // With nobody on it. Pods take their own time.
+        Step::Vacate { .. } => 100,
         Step::Put { id: Id::Network(_), .. } => 3000,
         Step::Put { id: Id::Tree(_), .. } => 1000,
         Step::Put { id: Id::Service(_) | Id::DependsOn(_) | Id::Firewall(_), .. } => 200,
@@ -103,6 +107,7 @@ pub const fn phase(id: &Id, put: bool) -> &'static str {
         Id::Network(_) | Id::Route(_) | Id::Adapter(_) if put => "hns-network",
         Id::Network(_) | Id::Route(_) | Id::Adapter(_) => "wait-network",
         Id::CniConf(_) => "cni-conf",
-        Id::Running(_) => "run",
+        Id::Running(_) if put => "run",
+        Id::Running(_) => "node-startup",
     }
 }

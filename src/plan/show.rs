@@ -1,5 +1,8 @@
 //! How a plan looks: the document for machines, the table for people.
 
+use std::fmt;
+use std::net::Ipv4Addr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +10,7 @@ use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service
 use super::order::{self, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
+use crate::calico::version::CalicoVersion;
 use crate::calico::{networks, nssm};
 use crate::values::Sha256;
 
@@ -47,10 +51,36 @@ pub struct Change {
     pub disruption: Disruption,
 }
 
+/// A newer release is left for an older one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Downgrade {
+    pub from: CalicoVersion,
+    pub to: CalicoVersion,
+}
+
+impl Downgrade {
+    /// None when it goes to the same release or a newer one.
+    pub fn between(from: Option<&CalicoVersion>, to: &CalicoVersion) -> Option<Self> {
+        let from = from.filter(|from| to.is_before(from))?.clone();
+        Some(Self { from, to: to.clone() })
+    }
+}
+
+impl fmt::Display for Downgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "! DOWNGRADE  Calico {} -> {}", self.from, self.to)
+    }
+}
+
 /// The document of kind `Plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
     pub changes: Vec<Change>,
+    /// It goes to an older release: refused without `--allow-downgrade`, unless going back is what the
+    /// verb is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(default)]
+    pub downgrade: Option<Downgrade>,
     pub disruption: Disruption,
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
@@ -62,8 +92,50 @@ pub struct Plan {
     /// About how long Calico's services are down of that.
     #[serde(default)]
     pub about_seconds_down: u64,
+    /// The endpoints of pods on networks that go, and what becomes of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<AttachedPod>,
     /// Names this plan: a saved one is refused when the node or the config has changed since.
     pub digest: String,
+}
+
+/// An endpoint of a pod on an HNS network that goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AttachedPod {
+    pub network: String,
+    pub endpoint: String,
+    pub ip: Option<Ipv4Addr>,
+    /// As `namespace/name`; none where the cluster knows no pod of that address.
+    pub pod: Option<String>,
+    pub fate: Fate,
+}
+
+/// What becomes of an endpoint when its network goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// A DaemonSet's pod is deleted; the next one waits for the CNI configuration.
+    Recreated,
+    /// No container of it runs: it is deleted.
+    Leaked,
+    /// The pod is moved away by a drain before, or loses its network.
+    Moved,
+    /// A container uses it of which the cluster knows no pod on this node.
+    Unknown,
+}
+
+impl fmt::Display for AttachedPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ip = self.ip.map_or_else(|| "no address".into(), |ip| ip.to_string());
+        let who = self.pod.as_deref().unwrap_or(&self.endpoint);
+        let fate = match self.fate {
+            Fate::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
+            Fate::Leaked => "is left over from a container that is gone, and is deleted",
+            Fate::Moved => "is moved away by a drain, or loses its network",
+            Fate::Unknown => "is used by a container of which the cluster knows no pod here",
+        };
+        write!(f, "{who} ({ip}) {fate}")
+    }
 }
 
 impl Plan {
@@ -73,8 +145,11 @@ impl Plan {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
+                // That a service is waited for changes nothing.
+                Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
                 Step::Await { id, state, .. } => (id, None, Some(masked(state))),
+                Step::Vacate { .. } => continue,
             };
             // Taken away in order to come back: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -109,9 +184,17 @@ impl Plan {
             disruption: changes.iter().map(|change| change.disruption).max().unwrap_or(Disruption::None),
             needs_drain,
             needs_reboot: false,
+            pods: Vec::new(),
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
+            downgrade: None,
         }
+    }
+
+    /// The same, from one release to another.
+    #[must_use]
+    pub fn between(self, from: Option<&CalicoVersion>, to: &CalicoVersion) -> Self {
+        Self { downgrade: Downgrade::between(from, to), ..self }
     }
 
     /// `12 to create, 1 to update, 0 to delete`.
@@ -135,6 +218,9 @@ impl Plan {
         let width = |column: fn(&Change) -> usize| self.changes.iter().map(column).max().unwrap_or(0);
         let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
         let mut text = String::new();
+        if let Some(downgrade) = &self.downgrade {
+            text.push_str(&format!("{downgrade}\n"));
+        }
         for change in &self.changes {
             let sign = match change.action {
                 Action::Create => "+",
@@ -147,6 +233,12 @@ impl Plan {
                 format!("{warn} {sign:<3} {:<kinds$}  {:<targets$}  {}", word(change), change.target, detail(change));
             text.push_str(line.trim_end());
             text.push('\n');
+        }
+        for (at, pod) in self.pods.iter().enumerate() {
+            if at == 0 || self.pods[at - 1].network != pod.network {
+                text.push_str(&format!("\nOn the HNS network {}, which goes:\n", pod.network));
+            }
+            text.push_str(&format!("  {pod}\n"));
         }
         let disruption = match self.disruption {
             Disruption::None => "none",
@@ -253,11 +345,17 @@ fn disruption(id: &Id, there: bool) -> Disruption {
 pub fn state(state: &State) -> String {
     let access = |access: &Access| match access {
         Access::Administrators => ", SYSTEM and Administrators only",
-        Access::Inherited => "",
+        _ => "",
     };
     match state {
-        State::Dir { access: Access::Inherited } | State::Running => String::new(),
-        State::Dir { .. } => "SYSTEM and Administrators only".into(),
+        State::Running => String::new(),
+        State::Dir { access } => match access {
+            Access::Inherited | Access::ClosedIfNew => "",
+            Access::Administrators => "SYSTEM and Administrators only",
+            Access::Closed => "others may only read",
+            Access::Open(_) => "others may write",
+        }
+        .into(),
         State::Tree(Tree::Release(digest)) => format!("release {}", digest.short()),
         State::Tree(Tree::Drifted { files, .. }) => format!("{} files changed: {}", files.len(), files.join(", ")),
         State::Tree(Tree::Foreign) => "a folder that was there before".into(),

@@ -54,6 +54,14 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
+        id: "FolderRights",
+        group: "node",
+        severity: Severity::Error,
+        why: "SYSTEM reads and runs what lies in the CNI folders, so whoever may write there, or could put another folder in their place, is soon SYSTEM",
+        fix: "install and repair close the folders; a file, or a folder above, that is named you look at first, then give it to administrators with icacls: `/setowner *S-1-5-32-544`, `/reset`, `/inheritance:r /grant:r *S-1-5-18:F *S-1-5-32-544:F`",
+        judge: Judge::Node(folder_rights),
+    },
+    Row {
         id: "KnownBadBuild",
         group: "node",
         severity: Severity::Warning,
@@ -273,6 +281,24 @@ pub fn machine_read(node: &NodeFacts) -> Result<(), Fault> {
         some => Err(Fault::new(Exit::Failed, READ, some.join("; ")).hint(
             "see to what is named, and run it again: what Windows would have told decides how the node is installed",
         )),
+    }
+}
+
+fn folder_rights(node: &NodeFacts, input: &Input) -> Finding {
+    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "nobody looked at the machine") };
+    let Some(writers) = &survey.writers else {
+        return Unknown("nobody looked who may write to the CNI folders".into());
+    };
+    if input.network().is_some_and(|network| network.backend == Backend::None) {
+        return Skip("the CNI folders are another product's".into());
+    }
+    let named = |(path, who): (&String, &String)| format!("{path} ({who})");
+    let folders: Vec<String> = writers.folders.iter().map(named).collect();
+    let others: Vec<String> = writers.others.iter().map(named).collect();
+    match (others.is_empty(), folders.is_empty()) {
+        (true, true) => Pass("only administrators may write to the CNI folders".into()),
+        (true, false) => Warn(format!("others may write to {}; install and repair close it", folders.join(", "))),
+        (false, _) => Fail(format!("others may change {}", [others, folders].concat().join(", "))),
     }
 }
 

@@ -41,9 +41,9 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "CalicoVersionSkew",
         group: GROUP,
-        severity: Severity::Warning,
-        why: "the nodes of a cluster share their datastore and should run the same minor version of Calico, but for the time of an upgrade",
-        fix: "install the release that the Linux nodes run: --release VERSION",
+        severity: Severity::Error,
+        why: "a release newer than the Linux nodes' writes fields that their definitions drop and needs rights that their role lacks: addresses leak, and new pods stay without network. An older one is a warning: it is for the time of an upgrade",
+        fix: "upgrade Calico on the Linux nodes first, or install the release that they run: --release VERSION",
         judge: Judge::Calico("calicoctl get clusterinformation default -o yaml", version_skew),
     },
     Row {
@@ -118,7 +118,9 @@ fn host_process(cluster: &ClusterFacts, _: &Input) -> Finding {
 /// What the Linux nodes run.
 fn linux_version(cluster: &ClusterFacts) -> Result<CalicoVersion, Finding> {
     let Some(text) = &cluster.calico_version else {
-        return Err(Unknown("the cluster does not tell its Calico version (ClusterInformation)".into()));
+        return Err(Unknown(
+            "neither the DaemonSet calico-node nor ClusterInformation tells the cluster's Calico version".into(),
+        ));
     };
     text.parse().map_err(Unknown)
 }
@@ -131,7 +133,10 @@ fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
     match release(input) {
         None => Skip(format!("the Linux nodes run {linux}, and no release is named to compare with")),
         Some(own) if own.line() == linux.line() => Pass(format!("{own}, the Linux nodes run {linux}")),
-        Some(own) => Fail(format!("the Linux nodes run {linux}, and {own} is to be installed")),
+        Some(own) if own.line() > linux.line() => {
+            Fail(format!("the Linux nodes run {linux}, and {own} is to be installed, which is newer"))
+        }
+        Some(own) => Warn(format!("the Linux nodes run {linux}, and {own} is to be installed")),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct RunResult {
 pub struct Failure {
     pub what: String,
     pub why: Option<String>,
+    /// What stands now, and what was touched on the way.
+    pub state: String,
     pub hint: Option<String>,
     /// `explain` has a page for it.
     pub id: String,
@@ -172,7 +174,8 @@ impl Failure {
         };
         let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
         let id = fault.map_or("Failed", |fault| fault.id).into();
-        let mut failure = Self { what, why: None, hint, id, checks, chain };
+        let state = "nothing was changed".into();
+        let mut failure = Self { what, why: None, state, hint, id, checks, chain };
         let (_, causes) = failure.around();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));
         failure
@@ -266,6 +269,8 @@ pub struct ServiceStatus {
     pub restarts: Option<u32>,
     /// What the service waits for before it is of use, and for how long.
     pub waiting_for: Option<String>,
+    /// Why it runs and does not do its work yet: it is starting, or Felix is not ready.
+    pub not_ready: Option<String>,
     /// What its component exited with the last time.
     pub last_exit: Option<i32>,
     /// Its component ends again and again.
@@ -288,6 +293,8 @@ pub struct NetworkStatus {
 pub struct CniStatus {
     pub conf: String,
     pub bin: String,
+    /// `OK`, `Drifted`, `Missing`, or `Withdrawn` by the run that is in progress or was interrupted.
+    pub state: String,
     pub drift: Vec<String>,
 }
 

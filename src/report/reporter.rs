@@ -253,7 +253,7 @@ impl Reporter {
         match self.style.format {
             Format::Text => {
                 if let Some(error) = &result.error {
-                    eprint_text(&text::failure(error, text::state_after(result)));
+                    eprint_text(&text::failure(error));
                 }
                 print(&text::result(result));
             }

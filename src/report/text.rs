@@ -87,7 +87,7 @@ pub fn drain_board(
 }
 
 /// The block on stderr when a run failed: what, why, the state of the node, what to do.
-pub fn failure(failure: &Failure, state: &str) -> String {
+pub fn failure(failure: &Failure) -> String {
     let mut text = format!("error: {}\n", failure.what);
     let (around, causes) = failure.around();
     for line in causes.iter().flat_map(|cause| cause.lines()) {
@@ -100,7 +100,7 @@ pub fn failure(failure: &Failure, state: &str) -> String {
     for check in failure.checks.iter().filter(|_| failure.checks.len() > 1) {
         text.push_str(&format!("  {}: {}\n{}", check.id, check.detail, advice(check, "    ")));
     }
-    text.push_str(&format!("  state: {state}\n"));
+    text.push_str(&format!("  state: {}\n", failure.state));
     if let Some(hint) = &failure.hint {
         text.push_str(&format!("  hint: {}\n", hint.replace('\n', "\n        ")));
     }
@@ -130,17 +130,4 @@ pub fn result(result: &RunResult) -> String {
         "result: {} (exit {}) changed={} reboot={}{log}",
         result.exit_name, result.exit_code, result.changed, result.reboot_required
     )
-}
-
-/// What the node is like after a failure.
-pub fn state_after(result: &RunResult) -> &'static str {
-    match result.exit_name.as_str() {
-        _ if result.rolled_back => "the node is as it was before; the change was taken back",
-        "FAILED_INCOMPLETE" if result.changed => {
-            "the node is half-way; nothing is lost, the journal knows how to go on or back"
-        }
-        "DRAIN_BLOCKED" => "this machine was not changed, and its Node takes pods as before",
-        _ if result.changed => "some of it was done: calicoctl-win status shows what stands now",
-        _ => "nothing was changed",
-    }
 }

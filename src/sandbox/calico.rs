@@ -8,6 +8,7 @@ mod kube;
 #[cfg(test)]
 mod stories;
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,17 +19,19 @@ use anyhow::{Context, Result, bail};
 use ipnet::Ipv4Net;
 use serde_json::json;
 
-use crate::agent::state::{self, AgentState, LastExit, Phase};
+use crate::agent::health::Readiness;
+use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
 use crate::agent::{self, Around, Role};
 use crate::calico::agent_config::Command;
 use crate::calico::etcd::EtcdFiles;
 use crate::cluster::etcd::try_endpoints;
+use crate::fault::Fault;
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
 use crate::node::{Node, files};
-use crate::plan::item::{Access, Id, Network, NetworkKind, State};
+use crate::plan::item::{Id, Network, NetworkKind, State};
 use crate::report::event::Event;
 use crate::sandbox;
 use crate::values::{Cidr, Secret, WinPath};
@@ -56,9 +59,23 @@ pub struct StandIn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     pub code: i32,
+    /// It did not end.
+    pub hangs: bool,
     /// What it wrote, a line each.
     pub log: Vec<String>,
 }
+
+/// A program that does not end.
+#[derive(Debug)]
+struct Hangs;
+
+impl fmt::Display for Hangs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it hangs")
+    }
+}
+
+impl std::error::Error for Hangs {}
 
 /// What our services do when they are started on a sandbox: the agent's own bring-up, with Calico
 /// played by `stand_in`. Services of others just run.
@@ -68,13 +85,21 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
             return Ok(());
         };
         let config = agent::read_config(node)?;
+        let Some(process) = node.process(service)? else { return Ok(()) };
+        let mut said = AgentState::new(role, process.pid, node.now());
+        say(node, &said)?;
         let (root, booted) = (node.root().to_owned(), node.model()?.boot_time);
+        let (mut tries, mut last_exit) = (0, None);
         let mut run = |node: &mut dyn Node, command: &Command| {
             let output = stand_in.run(&root, command)?;
             let folder = node.disk(&config.log_dir);
             fs::create_dir_all(&folder).context("make Calico's log folder")?;
             let lines: String = output.log.iter().map(|line| format!("{} {line}\n", node.now())).collect();
             files::append(&folder.join("calico-node.log"), lines.as_bytes()).context("write calico-node.log")?;
+            if output.hangs {
+                return Err(Hangs.into());
+            }
+            (tries, last_exit) = (tries + 1, Some(LastExit { code: Some(output.code), at: node.now() }));
             Ok(output.code)
         };
         let mut around = Around {
@@ -85,40 +110,62 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
             run: &mut run,
             events: &mut *events,
         };
-        let program = agent::prepare(role, node, &config, &mut around)?;
-        let Some(command) = program else { return Ok(()) };
-        node.spawn(service, &command.program)?;
-        crashes(node, role, &command.program)
+        let prepared = agent::prepare(role, node, &config, &mut around);
+        (said.last_exit, said.phase) = (last_exit, Phase::Running);
+        match prepared {
+            Ok(Some(command)) => {
+                node.spawn(service, &command.program)?;
+                said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
+                if role == Role::Felix && command.health().is_some() {
+                    // Nobody listens in a folder, so the stand-in's text says what Felix would.
+                    let never = told(node, &command.program).contains("Felix never gets ready");
+                    let why = || Readiness::NotReady("Felix says that it is not ready (HTTP 503)".into());
+                    said.readiness = Some(if never { why() } else { Readiness::Ready });
+                }
+                crashes(node, &command.program, &mut said);
+            }
+            Ok(None) => {}
+            // On Windows it is tried again for as long as the service runs, which is not stopped for that.
+            Err(error) if error.is::<Hangs>() || Fault::id_of(&error) == "NodeStartupFailed" => {
+                said.phase = Phase::Preparing;
+                said.waiting_for = Some(Waiting { what: state::STARTUP.into(), since: node.now(), limit_s: None });
+                (said.restarts, said.crash_loop) = (tries, tries >= 3);
+                if error.is::<Hangs>() {
+                    said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
+                }
+            }
+            Err(error) if role != Role::Node && Fault::id_of(&error) == "WaitedTooLong" => {
+                said.phase = Phase::Preparing;
+                let what = format!("{} in CalicoNode", state::STARTUP);
+                said.waiting_for = Some(Waiting { what, since: node.now(), limit_s: None });
+            }
+            Err(error) => return Err(error),
+        }
+        say(node, &said)
     })
 }
 
+/// What an agent says of itself, in the file in which a real one does.
+fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
+    let path = node.disk(&state::path(said.role));
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("make the agents' folder")?;
+    let text = serde_json::to_vec_pretty(said)?;
+    files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
+}
+
 /// A stand-in may say that it `crashes with CODE`: then its agent says that it does so again and again.
-fn crashes(node: &mut SandboxNode, role: Role, program: &WinPath) -> Result<()> {
-    let text = fs::read(node.disk(program)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned();
-    let path = state::folder().join(&format!("{}.json", role.word()));
-    let Some((_, code)) = text.split_once("crashes with ") else {
-        // What one before it said does not hold for it.
-        let _nothing_was_said = fs::remove_file(node.disk(&path));
-        return Ok(());
-    };
+fn crashes(node: &SandboxNode, program: &WinPath, said: &mut AgentState) {
+    let text = told(node, program);
+    let Some((_, code)) = text.split_once("crashes with ") else { return };
     let code = code.split_whitespace().next().and_then(|code| code.parse().ok());
-    let Some(process) = node.process(role.service())? else { return Ok(()) };
-    let said = AgentState {
-        role,
-        pid: process.pid,
-        since: node.now(),
-        phase: Phase::Restarting,
-        waiting_for: None,
-        child: None,
-        restarts: 3,
-        last_exit: Some(LastExit { code, at: node.now() }),
-        crash_loop: true,
-        failure: None,
-        network_of_hns: None,
-        renewal: None,
-    };
-    node.save(&path, &serde_json::to_vec_pretty(&said)?, Access::Administrators)
+    (said.phase, said.child, said.restarts, said.crash_loop) = (Phase::Restarting, None, 3, true);
+    said.last_exit = Some(LastExit { code, at: node.now() });
+}
+
+/// What a stand-in's text tells it to do besides its work.
+fn told(node: &SandboxNode, program: &WinPath) -> String {
+    let text = fs::read(node.disk(program)).unwrap_or_default();
+    String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned()
 }
 
 impl StandIn {
@@ -140,18 +187,19 @@ impl StandIn {
             | ("calico.exe", ["component", "node", "startup", "--complete-startup"]) => true,
             _ => {
                 let line = format!("unknown command or flag: {}", args.join(" "));
-                return Ok(Output { code: 1, log: vec![line] });
+                return Ok(Output { code: 1, hangs: false, log: vec![line] });
             }
         };
         let mut startup = Startup { stand_in: *self, node, command, complete, log: Vec::new() };
-        let code = match startup.run() {
-            Ok(()) => 0,
+        let (code, hangs) = match startup.run() {
+            Ok(()) => (0, false),
+            Err(e) if e.is::<Hangs>() => (0, true),
             Err(e) => {
                 startup.log.push(format!("FATAL {e:#}"));
-                1
+                (1, false)
             }
         };
-        Ok(Output { code, log: startup.log })
+        Ok(Output { code, hangs, log: startup.log })
     }
 }
 
@@ -183,6 +231,10 @@ impl Startup<'_> {
         }
         if let Some(kube) = &kube {
             kube.node(&name)?;
+        }
+        if let (Some(kube), true, Some(release)) = (&kube, kubernetes, self.release()) {
+            // Without the right to it the real one goes on.
+            kube.tell_release(&release).ok();
         }
         if backend != "none" && self.var("IP") != Some("none") {
             let ip = self.own_address()?;
@@ -247,6 +299,13 @@ impl Startup<'_> {
         kube.calico_create("ippools", "IPPool", "default-ipv4-ippool", &spec).context("Failed to create IP pool")?;
         self.say(format!("Created default IPv4 pool ({cidr}) with NAT outgoing true. IPIP mode: Never"));
         Ok(())
+    }
+
+    /// What the program says that it is of.
+    fn release(&self) -> Option<String> {
+        let text = fs::read_to_string(self.node.disk(&self.command.program)).ok()?;
+        let (_, rest) = text.split_once("Calico for Windows ")?;
+        rest.split([',', ' ']).next().map(ToOwned::to_owned)
     }
 
     fn say(&mut self, line: String) {
@@ -359,15 +418,40 @@ impl Startup<'_> {
             self.node.put(&id, Some(&State::Network(network)))?;
             self.say(format!("Created HNS network {NETWORK} on {block}"));
         }
+        self.obey(vni)?;
         let management_ip = self.management_ip(if vxlan { 5 } else { 30 })?;
         self.endpoint(nth(&block, 2), management_ip, vxlan)?;
         if let (Some(kube), true) = (kube, vxlan) {
-            let [_, a, b, c] = management_ip.octets();
-            let mac = format!("00:15:5d:{a:02x}:{b:02x}:{c:02x}");
+            let details = self.node.network_details(NETWORK)?;
+            let mac = details.and_then(|details| details.dr_mac).context("DrMacAddress not found on the network")?;
             let tunnel = [("IPv4VXLANTunnelAddr", gateway.to_string()), ("VXLANTunnelMACAddr", mac)];
             kube.annotate(name, &tunnel)?;
         }
         Ok(())
+    }
+
+    /// A stand-in may say that its `startup fails` or `startup hangs`, at each VNI or only at one: then it
+    /// does so when it has made the network, before all that comes after.
+    fn obey(&mut self, vni: u32) -> Result<()> {
+        let text = told(&self.node, &self.command.program);
+        let Some((_, order)) = text.split_once("startup ") else { return Ok(()) };
+        let mut words = order.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        if let (Some("at"), Some("VNI"), Some(only)) = (words.next(), words.next(), words.next())
+            && only.trim_end_matches(|c: char| !c.is_ascii_digit()).parse() != Ok(vni)
+        {
+            return Ok(());
+        }
+        match verb {
+            "fails" => bail!(
+                "failed to create remote HNSEndpoint {ENDPOINT}: hnsCall failed in Win32: Element not found. (0x490)"
+            ),
+            "hangs" => {
+                self.say(format!("Waiting for HNS to answer on {ENDPOINT}"));
+                Err(Hangs.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// This host's block. What etcd holds cannot be asked here: the network that stands, or the

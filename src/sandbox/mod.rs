@@ -3,6 +3,7 @@
 
 pub mod calico;
 pub mod cluster;
+pub mod kubelet;
 mod loopback;
 pub mod metadata;
 pub mod mirror;

@@ -1,8 +1,12 @@
 //! Files, folders and release trees.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use calicoctl_win::fault::Fault;
+use calicoctl_win::node::trust::{self, Use};
 use calicoctl_win::node::{Node, STATE_DIR, STORE_DIR};
 use calicoctl_win::plan::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use calicoctl_win::values::{Sha256, WinPath};
@@ -12,7 +16,8 @@ use crate::nodes::on_each;
 /// A folder of the story's own, with blanks and letters of other alphabets in its name.
 fn folder(node: &mut dyn Node, story: &str) -> WinPath {
     let folder = WinPath::known(&format!(r"C:\Vertrag für {story} 契約"));
-    node.put(&Id::Dir(folder.clone()), Some(&State::Dir { access: Access::Inherited })).unwrap();
+    // What Windows lets others do below its root is no part of the stories.
+    node.put(&Id::Dir(folder.clone()), Some(&State::Dir { access: Access::Closed })).unwrap();
     folder
 }
 
@@ -42,6 +47,36 @@ fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Looking changes nothing, and neither do our own records.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_node_that_is_watched_tells_what_was_changed_and_not_our_own_records() {
+    on_each(|node| {
+        let folder = folder(node, "Augen");
+        let (record, file) = (WinPath::known(STATE_DIR).join("augen.json"), folder.join("a.txt"));
+        let changed = Arc::new(AtomicBool::new(false));
+        node.watch(Arc::clone(&changed));
+        node.save(&record, b"{}", Access::Administrators).unwrap();
+        node.append(&record, "{}").unwrap();
+        node.remove(&record).unwrap();
+        assert!(!node.disk(&record).exists());
+        let absent = node.remove(&record).unwrap_err();
+        assert!(absent.to_string().contains("augen.json"), "{absent:#}");
+        let id = Id::File(file.clone());
+        let state = stored(node, "a", Access::Inherited);
+        assert_eq!(node.get(&id).unwrap(), None);
+        assert!(!changed.load(Relaxed));
+
+        node.put(&id, Some(&state)).unwrap();
+        assert!(changed.swap(false, Relaxed));
+        node.save(&file, b"b", Access::Inherited).unwrap();
+        assert!(changed.swap(false, Relaxed));
+        node.put(&id, None).unwrap();
+        node.put(&Id::Dir(folder), None).unwrap();
+        assert!(changed.load(Relaxed));
+    });
 }
 
 #[test]
@@ -137,9 +172,10 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
         let folder = folder(node, "Ordner");
         for (name, access) in [("Offen", Access::Inherited), ("Geheim", Access::Administrators)] {
             let id = Id::Dir(folder.join(name));
-            node.put(&id, Some(&State::Dir { access })).unwrap();
-            node.put(&id, Some(&State::Dir { access })).unwrap();
-            assert_eq!(node.get(&id).unwrap(), Some(State::Dir { access }));
+            let wanted = State::Dir { access };
+            node.put(&id, Some(&wanted)).unwrap();
+            node.put(&id, Some(&wanted)).unwrap();
+            assert_eq!(node.get(&id).unwrap(), Some(wanted));
         }
         let below = Id::Dir(folder.join("no").join("parent"));
         assert_eq!(refusal(node, &below, Some(&State::Dir { access: Access::Inherited })), "FileNotFound");
@@ -153,6 +189,60 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
             node.put(&id, None).unwrap();
             assert_eq!(node.get(&id).unwrap(), None);
         }
+    });
+}
+
+/// A folder in which everybody may write and delete.
+const OPEN: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1301ff;;;WD)";
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_folder_that_others_may_write_to_is_closed_and_given_back() {
+    on_each(|node| {
+        let id = Id::Dir(folder(node, "Rechte"));
+        let closed = State::Dir { access: Access::Closed };
+        assert!(node.get(&id).unwrap().unwrap().satisfies(&closed), "it is made so");
+
+        node.put(&id, Some(&State::Dir { access: Access::Open(OPEN.into()) })).unwrap();
+        let found = node.get(&id).unwrap().unwrap();
+        assert!(matches!(&found, State::Dir { access: Access::Open(_) }), "{found:?}");
+        assert!(!found.satisfies(&closed));
+        // One that is there is left alone where nothing else is asked for.
+        node.put(&id, Some(&State::Dir { access: Access::ClosedIfNew })).unwrap();
+        assert_eq!(node.get(&id).unwrap().as_ref(), Some(&found));
+
+        node.put(&id, Some(&closed)).unwrap();
+        assert!(node.get(&id).unwrap().unwrap().satisfies(&closed));
+        node.put(&id, Some(&found)).unwrap();
+        let back = node.get(&id).unwrap().unwrap();
+        assert!(back.satisfies(&found), "{back:?} for {found:?}");
+        node.put(&id, None).unwrap();
+    });
+}
+
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_file_that_others_could_replace_is_not_believed() {
+    on_each(|node| {
+        let folder = folder(node, "Glaube");
+        let (id, file) = (Id::Dir(folder.clone()), folder.join("config.yaml"));
+        fs::write(node.disk(&file), "spec: {}").unwrap();
+        let believe = |node: &dyn Node, used| trust::believe(Some(node), &node.disk(&file), used, "the config");
+        believe(node, Use::Read).unwrap();
+        believe(node, Use::Run).unwrap();
+
+        node.put(&id, Some(&State::Dir { access: Access::Open(OPEN.into()) })).unwrap();
+        let error = believe(node, Use::Read).unwrap_err();
+        let fault = Fault::of(&error).unwrap_or_else(|| panic!("{error:#}"));
+        assert_eq!(fault.id, "OthersMayWrite");
+        assert!(fault.what.contains("config.yaml") && fault.what.contains("S-1-1-0"), "{}", fault.what);
+        let hint = fault.hint.clone().unwrap();
+        assert!(hint.contains(&format!("icacls \"{folder}\" /inheritance:r /grant:r ")), "{hint}");
+
+        node.put(&id, Some(&State::Dir { access: Access::Closed })).unwrap();
+        believe(node, Use::Run).unwrap();
+        fs::remove_file(node.disk(&file)).unwrap();
+        node.put(&id, None).unwrap();
     });
 }
 
@@ -368,10 +458,11 @@ mod on_windows {
         let folder = folder(node, "Einbruch");
         let file = folder.join("config.yaml");
         fs::write(node.disk(&file), "from an administrator").unwrap();
-        security::set(&node.disk(&folder), "D:(A;OICI;FA;;;WD)").unwrap();
+        // An administrator gave it free, but not the right to change its list: then closing it is final.
+        security::set(&node.disk(&folder), "D:(A;OICI;0x1301ff;;;WD)").unwrap();
 
-        let said = node.secure(&folder).unwrap();
-        assert_eq!(said.as_deref(), Some("everybody may write to it"));
+        let said = node.secure(&folder).unwrap().unwrap_or_default();
+        assert!(said.contains("(S-1-1-0) could write to it"), "{said}");
         assert_eq!(node.secure(&folder).unwrap(), None);
         assert_eq!(node.get(&Id::Dir(folder.clone())).unwrap(), Some(State::Dir { access: Access::Administrators }));
 
@@ -381,7 +472,10 @@ mod on_windows {
         }
         let error = node.secure(&folder).unwrap_err();
         assert_eq!(Fault::id_of(&error), "UnsafeFolder");
-        assert!(error.to_string().contains("config.yaml, everybody may write to it"), "{error}");
+        assert!(
+            error.to_string().contains("config.yaml, ") && error.to_string().contains("(S-1-1-0) may write to it"),
+            "{error}"
+        );
         assert_eq!(text(node, &file), "from an administrator", "nothing was changed");
 
         node.put(&Id::File(file), None).unwrap();

@@ -345,3 +345,17 @@ fn an_adapter_gets_back_what_a_vswitch_lost() {
         }
     });
 }
+
+/// Other nodes send what is for pods here to that MAC.
+#[test]
+fn an_overlay_network_tells_the_mac_of_its_router() {
+    on_each_network(|node| {
+        assert_eq!(node.network_details("External").unwrap(), None);
+        node.put(&network("External"), Some(&external())).unwrap();
+        let details = node.network_details("external").unwrap().unwrap();
+        let mac = details.dr_mac.unwrap();
+        assert!(mac.len() == 17 && mac.starts_with("00:15:5d:") && mac == mac.to_lowercase(), "{mac}");
+        assert!(details.endpoints.is_empty());
+        assert_eq!(node.network_details("nat").unwrap().unwrap().dr_mac, None);
+    });
+}

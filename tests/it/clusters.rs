@@ -103,6 +103,7 @@ fn later_runs_reach_the_cluster_as_the_install_did() {
             "{receipt}"
         );
     };
+    cluster.upgrade_calico("v3.33.0").unwrap();
     for words in [
         "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000 --wait-for-cluster-vni=1s",
         "resume -y",

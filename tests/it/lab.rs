@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use calicoctl_win::node::sandbox::model::Model;
+use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +32,12 @@ pub struct Output {
 /// A node byte for byte: every file and folder of `C/`, with its mode, and `node.yaml`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture(BTreeMap<String, Vec<u8>>);
+
+/// The release that a command line names, by its version or in the name of a file.
+pub fn release_in(words: &str) -> Option<&str> {
+    let version = Regex::new(r"v\d+\.\d+\.\d+").unwrap();
+    version.find_iter(words).last().map(|found| found.as_str())
+}
 
 impl Lab {
     /// An empty folder, in memory where the machine has such a place.
@@ -109,8 +116,29 @@ impl Lab {
         self.fails_at("", words)
     }
 
-    /// The same with a fault on demand.
+    /// The same with a fault on demand. Calico on Linux went to the release that is named before, as an
+    /// administrator does it: its manifests bring the definitions and the role that the release needs.
     pub fn fails_at(&self, fault: &str, words: &str) -> Output {
+        let clusters_own = self.path("node/cluster").exists()
+            || self.path("node").exists() && words.starts_with("install") && !words.contains("--kubeconfig");
+        if let Some(release) = release_in(words).filter(|_| clusters_own) {
+            self.linux_runs(release);
+        }
+        self.alone_at(fault, words)
+    }
+
+    /// Calico on the Linux nodes of the sandbox's own cluster goes to a release.
+    pub fn linux_runs(&self, release: &str) {
+        let cluster = EmbeddedCluster::start(&self.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap();
+        cluster.upgrade_calico(release).unwrap();
+    }
+
+    /// Runs it on a cluster that stays as it is.
+    pub fn alone(&self, words: &str) -> Output {
+        self.alone_at("", words)
+    }
+
+    fn alone_at(&self, fault: &str, words: &str) -> Output {
         let mut command = self.command(words);
         command.args(["--sandbox", "node"]);
         if !fault.is_empty() {
@@ -191,7 +219,7 @@ impl Lab {
     /// The whole node.
     pub fn picture(&self) -> Picture {
         let node = self.path("node");
-        let mut seen = BTreeMap::from([("node.yaml".to_owned(), fs::read(node.join("node.yaml")).unwrap())]);
+        let mut seen = BTreeMap::from([("node.yaml".to_owned(), without_pods(&self.read("node.yaml")).into_bytes())]);
         let mut folders = vec![node.join("C")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
@@ -215,6 +243,13 @@ impl Lab {
         picture.0.retain(|name, _| !name.starts_with(STATE));
         picture
     }
+}
+
+/// `node.yaml` without the endpoints of pods: Kubernetes makes and ends pods when it likes. The stories of
+/// pods look at them.
+fn without_pods(yaml: &str) -> String {
+    let endpoint = Regex::new(r"(?m)^ +[0-9a-f]{64}_Calico:\n(?: {8,}.*\n)+").unwrap();
+    endpoint.replace_all(yaml, "").into_owned()
 }
 
 #[cfg(unix)]
@@ -337,6 +372,7 @@ impl Output {
             (r"(?m) +\d+\.\ds$", "  SECONDS"),
             (r"calicoctl-win \d+\.\d+\.\d+\S*", "calicoctl-win VERSION"),
             (r"log=\S*[/\\]tmp[/\\]", "log=TMP/"),
+            (r"\b[0-9a-f]{64}_Calico\b", "SANDBOX_Calico"),
         ];
         let mut text = self.stdout.clone();
         if !self.stderr.is_empty() {

@@ -38,7 +38,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("node", &["plan::item", "facts", "calico"]),
     // Receipts name the version and backend that stand.
     // And our marks are those of the services, rules and networks that we make.
-    ("apply", &["node", "plan", "facts", "calico", "settings::Backend", "report::event"]),
+    // Whether a service does its work is what its agent says.
+    ("apply", &["node", "plan", "facts", "calico", "settings::Backend", "report::event", "agent"]),
     // The credentials it fetches are what the node's kubeconfig is rendered from.
     ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("platform", &["facts", "node", "plan::item"]),

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use calicoctl_win::calico::version::CalicoVersion;
+use calicoctl_win::cluster::{Cluster, Options};
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use serde_json::Value;
@@ -38,6 +40,31 @@ pub struct House {
     pub release: String,
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
+    /// The house is gone.
+    gone: Arc<AtomicBool>,
+}
+
+/// Writes to the Node what node startup would write there itself: a stand-in leaves it in a file. The real
+/// one fails when it cannot; here it is written as soon as the API server answers.
+fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>) {
+    let mut written = String::new();
+    while !gone.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        let told = fs::read_to_string(test.join("annotations")).unwrap_or_default();
+        let (Some((mac, address)), false) = (told.trim_end().split_once(' '), told == written) else { continue };
+        let annotations = serde_json::json!({
+            "projectcalico.org/VXLANTunnelMACAddr": mac.replace('-', ":").to_lowercase(),
+            "projectcalico.org/IPv4Address": format!("{address}/24"),
+        });
+        let options = Options { timeout: Duration::from_secs(2), retries: 0 };
+        let done = Cluster::open(Some(&test.join("kubeconfig")), None, &options).and_then(|cluster| {
+            let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
+            cluster.merge_patch::<_, Value>(&format!("/api/v1/nodes/{NODE}/status"), &patch)
+        });
+        if done.is_ok() {
+            written = told;
+        }
+    }
 }
 
 impl House {
@@ -49,7 +76,8 @@ impl House {
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
         let cluster_dir = TempDir::new().unwrap();
-        let cluster = EmbeddedCluster::start(cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
+        let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
+        let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
         let wire = Wire::to(cluster.addr());
         let test = machine.c(TEST);
         fs::create_dir_all(&test).unwrap();
@@ -59,7 +87,10 @@ impl House {
         fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir })
+        let gone = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&gone);
+        std::thread::spawn(move || annotate_node(test, told));
+        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir, gone })
     }
 
     /// The API server, for what others do in the cluster.
@@ -270,6 +301,7 @@ fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
 /// What went on in a house whose story fails. A machine that is not thrown away is made as it was.
 impl Drop for House {
     fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
         if std::thread::panicking() {
             self.show_what_went_on();
         }
@@ -313,8 +345,17 @@ spec:
       servers: [10.96.0.10]
   calicoNetwork:
     backend: {backend}
-"
+  services:
+    extraEnv:
+      FELIX_HEALTHPORT: '{}'
+",
+        free_port()
     )
+}
+
+/// A port of loopback for Felix's health: all machines of the tests share this host's.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// The archive of a version, in its real layout, with programs that run.

@@ -100,13 +100,13 @@ fn set_hns(node: &dyn Node, pid: Option<u32>) {
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            let service = crate::node::sandbox::model::NodeService {
-                definition: crate::plan::item::Service {
+            let service = NodeService {
+                definition: Service {
                     display_name: "Host Network Service".into(),
                     description: String::new(),
                     image_path: r"C:\Windows\System32\svchost.exe -k NetSvcs".into(),
                     account: "LocalSystem".into(),
-                    start: crate::plan::item::StartType::Manual,
+                    start: StartType::Manual,
                     depends_on: Vec::new(),
                     restart_after: Vec::new(),
                     parameters: [].into(),

@@ -12,11 +12,12 @@ use tempfile::TempDir;
 
 use super::saved::Saved;
 use super::startup::{Again, Seen};
+use super::state::{AgentState, Phase};
 use super::*;
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
-use crate::node::sandbox::model::{Arriving, Endpoint, Model, Name, NodeNetwork};
-use crate::plan::item::{IpConfig, Network, NetworkKind};
+use crate::node::sandbox::model::{Arriving, Endpoint, Model, Name, NodeNetwork, NodeService};
+use crate::plan::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
@@ -185,6 +186,28 @@ impl Story {
         all.dedup();
         all
     }
+}
+
+/// The service CalicoNode runs, and its agent says so.
+pub fn calico_node_runs(node: &mut SandboxNode, phase: Phase) {
+    let definition = Service {
+        display_name: "Calico Windows Startup".into(),
+        description: String::new(),
+        image_path: "calicoctl-win.exe service run node".into(),
+        account: "LocalSystem".into(),
+        start: StartType::Auto,
+        depends_on: Vec::new(),
+        restart_after: Vec::new(),
+        parameters: [].into(),
+    };
+    node.edit(|model| {
+        model.services.insert(Name::new("CalicoNode"), NodeService { definition, pid: Some(4100), stop_seconds: 1 });
+        Ok(())
+    })
+    .unwrap();
+    let said = AgentState { phase, ..AgentState::new(Role::Node, 4100, node.now()) };
+    let path = state::path(Role::Node);
+    node.save(&path, &serde_json::to_vec(&said).unwrap(), Access::Administrators).unwrap();
 }
 
 fn calico(vsid: u32) -> State {

@@ -124,16 +124,25 @@ fn no_wait_adds_more_than_50_ms_to_its_event() {
 }
 
 #[test]
-fn felix_goes_on_within_50_ms_of_the_mark() {
+fn felix_goes_on_within_50_ms_of_node_startups_end() {
     let mut story = Story::new(Backend::Vxlan);
     let mark = State::RegValue(RegValue::String("boot-1".into()));
     story.meanwhile = Box::new(move |node, time| {
-        if time >= Duration::from_millis(7300) && node.get(&startup::boot_id()).unwrap().is_none() {
+        let says = |phase| {
+            let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
+            calico_node_runs(&mut SandboxNode::open(&root).unwrap(), phase);
+        };
+        if time == Duration::from_millis(7300) {
+            says(Phase::Preparing);
             node.put(&startup::boot_id(), Some(&mark)).unwrap();
+        } else if time == Duration::from_millis(9500) {
+            says(Phase::Running);
         }
     });
     story.start(Role::Felix).unwrap();
-    assert!(story.virtual_time <= Duration::from_millis(7350), "{:?}", story.virtual_time);
+    let waited = ["CalicoNode to bring up the network", "Calico's node startup in CalicoNode"];
+    assert_eq!(story.waited_for(), waited, "the mark is not enough: startup comes after it");
+    assert!(story.virtual_time <= Duration::from_millis(9550), "{:?}", story.virtual_time);
 }
 
 #[test]
@@ -157,6 +166,9 @@ fn felix_and_confd_wait_for_this_boots_bring_up() {
     let mut story = Story::new(Backend::Vxlan);
     insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 900 s for CalicoNode to bring up the network: the service CalicoNode does not run");
     story.start(Role::Node).unwrap();
+    calico_node_runs(&mut story.node, Phase::Preparing);
+    insta::assert_snapshot!(story.start(Role::Felix).unwrap_err(), @"waited 600 s for Calico's node startup in CalicoNode: it has not begun");
+    calico_node_runs(&mut story.node, Phase::Running);
     assert_eq!(story.start(Role::Felix).unwrap().as_ref(), Some(&story.config.felix));
     insta::assert_snapshot!(story.start(Role::Confd).unwrap_err(), @"find confd's command: the backend vxlan has no confd");
     story.edit(|model| model.boot_id = "boot-2".into());

@@ -9,11 +9,13 @@ use serde_json::json;
 use super::App;
 use crate::apply::converge::Standing;
 use crate::apply::receipt::About;
+use crate::cli::lab::Lab;
 use crate::cli::login;
 use crate::cluster::{self, Cluster};
 use crate::config::{Document, Layered, Origin};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::node::trust::{self, Use};
 use crate::platform::{self, metadata::Metadata};
 use crate::settings::{self, Connection};
 use crate::values::WinPath;
@@ -51,29 +53,34 @@ impl App {
             let text = lab.cluster()?.admin_kubeconfig();
             return self.connect(&text, &lab.dir, context, connection.timeout);
         }
-        self.cluster_from(&file, connection)
+        self.cluster_from(Some(node), &file, connection)
     }
 
-    /// Talks to the cluster that a kubeconfig file on this machine names.
-    pub fn cluster_from(&self, file: &Path, connection: &Connection) -> Result<Cluster> {
+    /// Talks to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
+    pub fn cluster_from(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
+        believe_kubeconfig(node, file, connection.context.as_deref())?;
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
         // A sandbox's own cluster has another port each time.
         if let (Some(lab), Ok(text)) = (&self.lab, std::fs::read_to_string(file))
             && let dial @ Some(_) = lab.dial(&text)?
         {
             let base = file.parent().unwrap_or(Path::new(""));
-            return Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            let connected = Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            return connected.inspect(|cluster| cluster.watch(&self.changed));
         }
         let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
-        opened.map_err(|error| match (&connection.kubeconfig_from, Fault::id_of(&error)) {
-            (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
-                let what = format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
-                let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
-                error.context(
-                    fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
-                )
+        opened.inspect(|cluster| cluster.watch(&self.changed)).map_err(|error| {
+            match (&connection.kubeconfig_from, Fault::id_of(&error)) {
+                (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
+                    let what =
+                        format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
+                    let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
+                    error.context(
+                        fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
+                    )
+                }
+                _ => error,
             }
-            _ => error,
         })
     }
 
@@ -86,13 +93,45 @@ impl App {
 
     /// Talks to the cluster with a kubeconfig's text.
     pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
-        let dial = match &self.lab {
-            Some(lab) => lab.dial(text)?,
-            None => None,
-        };
         let options = cluster::Options { timeout, ..cluster::Options::default() };
-        Cluster::connect(text, base, context, dial, &options)
+        connect(self.lab.as_deref(), text, base, context, &options).inspect(|cluster| cluster.watch(&self.changed))
     }
+
+    /// The same with the node's own kubeconfig, for those who have no app at hand and ask again and again.
+    pub fn connector(&self, timeout: Duration) -> impl Fn(&str) -> Result<Cluster> + 'static {
+        let lab = self.lab.clone();
+        let options = cluster::Options { timeout, retries: 0 };
+        move |text| connect(lab.as_deref(), text, Path::new("."), None, &options)
+    }
+}
+
+fn connect(
+    lab: Option<&Lab>,
+    text: &str,
+    base: &Path,
+    context: Option<&str>,
+    options: &cluster::Options,
+) -> Result<Cluster> {
+    let dial = match lab {
+        Some(lab) => lab.dial(text)?,
+        None => None,
+    };
+    Cluster::connect(text, base, context, dial, options)
+}
+
+/// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.
+pub(in crate::cli) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
+    trust::believe(node, file, Use::Read, "the kubeconfig")?;
+    // What cannot be read, its reader says.
+    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
+    let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
+    for file in &named.read {
+        trust::believe(node, file, Use::Read, "the kubeconfig's file")?;
+    }
+    for program in &named.run {
+        trust::believe(node, program, Use::Run, "the kubeconfig's plugin")?;
+    }
+    Ok(())
 }
 
 /// What the config of a generation is called where somebody asks who set a value.

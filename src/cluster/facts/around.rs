@@ -33,6 +33,17 @@ fn of_daemon_set(set: &DaemonSet) -> Option<String> {
     }
 }
 
+/// The release that its image is of. ClusterInformation names the release of whichever node's startup
+/// ran last, a Windows node's too.
+fn release_of(set: &DaemonSet) -> Option<String> {
+    let pod = set.spec.template.spec.as_ref()?;
+    let image = pod.containers.iter().find(|container| container.name == LINUX)?.image.as_deref()?;
+    let (_, tag) = image.split('@').next()?.rsplit_once(':')?;
+    // A tag of somebody's own registry may be anything.
+    let version = tag.strip_prefix('v')?.starts_with(|c: char| c.is_ascii_digit());
+    version.then(|| tag.to_owned())
+}
+
 /// The same by the ConfigMap of installs by manifest: etcd's manifests give endpoints there, and the
 /// others name the datastore in the CNI configuration only.
 fn of_config(map: &ConfigMap) -> Option<String> {
@@ -92,6 +103,9 @@ impl Around {
         });
         let config = untold.may_be("calico-config", self.calico_config.answer().await)?.flatten();
         let linux = untold.may_be("daemonsets", self.linux.answer().await)?.flatten();
+        if let Some(release) = linux.as_ref().and_then(release_of) {
+            facts.calico_version = Some(release);
+        }
         facts.linux_datastore = linux.as_ref().and_then(of_daemon_set).or_else(|| of_config(config.as_ref()?));
         facts.linux_backend = config.and_then(|map| map.data?.remove("calico_backend"));
         let nodes = untold.may_be("nodes", self.nodes.answer().await)?;
@@ -203,6 +217,7 @@ struct PodSpec {
 #[derive(Deserialize)]
 struct Container {
     name: String,
+    image: Option<String>,
     env: Option<Vec<Variable>>,
 }
 

@@ -179,7 +179,10 @@ fn a_node_is_read_and_annotated() {
         (["10.0.0.7".to_owned()].as_slice(), "v1.33.2")
     );
     let annotations = [("a/b".to_owned(), Some("c".to_owned())), ("gone".to_owned(), None)].into();
-    cluster.annotate_node("win-a1", &annotations).unwrap();
-    let sent: Value = serde_json::from_str(&server.seen()[1].body).unwrap();
+    assert!(cluster.annotate_node("win-a1", &annotations).unwrap());
+    let sent: Value = serde_json::from_str(&server.seen().last().unwrap().body).unwrap();
     assert_eq!(sent, json!({"metadata": {"annotations": {"a/b": "c", "gone": null}}}));
+    let asked = server.seen().len();
+    assert!(!cluster.annotate_node("win-a1", &[("gone".to_owned(), None)].into()).unwrap(), "it is so already");
+    assert_eq!(server.seen().len(), asked + 1, "only looked");
 }

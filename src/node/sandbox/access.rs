@@ -1,12 +1,106 @@
-//! Who may read a file or folder of the sandbox. On Linux and macOS its mode stands for the access
-//! list of Windows. A sandbox on Windows keeps a note for each restricted path beside the disk:
-//! file streams would do on NTFS, but on no other file system.
+//! Who may read and write a file or folder of the sandbox: what `node.yaml` says, else what Windows makes
+//! of it. On Linux and macOS its mode stands for "administrators alone", "others may only read" and
+//! "everybody". A sandbox on Windows keeps a note for each restricted path beside the disk: file streams
+//! would do on NTFS, but on no other file system.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use anyhow::{Context, Result};
+
+use super::disk::locate;
+use super::model::Model;
+use crate::fault::{Exit, Fault};
+use crate::node::acl::{self, Acl, Caller};
 use crate::plan::item::Access;
+use crate::values::WinPath;
+
+/// The administrator who runs this program on every sandbox.
+const ADMINISTRATOR: &str = "S-1-5-21-1004336348-1177238915-682003330-500";
+
+/// What `restrict` and `close` make of a folder on Windows.
+const ADMINISTRATORS: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
+const CLOSED: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)";
+/// What a folder has that everybody may write to by its mode.
+const EVERYBODY: &str = "O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;WD)";
+
+/// What Windows Server 2016 to 2025 have made of these, as icacls shows them: `C:\` and `C:\Program Files`
+/// by DISA's STIGs for Server 2016, 2019 and 2022, `C:\ProgramData` with Users (OI)(CI)(RX) and
+/// (CI)(WD,AD,WEA,WA) and CREATOR OWNER (OI)(CI)(IO)(F).
+const STOCK: [(&str, &str); 4] = [
+    (
+        r"C:\Program Files",
+        "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464D:PAI\
+         (A;OICI;FA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)\
+         (A;;0x1301bf;;;SY)(A;OICIIO;GA;;;SY)(A;;0x1301bf;;;BA)(A;OICIIO;GA;;;BA)(A;OICI;0x1200a9;;;BU)\
+         (A;OICIIO;GA;;;CO)",
+    ),
+    (
+        r"C:\Windows",
+        "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464D:PAI\
+         (A;OICI;FA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)\
+         (A;;0x1301bf;;;SY)(A;OICIIO;GA;;;SY)(A;;0x1301bf;;;BA)(A;OICIIO;GA;;;BA)(A;OICI;0x1200a9;;;BU)\
+         (A;OICIIO;GA;;;CO)",
+    ),
+    (
+        r"C:\ProgramData",
+        "O:SYD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICIIO;GA;;;CO)(A;OICI;0x1200a9;;;BU)(A;CI;0x116;;;BU)",
+    ),
+    (r"C:\Users", "O:SYD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)(A;OICI;0x1200a9;;;WD)"),
+];
+const ROOT: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464D:PAI(A;OICI;FA;;;SY)\
+    (A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)(A;CI;LC;;;BU)(A;CIIO;DC;;;BU)(A;OICIIO;GA;;;CO)";
+
+pub fn caller(model: &Model) -> Caller {
+    Caller { elevated: model.elevated, sid: Some(ADMINISTRATOR.into()) }
+}
+
+/// Owner and access list of a path.
+pub fn acl(root: &Path, model: &Model, path: &WinPath) -> Result<Acl> {
+    let read = |sddl: &str| Acl::parse(sddl).with_context(|| format!("read the access list of {path}"));
+    if let Some(sddl) = model.acls.get(path) {
+        let invalid = || {
+            let what = format!("the acls of node.yaml have no access list for {path}: `{sddl}`");
+            Fault::new(Exit::InvalidConfig, "SandboxNodeInvalid", what).hint("write it in SDDL, as Get-Acl has it")
+        };
+        return Ok(Acl::parse(sddl).ok_or_else(invalid)?);
+    }
+    let place = locate(root, path)?;
+    match access(root, &place) {
+        Access::Administrators => return read(ADMINISTRATORS),
+        Access::Closed => return read(CLOSED),
+        _ => {}
+    }
+    if open_to_all(&place) {
+        return read(EVERYBODY);
+    }
+    match path.parent() {
+        None => read(ROOT),
+        Some(above) => match STOCK.iter().find(|(known, _)| *path == WinPath::known(known)) {
+            Some((_, sddl)) => read(sddl),
+            None => Ok(acl(root, model, &above)?.inherited(place.is_dir(), acl::ADMINISTRATORS)),
+        },
+    }
+}
+
+/// As a Windows node judges it.
+pub fn of_folder(root: &Path, model: &Model, path: &WinPath) -> Result<Access> {
+    let place = locate(root, path)?;
+    if !model.acls.contains_key(path) && access(root, &place) == Access::Administrators {
+        return Ok(Access::Administrators);
+    }
+    let (list, caller) = (acl(root, model, path)?, caller(model));
+    Ok(if list.other(&caller, acl::CHANGE_FOLDER).is_some() {
+        Access::Open(model.acls.get(path).cloned().unwrap_or_else(|| list.sddl()))
+    } else if list.is_for_administrators(&caller) {
+        Access::Administrators
+    } else if list.has_own_entries() {
+        Access::Closed
+    } else {
+        Access::Inherited
+    })
+}
 
 #[cfg(unix)]
 mod by_host {
@@ -17,16 +111,18 @@ mod by_host {
     pub fn access(_root: &Path, place: &Path) -> Access {
         match fs::metadata(place).map(|meta| meta.permissions().mode() & 0o777) {
             Ok(0o600 | 0o700) => Access::Administrators,
+            Ok(0o750) if place.is_dir() => Access::Closed,
             _ => Access::Inherited,
         }
     }
 
-    pub fn restrict(_root: &Path, place: &Path, wanted: Access) -> io::Result<()> {
+    pub fn restrict(_root: &Path, place: &Path, wanted: &Access) -> io::Result<()> {
         let mode = match (wanted, place.is_dir()) {
             (Access::Administrators, true) => 0o700,
             (Access::Administrators, false) => 0o600,
-            (Access::Inherited, true) => 0o755,
-            (Access::Inherited, false) => 0o644,
+            (Access::Closed | Access::ClosedIfNew, true) => 0o750,
+            (_, true) => 0o755,
+            (_, false) => 0o644,
         };
         fs::set_permissions(place, fs::Permissions::from_mode(mode))
     }
@@ -50,19 +146,25 @@ mod by_host {
     use crate::node::files;
     use crate::values::Sha256;
 
+    const CLOSED: &str = "closed";
+
     pub fn access(root: &Path, place: &Path) -> Access {
-        if note(root, place).is_file() { Access::Administrators } else { Access::Inherited }
+        match fs::read_to_string(note(root, place)) {
+            Ok(note) if note == CLOSED => Access::Closed,
+            Ok(_) => Access::Administrators,
+            Err(_) => Access::Inherited,
+        }
     }
 
-    pub fn restrict(root: &Path, place: &Path, wanted: Access) -> io::Result<()> {
-        match wanted {
-            Access::Administrators => {
-                let note = note(root, place);
-                fs::create_dir_all(note.parent().unwrap_or(root))?;
-                fs::write(note, place.to_string_lossy().as_bytes())
-            }
-            Access::Inherited => forget(root, place),
-        }
+    pub fn restrict(root: &Path, place: &Path, wanted: &Access) -> io::Result<()> {
+        let text = match wanted {
+            Access::Administrators => "administrators",
+            Access::Closed | Access::ClosedIfNew => CLOSED,
+            _ => return forget(root, place),
+        };
+        let note = note(root, place);
+        fs::create_dir_all(note.parent().unwrap_or(root))?;
+        fs::write(note, text)
     }
 
     pub fn forget(root: &Path, place: &Path) -> io::Result<()> {

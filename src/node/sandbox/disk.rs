@@ -1,5 +1,6 @@
 //! The disk of a sandbox node: `DIR/C/…`. Names are found without case; nothing leads out.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::node::files::{self, gone};
+use crate::node::trust::{self, Verdict};
 use crate::node::win32::{self, refused};
 use crate::node::{STORE_DIR, unsafe_folder};
 use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
-use super::access::{access, forget, open_to_all, restrict};
+use super::access::{access, acl, caller, forget, of_folder, restrict};
 use super::model::Model;
 
 /// Where a path of the node lies in the folder `root`. Existing names are taken as they are
@@ -64,8 +66,8 @@ pub struct Disk<'a> {
 
 impl Disk<'_> {
     pub fn get_dir(&self, path: &WinPath) -> Result<Option<State>> {
-        let place = locate(self.root, path)?;
-        Ok(place.is_dir().then(|| State::Dir { access: access(self.root, &place) }))
+        let there = locate(self.root, path)?.is_dir();
+        there.then(|| Ok(State::Dir { access: of_folder(self.root, self.model, path)? })).transpose()
     }
 
     pub fn get_file(&self, path: &WinPath) -> Result<Option<State>> {
@@ -81,7 +83,8 @@ impl Disk<'_> {
         Ok(files::read_tree(&locate(self.root, path)?)?.map(State::Tree))
     }
 
-    pub fn put_dir(&self, path: &WinPath, wanted: Option<Access>) -> Result<()> {
+    /// Gives what `node.yaml` is to say of who may write to the folder; none where it need not.
+    pub fn put_dir(&self, path: &WinPath, wanted: Option<&Access>) -> Result<Option<String>> {
         let place = locate(self.root, path)?;
         match wanted {
             Some(wanted) => {
@@ -89,29 +92,63 @@ impl Disk<'_> {
                 if place.is_file() {
                     return Err(refused(win32::ALREADY_EXISTS, format!("create folder {path}")).into());
                 }
-                if !place.is_dir() {
+                let is_new = !place.is_dir();
+                if is_new {
                     fs::create_dir(&place).with_context(|| format!("create folder {path}"))?;
                 }
-                if access(self.root, &place) != wanted {
-                    restrict(self.root, &place, wanted).with_context(|| format!("set access of {path}"))?;
-                }
-                Ok(())
+                let have = of_folder(self.root, self.model, path)?;
+                let kept = self.model.acls.get(path).cloned();
+                let plain = |access: &Access| {
+                    restrict(self.root, &place, access).with_context(|| format!("set access of {path}"))
+                };
+                Ok(match (have, wanted) {
+                    (have, want) if have == *want => kept,
+                    (_, Access::Open(sddl)) => {
+                        plain(&Access::Inherited)?;
+                        let bare = Model { acls: self.without(path), ..self.model.clone() };
+                        let usual = of_folder(self.root, &bare, path)?;
+                        (usual != *wanted).then(|| sddl.clone())
+                    }
+                    (_, Access::Administrators) => {
+                        plain(wanted)?;
+                        None
+                    }
+                    (Access::Administrators, Access::Inherited) => {
+                        plain(wanted)?;
+                        None
+                    }
+                    (Access::Open(_), Access::Closed) => {
+                        plain(wanted)?;
+                        None
+                    }
+                    (_, Access::Closed | Access::ClosedIfNew) if is_new => {
+                        plain(wanted)?;
+                        None
+                    }
+                    _ => kept,
+                })
             }
             None => {
                 self.not_held(path, "remove folder")?;
                 match fs::remove_dir(&place) {
                     // What others put there is theirs.
-                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(self.model.acls.get(path).cloned()),
                     other => gone(other)
                         .and_then(|()| forget(self.root, &place))
+                        .map(|()| None)
                         .with_context(|| format!("remove folder {path}")),
                 }
             }
         }
     }
 
+    /// The access lists of all others.
+    fn without(&self, path: &WinPath) -> BTreeMap<WinPath, String> {
+        self.model.acls.iter().filter(|(other, _)| *other != path).map(|(p, l)| (p.clone(), l.clone())).collect()
+    }
+
     /// Gives what a program that runs was renamed to when it was to go.
-    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Option<WinPath>> {
+    pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Option<WinPath>> {
         let place = locate(self.root, path)?;
         self.not_held(path, if wanted.is_some() { "replace" } else { "delete" })?;
         if place.is_dir() {
@@ -143,7 +180,7 @@ impl Disk<'_> {
                 let what = format!("{blob_path} was damaged: its bytes are not those of its name");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
-            if access(self.root, new) != wanted {
+            if access(self.root, new) != *wanted {
                 restrict(self.root, new, wanted)?;
             }
             old.as_ref().map_or(Ok(()), |old| fs::rename(&place, old))
@@ -165,7 +202,12 @@ impl Disk<'_> {
             return Err(refused(win32::ACCESS_DENIED, format!("move {path}: {file} is in use by {by}")).into());
         }
         files::swap_tree(&place, &locate(self.root, &WinPath::known(STORE_DIR).join("trees"))?, wanted)
-            .with_context(|| format!("swap {path}"))
+            .with_context(|| format!("swap {path}"))?;
+        // What runs from a release runs as SYSTEM.
+        if matches!(wanted, Some(Tree::Release(_) | Tree::Drifted { .. })) {
+            restrict(self.root, &place, &Access::Administrators).with_context(|| format!("set access of {path}"))?;
+        }
+        Ok(())
     }
 
     /// Replaces a file of our own; folders that it needs are made for administrators alone.
@@ -176,7 +218,7 @@ impl Disk<'_> {
             gone(fs::remove_file(new))?;
             fs::write(new, [])?;
             if wanted == Access::Administrators {
-                restrict(self.root, new, wanted)?;
+                restrict(self.root, new, &wanted)?;
             }
             fs::write(new, bytes)
         })
@@ -195,28 +237,43 @@ impl Disk<'_> {
         files::append(&place, bytes).with_context(|| format!("append to {path}"))
     }
 
-    /// As a Windows node does, as far as the host knows who may write what.
-    pub fn secure(&self, path: &WinPath) -> Result<Option<String>> {
-        let place = locate(self.root, path)?;
-        if !place.is_dir() || !open_to_all(&place) {
-            return Ok(None);
+    /// As a Windows node does. Says which folder was renamed away and made again, too.
+    pub fn secure(&self, path: &WinPath) -> Result<(Option<String>, bool)> {
+        let root = locate(self.root, path)?;
+        if !root.is_dir() {
+            return Ok((None, false));
         }
-        let mut found = vec![place];
-        let mut next = 0;
-        while let Some(folder) = found.get(next).cloned() {
-            next += 1;
-            for entry in if folder.is_dir() { fs::read_dir(&folder)?.collect() } else { Vec::new() } {
-                let below = entry.with_context(|| format!("list {}", folder.display()))?.path();
-                if below.is_symlink() || below.is_file() && open_to_all(&below) {
-                    return Err(unsafe_folder(path, &format!("everybody may write to {}", below.display())).into());
+        let look = |place: &Path| acl(self.root, self.model, &self.path_of(place).context("leave the sandbox")?);
+        match trust::judge(path, root.clone(), &caller(self.model), &look)? {
+            Verdict::Safe => Ok((None, false)),
+            Verdict::Close { all, why } => {
+                for item in all {
+                    restrict(self.root, &item, &Access::Administrators).with_context(|| format!("secure {path}"))?;
                 }
-                found.push(below);
+                Ok((Some(why), true))
+            }
+            Verdict::Replace { why } => {
+                let aside = trust::aside(&root);
+                self.not_held(path, "rename").and_then(|()| Ok(fs::rename(&root, &aside)?)).map_err(|error| {
+                    error.context(unsafe_folder(path, &format!("{why}, and it cannot be renamed away")))
+                })?;
+                fs::create_dir(&root)
+                    .and_then(|()| restrict(self.root, &root, &Access::Administrators))
+                    .with_context(|| format!("make {path} again"))?;
+                let name = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let aside = path.parent().map_or_else(|| path.clone(), |folder| folder.join(&name));
+                Ok((Some(format!("{why}; what was there is {aside} now")), true))
             }
         }
-        for item in found {
-            restrict(self.root, &item, Access::Administrators).with_context(|| format!("secure {path}"))?;
-        }
-        Ok(Some("everybody may write to it".into()))
+    }
+
+    /// What a place on the disk is called on the node; none for one outside.
+    pub fn path_of(&self, place: &Path) -> Option<WinPath> {
+        let below = place.strip_prefix(self.root).ok()?;
+        let mut parts = below.components().map(|part| part.as_os_str().to_string_lossy());
+        let drive = parts.next().filter(|drive| drive.len() == 1)?;
+        let rest: Vec<_> = parts.collect();
+        format!("{drive}:\\{}", rest.join("\\")).parse().ok()
     }
 
     fn own(&self, path: &WinPath) -> Result<PathBuf> {
@@ -224,7 +281,7 @@ impl Disk<'_> {
         let mut missing: Vec<&Path> = place.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
         while let Some(folder) = missing.pop() {
             fs::create_dir(folder)
-                .and_then(|()| restrict(self.root, folder, Access::Administrators))
+                .and_then(|()| restrict(self.root, folder, &Access::Administrators))
                 .with_context(|| format!("create the folder of {path}"))?;
         }
         Ok(place)

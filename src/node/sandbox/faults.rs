@@ -46,21 +46,23 @@ pub enum Call {
     Put,
     Save,
     Append,
+    Remove,
 }
 
 impl Call {
-    const ALL: [(&'static str, Self); 6] = [
+    const ALL: [(&'static str, Self); 7] = [
         ("facts", Self::Facts),
         ("get", Self::Get),
         ("list", Self::List),
         ("put", Self::Put),
         ("save", Self::Save),
         ("append", Self::Append),
+        ("remove", Self::Remove),
     ];
 
     /// Whether it changes the node.
     pub const fn touches(self) -> bool {
-        matches!(self, Self::Put | Self::Save | Self::Append)
+        matches!(self, Self::Put | Self::Save | Self::Append | Self::Remove)
     }
 }
 

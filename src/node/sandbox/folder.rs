@@ -22,7 +22,7 @@ const HEADER: &str =
     "# A Windows node, played by calicoctl-win. Edit it freely; docs/sandbox.md explains the fields.\n";
 
 /// The folder's own notes: the user's text, and which texts are ours.
-const NOTES: &str = ".sandbox";
+pub const NOTES: &str = ".sandbox";
 
 /// Folders and files of a new node. The files stand for programs; nothing runs them.
 const FOLDERS: [&str; 7] = [

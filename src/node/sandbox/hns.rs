@@ -6,9 +6,11 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
-use crate::node::hns::{Pods, foreign, is_calicos};
+use crate::node::NetworkDetails;
+use crate::node::hns::{self, Pods, foreign, is_calicos};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, NetworkKind};
+use crate::values::Sha256;
 
 use super::model::{Arriving, Model, Name, NodeAdapter, NodeNetwork};
 
@@ -46,6 +48,19 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
     Ok(())
 }
 
+/// What HNS shows of a network besides its definition. The MAC of its router HNS draws from a pool; here
+/// another network has another one, and the same one has it again, so that a sandbox is the same after the
+/// same steps.
+pub fn details(name: &Name, network: &NodeNetwork) -> NetworkDetails {
+    let of = format!("{} {:?} {:?}", name.as_str().to_lowercase(), network.subnet, network.vsid);
+    let digest = Sha256::of(of.as_bytes()).to_string();
+    let mac = [0, 2, 4].map(|at| format!(":{}", &digest[at..at + 2])).concat();
+    NetworkDetails {
+        dr_mac: (network.kind == NetworkKind::Overlay).then(|| format!("00:15:5d{mac}")),
+        endpoints: network.endpoints.keys().map(|name| name.as_str().to_owned()).collect(),
+    }
+}
+
 /// Deletes a network and its endpoints. With the last one on a vSwitch the adapter gets its
 /// addresses back. Gives the seconds until they are there.
 pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
@@ -70,6 +85,38 @@ pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
     let adapter = network.adapter.clone();
     model.networks.remove(&key);
     Ok(adapter.map_or(0, |adapter| release(model, &adapter)))
+}
+
+/// The endpoints as HNS shows them. A pod's is attached and shared, State 3 (calico#11203); nobody gives one
+/// on a sandbox an id of its own, so its name makes it.
+pub fn endpoints(model: &Model) -> Vec<hns::Endpoint> {
+    let of = |(network, on): (&Name, &NodeNetwork)| {
+        let (network, network_id) = (network.as_str().to_owned(), on.id.clone());
+        let endpoints = on.endpoints.clone().into_iter();
+        endpoints.map(move |(name, endpoint)| hns::Endpoint {
+            id: endpoint_id(&name),
+            name: name.as_str().to_owned(),
+            network: network.clone(),
+            network_id: network_id.clone(),
+            ip: Some(endpoint.ip),
+            state: Some(if endpoint.container.is_some() { 3 } else { 1 }),
+            remote: endpoint.remote,
+            // Containers in a network namespace are not named with it.
+            containers: endpoint.container.into_iter().filter(|id| !name.as_str().starts_with(id.as_str())).collect(),
+        })
+    };
+    model.networks.iter().flat_map(of).collect()
+}
+
+pub fn delete_endpoint(model: &mut Model, id: &str) {
+    for network in model.networks.values_mut() {
+        network.endpoints.retain(|name, _| endpoint_id(name) != id);
+    }
+}
+
+fn endpoint_id(name: &Name) -> String {
+    let hex = Sha256::of(name.as_str().as_bytes()).to_string();
+    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[12..15], &hex[15..18], &hex[18..30])
 }
 
 /// Lets time pass: addresses on their way come nearer, and networks learn theirs.

@@ -12,17 +12,23 @@ mod services;
 mod stories;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
-use crate::node::hns::Pods;
+use crate::node::acl::Caller;
+use crate::node::hns::{Endpoint, Pods};
+use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, Node};
+use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node};
 use crate::plan::item::{Access, Id, IpConfig, Service, State};
 use crate::values::WinPath;
 
@@ -35,6 +41,10 @@ use model::{Model, Name, Process, Route};
 /// program would do to the machine. An error ends the service's process.
 pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<()>>;
 
+/// What kubelet, the container runtime and its CNI plugin do by themselves: given what `node.yaml` says, the
+/// containers that run, and whether a CNI configuration is published. It may change the first two.
+pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
+
 /// A node in a folder. Changes are on the disk when a call returns, so that the next process finds
 /// the node as this one left it.
 pub struct SandboxNode {
@@ -42,12 +52,14 @@ pub struct SandboxNode {
     yaml: RefCell<Yaml>,
     faults: Vec<Fault>,
     on_start: Option<StartHook>,
+    kubelet: RefCell<Option<Kubelet>>,
     /// While a service's own program runs here.
     plays: bool,
     /// How far the sandbox's clock is ahead of the real one.
     ahead: Duration,
     touches: Cell<usize>,
     left_until_reboot: Vec<WinPath>,
+    changed: Arc<AtomicBool>,
     /// Some once a crash was asked for that must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
@@ -67,10 +79,12 @@ impl SandboxNode {
             yaml: RefCell::new(yaml),
             faults: Vec::new(),
             on_start: None,
+            kubelet: RefCell::new(None),
             plays: false,
             ahead: Duration::ZERO,
             touches: Cell::new(0),
             left_until_reboot: Vec::new(),
+            changed: Arc::default(),
             crashed: None,
         })
     }
@@ -97,6 +111,41 @@ impl SandboxNode {
     pub fn with_start_hook(mut self, hook: StartHook) -> Self {
         self.on_start = Some(hook);
         self
+    }
+
+    /// Who plays kubelet here.
+    #[must_use]
+    pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
+        self.kubelet = RefCell::new(Some(kubelet));
+        self
+    }
+
+    /// Has kubelet do what it would have done by now.
+    fn play_kubelet(&self) -> Result<()> {
+        let mut kubelet = self.kubelet.borrow_mut();
+        let Some(kubelet) = kubelet.as_mut() else { return Ok(()) };
+        let mut model = self.model()?;
+        let folder = model.runtime.as_ref().map(|runtime| self.disk(&runtime.cni_conf_dir));
+        let files = folder.map(std::fs::read_dir).and_then(Result::ok);
+        let is_conf = |path: PathBuf| path.extension().is_some_and(|kind| kind == "conf" || kind == "conflist");
+        let published = files.is_some_and(|mut files| files.any(|file| file.is_ok_and(|file| is_conf(file.path()))));
+        let before = self.running()?;
+        let mut running = before.clone();
+        kubelet(&mut model, &mut running, published)?;
+        if running != before {
+            let lines: String = running.iter().map(|id| format!("{id}\n")).collect();
+            std::fs::write(self.root.join(folder::NOTES).join("containers"), lines).context("note the containers")?;
+        }
+        self.yaml.borrow_mut().write(model)
+    }
+
+    /// The containers that run: those of the container runtime, an id a line.
+    fn running(&self) -> Result<BTreeSet<String>> {
+        match std::fs::read_to_string(self.root.join(folder::NOTES).join("containers")) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(error).context("read which containers run"),
+        }
     }
 
     /// A fault that would end the process is the error [`Crash`] instead, on that call and on every
@@ -252,8 +301,14 @@ impl SandboxNode {
         let model = self.model()?;
         let disk = Disk { root: &self.root, model: &model };
         match (id, state) {
-            (Id::Dir(path), None) => disk.put_dir(path, None),
-            (Id::Dir(path), Some(State::Dir { access })) => disk.put_dir(path, Some(*access)),
+            (Id::Dir(path), None) => {
+                let acl = disk.put_dir(path, None)?;
+                self.note_acl(path, acl)
+            }
+            (Id::Dir(path), Some(State::Dir { access })) => {
+                let acl = disk.put_dir(path, Some(access))?;
+                self.note_acl(path, acl)
+            }
             (Id::Tree(path), None) => disk.put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk.put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
@@ -269,7 +324,7 @@ impl SandboxNode {
                 Ok(())
             }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk.put_file(path, Some((sha256, *access))).map(drop)
+                disk.put_file(path, Some((sha256, access))).map(drop)
             }
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => self.edit(|model| {
                 let values = model.registry.entry(Name::new(key.as_str())).or_default();
@@ -351,6 +406,16 @@ impl SandboxNode {
         }
     }
 
+    fn note_acl(&mut self, path: &WinPath, acl: Option<String>) -> Result<()> {
+        self.edit(|model| {
+            match acl {
+                Some(acl) => model.acls.insert(path.clone(), acl),
+                None => model.acls.remove(path),
+            };
+            Ok(())
+        })
+    }
+
     /// Makes the first half of a change that Windows makes in several steps. Says false when it has no
     /// middle.
     fn change_half(&mut self, id: &Id, state: Option<&State>) -> Result<bool> {
@@ -414,6 +479,8 @@ impl SandboxNode {
             self.end(name)?;
             return Err(died("it ended right away, as a sandbox fault asked".into()).into());
         }
+        // The container runtime may be faster than the service.
+        self.play_kubelet()?;
         let Some(mut hook) = self.on_start.take() else {
             return Ok(());
         };
@@ -473,16 +540,54 @@ impl Node for SandboxNode {
             Some(Action::ExitWithin) if self.change_half(id, state)? => return Err(self.crash()),
             _ => {}
         }
+        let key_alone = is_key_alone(id, state) && self.read(id, &self.model()?)?.is_none();
+        self.changed.fetch_or(!key_alone, Relaxed);
+        if matches!(id, Id::Network(_)) && state.is_none() {
+            self.play_kubelet()?;
+        }
         self.change(id, state, action)?;
+        if matches!(id, Id::CniConf(_)) && state.is_some() {
+            self.play_kubelet()?;
+        }
+        self.fault_after(action, &names)
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        self.fault(Call::List, &["endpoints".to_owned()])?;
+        self.play_kubelet()?;
+        Ok(hns::endpoints(&self.model()?))
+    }
+
+    fn containers(&self) -> Result<BTreeSet<String>> {
+        self.fault(Call::List, &["containers".to_owned()])?;
+        self.play_kubelet()?;
+        self.running()
+    }
+
+    fn delete_endpoint(&mut self, id: &str) -> Result<()> {
+        let names = ["endpoint".to_owned(), id.to_owned()];
+        let action = self.fault(Call::Put, &names)?;
+        self.edit(|model| {
+            hns::delete_endpoint(model, id);
+            Ok(())
+        })?;
         self.fault_after(action, &names)
     }
 
     fn remove_stale_network(&mut self, name: &str) -> Result<()> {
         let names = id_names(&Id::Network(name.to_owned()));
         let action = self.fault(Call::Put, &names)?;
+        self.changed.store(true, Relaxed);
         let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
         self.elapse(Duration::from_secs(seconds.into()))?;
         self.fault_after(action, &names)
+    }
+
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
+        self.alive()?;
+        let model = self.model()?;
+        let network = model.networks.get_key_value(&Name::new(name));
+        Ok(network.map(|(name, network)| hns::details(name, network)))
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
@@ -586,6 +691,18 @@ impl Node for SandboxNode {
         drop(self.alive().and_then(|()| self.elapse(time)));
     }
 
+    fn caller(&self) -> Caller {
+        self.model().map(|model| access::caller(&model)).unwrap_or_default()
+    }
+
+    fn rights(&self, place: &Path) -> Result<Option<Rights>> {
+        let model = self.model()?;
+        let root = std::path::absolute(&self.root).context("find the sandbox")?;
+        let place = std::path::absolute(place).with_context(|| format!("find {}", place.display()))?;
+        let Some(path) = (Disk { root: &root, model: &model }).path_of(&place) else { return Ok(None) };
+        Ok(Some(Rights { acl: access::acl(&root, &model, &path)?, name: path.to_string() }))
+    }
+
     /// A path that leads out of the sandbox lies below a file, where nothing can be.
     fn disk(&self, path: &WinPath) -> PathBuf {
         disk::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
@@ -602,6 +719,7 @@ impl Node for SandboxNode {
             }
             _ => {}
         }
+        self.changed.fetch_or(is_of_node(path), Relaxed);
         Disk { root: &self.root, model: &self.model()? }.save(path, bytes, access)?;
         self.fault_after(action, &names)
     }
@@ -623,9 +741,30 @@ impl Node for SandboxNode {
         self.fault_after(action, &names)
     }
 
+    fn remove(&self, path: &WinPath) -> Result<()> {
+        let names = id_names(&Id::File(path.clone()));
+        let action = self.fault(Call::Remove, &names)?;
+        self.changed.fetch_or(is_of_node(path), Relaxed);
+        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))?;
+        self.fault_after(action, &names)
+    }
+
+    fn watch(&mut self, changed: Arc<AtomicBool>) {
+        self.changed = changed;
+    }
+
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
         self.alive()?;
-        Disk { root: &self.root, model: &self.model()? }.secure(folder)
+        let (reason, is_done) = Disk { root: &self.root, model: &self.model()? }.secure(folder)?;
+        self.changed.fetch_or(reason.is_some(), Relaxed);
+        if is_done {
+            // What was said of it and of all in it was of what was there before.
+            self.edit(|model| {
+                model.acls.retain(|path, _| !path.is_below(folder));
+                Ok(())
+            })?;
+        }
+        Ok(reason)
     }
 
     /// Only what tells one boot from another: no service starts by itself in a folder.

@@ -79,6 +79,9 @@ pub struct Model {
     /// The metadata service of the cloud that the machine is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudMetadata>,
+    /// What the Linux nodes of the sandbox's own cluster run; another release than before: they were upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux_calico: Option<String>,
     /// What waits for Windows to be restarted, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_reboot: Vec<String>,
@@ -110,6 +113,9 @@ pub struct Model {
     /// Files that somebody holds open, so that they cannot be replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_files: Vec<OpenFile>,
+    /// Owner and access list of files and folders, in SDDL, where they are not what Windows makes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub acls: BTreeMap<WinPath, String>,
     /// Neighbours on the network that do not answer.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub silent: BTreeSet<Ipv4Addr>,

@@ -9,7 +9,9 @@ use anyhow::Result;
 use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
 
 use super::{security, wide_path};
+use crate::node::acl::{self, Acl};
 use crate::node::files::{self, gone};
+use crate::node::trust::{self, Verdict};
 use crate::node::win32::{self, refused};
 use crate::node::{STORE_DIR, unsafe_folder};
 use crate::plan::item::{Access, State, Tree};
@@ -49,7 +51,7 @@ pub fn get_file(path: &WinPath) -> Result<Option<State>> {
 }
 
 /// Gives the folder when it only goes when Windows starts next.
-pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<Option<WinPath>> {
+pub fn put_dir(path: &WinPath, wanted: Option<&Access>) -> Result<Option<WinPath>> {
     let folder = place(path);
     let Some(wanted) = wanted else {
         return match fs::remove_dir(&folder) {
@@ -71,8 +73,11 @@ pub fn put_dir(path: &WinPath, wanted: Option<Access>) -> Result<Option<WinPath>
         return Ok(None);
     }
     let access = security::access(&folder).map_err(failed(|| format!("read the access list of {path}")))?;
-    match (access, wanted) {
-        (Access::Inherited, Access::Administrators) => security::restrict(&folder),
+    match (&access, wanted) {
+        (have, want) if have == want => Ok(()),
+        (_, Access::Open(sddl)) => security::restore(&folder, sddl),
+        (Access::Open(_), Access::Closed) => security::close(&folder),
+        (_, Access::Administrators) => security::restrict(&folder),
         (Access::Administrators, Access::Inherited) => security::inherit(&folder),
         _ => Ok(()),
     }
@@ -95,7 +100,7 @@ pub fn put_tree(path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
 }
 
 /// Gives the file that only goes when Windows starts next, where there is one.
-pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Option<WinPath>> {
+pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Option<WinPath>> {
     let file = place(path);
     if file.is_dir() {
         return Err(refused(win32::ACCESS_DENIED, format!("write {path}, which is a folder")).into());
@@ -124,7 +129,7 @@ pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, Access)>) -> Result<Opt
 pub fn save(path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
     let file = place(path);
     make_folders(path, &file)?;
-    replace(&file, access, |new| new.write_all(bytes)).map_err(failed(|| format!("write {path}")))
+    replace(&file, &access, |new| new.write_all(bytes)).map_err(failed(|| format!("write {path}")))
 }
 
 /// Folders as in [`save`].
@@ -134,44 +139,53 @@ pub fn append(path: &WinPath, line: &str) -> Result<()> {
     files::append(&file, format!("{line}\n").as_bytes()).map_err(failed(|| format!("append to {path}")))
 }
 
-/// Makes a folder of ours that stands already safe: one that users may change, or that a user made.
-/// Gives what was wrong with it; none when nothing was, and when it is not there.
+/// As [`super::super::Node::secure`].
 ///
 /// # Errors
-/// `UnsafeFolder` for a link, and for a folder with something in it that a user made or may change,
-/// since that cannot be trusted any more. Nothing was changed then.
+/// `UnsafeFolder`.
 pub fn secure(path: &WinPath) -> Result<Option<String>> {
     let root = place(path);
     not_a_link(path, &root)?;
     if !root.is_dir() {
         return Ok(None);
     }
-    let look =
-        |path: &Path| security::open_to(path).map_err(failed(|| format!("read the access list of {}", path.display())));
-    let Some(reason) = look(&root)? else { return Ok(None) };
-    let mut found = vec![root];
-    let mut next = 0;
-    while let Some(folder) = found.get(next).cloned() {
-        next += 1;
-        if !folder.is_dir() {
-            continue;
+    match trust::judge(path, root.clone(), &security::caller(), &acl)? {
+        Verdict::Safe => Ok(None),
+        Verdict::Close { all, why } => {
+            for item in all {
+                security::restrict(&item).map_err(failed(|| format!("set the access list of {}", item.display())))?;
+            }
+            Ok(Some(why))
         }
-        let entries = fs::read_dir(&folder).map_err(failed(|| format!("list {}", folder.display())))?;
-        for entry in entries {
-            let below = entry.map_err(failed(|| format!("list {}", folder.display())))?.path();
-            if below.is_symlink() {
-                return Err(unsafe_folder(path, &format!("{} is a link", below.display())).into());
-            }
-            if let (false, Some(why)) = (below.is_dir(), look(&below)?) {
-                return Err(unsafe_folder(path, &format!("of the file {}, {why}", below.display())).into());
-            }
-            found.push(below);
+        Verdict::Replace { why } => {
+            let aside = trust::aside(&root);
+            let refused = |what: &str, error: io::Error| {
+                anyhow::Error::new(error).context(unsafe_folder(path, &format!("{why}, and {what}")))
+            };
+            fs::rename(&root, &aside).map_err(|error| refused("it cannot be renamed away", error))?;
+            security::create_folder(&root, &Access::Administrators)
+                .map_err(|error| refused("it cannot be made again", error))?;
+            still_ours(path, &root)?;
+            Ok(Some(format!("{why}; what was there is {} now", aside.display())))
         }
     }
-    for item in found {
-        security::restrict(&item).map_err(failed(|| format!("set the access list of {}", item.display())))?;
+}
+
+/// Looks again at a folder that was just made: between look and making another may have been at it.
+fn still_ours(path: &WinPath, folder: &Path) -> Result<()> {
+    not_a_link(path, folder)?;
+    match acl(folder)?.other(&security::caller(), acl::CHANGE_FOLDER) {
+        Some(other) => {
+            let who = trust::account(&other.sid);
+            Err(unsafe_folder(path, &format!("{who} made it, or may write to it, since we looked")).into())
+        }
+        None => Ok(()),
     }
-    Ok(Some(reason))
+}
+
+/// Owner and access list of what stands at a place, of a link those of the link.
+pub fn acl(place: &Path) -> Result<Acl> {
+    security::acl(place).map_err(failed(|| format!("read the access list of {}", place.display())))
 }
 
 /// What stands at a path; none when nothing does. Not to be let in is no answer.
@@ -201,9 +215,9 @@ fn parent_is_there(path: &WinPath, place: &Path) -> Result<()> {
 fn make_folders(path: &WinPath, file: &Path) -> Result<()> {
     let mut missing: Vec<&Path> = file.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
     while let Some(folder) = missing.pop() {
-        match security::create_folder(folder, Access::Administrators) {
-            // Another run, at the same moment.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        match security::create_folder(folder, &Access::Administrators) {
+            // Another run at the same moment, or somebody else.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => still_ours(path, folder)?,
             other => other.map_err(failed(|| format!("create the folder of {path}")))?,
         }
     }
@@ -212,7 +226,7 @@ fn make_folders(path: &WinPath, file: &Path) -> Result<()> {
 
 /// Replaces a file in one step, with its access list from the first byte on. Nothing of it is half
 /// there at any time; a failure leaves what was there.
-fn replace(file: &Path, access: Access, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn replace(file: &Path, access: &Access, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let new = files::beside(file);
     gone(fs::remove_file(&new))?;
     let written = security::create_file(&new, access)

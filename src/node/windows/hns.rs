@@ -1,6 +1,7 @@
 //! The Host Networking Service, through `HNSCall` of `vmcompute.dll`. What its documents and error
 //! numbers mean is in [`crate::node::hns`].
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +17,7 @@ use super::mutex::{self, NetworkLock};
 use super::{dll, wide};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
+use crate::node::NetworkDetails;
 use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal};
 use crate::node::win32::{self, refused};
 use crate::plan::item::{Network, State};
@@ -66,6 +68,16 @@ pub fn list() -> Result<Vec<(String, Network)>> {
     Ok(known()?.into_iter().filter_map(|found| Some((found.name, found.network?))).collect())
 }
 
+/// What HNS shows of a network besides its definition.
+///
+/// # Errors
+/// When HNS does not answer.
+pub fn details(name: &str) -> Result<Option<NetworkDetails>> {
+    let Some(network) = find(name)? else { return Ok(None) };
+    let own = endpoints()?.into_iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id));
+    Ok(Some(NetworkDetails { endpoints: own.map(|endpoint| endpoint.name).collect(), dr_mac: network.dr_mac }))
+}
+
 /// Every endpoint. Felix's and kube-proxy's source address is the one named `Calico_ep`.
 pub fn endpoints() -> Result<Vec<Endpoint>> {
     Ok(hns::endpoints(&look("/endpoints/")?))
@@ -98,6 +110,59 @@ pub fn remove_stale(name: &str) -> Result<()> {
     }
     let _held = NetworkLock::hold(mutex::LIMIT)?;
     delete(name, Pods::Gone)
+}
+
+/// Deletes one endpoint.
+///
+/// # Errors
+/// `HnsStuck`, and what HNS refuses with.
+pub fn delete_endpoint(id: &str) -> Result<()> {
+    match call("DELETE", &format!("/endpoints/{id}"), String::new(), CHANGE_LIMIT)? {
+        Err(refusal) if refusal.on_delete() != Reaction::Gone => {
+            Err(refusal.fault(format!("delete HNS endpoint {id}")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+type EnumerateComputeSystems = unsafe extern "system" fn(*const u16, *mut *mut u16, *mut *mut u16) -> i32;
+
+/// The containers that run, as the Host Compute Service, HNS's neighbour in the same library, knows them.
+///
+/// # Errors
+/// When it does not answer, or refuses: without it nobody knows whether an endpoint is still used.
+pub fn containers() -> Result<BTreeSet<String>> {
+    let found = match dll::function("vmcompute.dll", c"HcsEnumerateComputeSystems") {
+        Ok(found) => found,
+        Err(win32::MODULE_NOT_FOUND) => return Ok(BTreeSet::new()),
+        Err(code) => return Err(refused(code, "find HcsEnumerateComputeSystems in vmcompute.dll").into()),
+    };
+    // SAFETY: it has this form (hcsshim, internal/vmcompute); `Option` of a function has the same form as
+    // FARPROC.
+    let entry = unsafe { std::mem::transmute::<FARPROC, Option<EnumerateComputeSystems>>(found) };
+    let entry = entry.ok_or_else(|| unavailable(win32::PROCEDURE_NOT_FOUND))?;
+    let (answer, answered) = mpsc::sync_channel(1);
+    std::thread::Builder::new()
+        .name("HCS".into())
+        .spawn(move || drop(answer.send(enumerate(entry))))
+        .context("start a thread for a call of HCS")?;
+    let Ok((hresult, systems)) = answered.recv_timeout(LOOK_LIMIT) else {
+        return Err(stuck(format!("HCS did not list the containers in {} s", LOOK_LIMIT.as_secs())).into());
+    };
+    if hresult < 0 {
+        return Err(refused(hresult.cast_unsigned(), "list the containers").into());
+    }
+    hns::compute_systems(&systems).context("read the list of containers")
+}
+
+fn enumerate(entry: EnumerateComputeSystems) -> (i32, String) {
+    let query = wide("{}");
+    let (mut systems, mut result): (*mut u16, *mut u16) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the query is UTF-16 with a zero at its end and outlives the call; HCS writes pointers to texts
+    // of its own, or leaves them.
+    let hresult = unsafe { entry(query.as_ptr(), &raw mut systems, &raw mut result) };
+    let (systems, _result) = (taken(systems), taken(result));
+    (hresult, systems)
 }
 
 fn create(name: &str, wanted: &Network) -> Result<()> {
@@ -319,16 +384,21 @@ fn ask(entry: HnsCall, method: &[u16], path: &[u16], body: &[u16]) -> (i32, Stri
     // SAFETY: the texts are UTF-16 with a zero at their ends and outlive the call; HNS writes a
     // pointer to a text of its own, or leaves it.
     let hresult = unsafe { entry(method.as_ptr(), path.as_ptr(), body.as_ptr(), &raw mut response) };
+    (hresult, taken(response))
+}
+
+/// A text that HNS or HCS gave, or none, and that is ours to free.
+fn taken(response: *mut u16) -> String {
     if response.is_null() {
-        return (hresult, String::new());
+        return String::new();
     }
     // SAFETY: a response that is there is a UTF-16 text with a zero at its end, also after a failure.
     let length = (0..).take_while(|at| unsafe { *response.add(*at) } != 0).count();
     // SAFETY: as many characters were just read.
     let text = String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(response, length) });
-    // SAFETY: HNS allocated it for us, and it is used no more.
+    // SAFETY: it was allocated for us, and is used no more.
     unsafe { CoTaskMemFree(response.cast()) };
-    (hresult, text)
+    text
 }
 
 /// Waits that grow from 50 ms to 4 s, for as long as a limit lets.

@@ -28,17 +28,24 @@ pub mod services;
 mod testing;
 pub mod tls;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use windows_sys::Win32::Foundation::GetLastError;
 
-use super::{Listing, Node, Process, program};
+use super::acl::Caller;
+use super::hns::Endpoint;
+use super::trust::Rights;
+use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, State};
 use crate::values::WinPath;
@@ -48,6 +55,7 @@ use crate::values::WinPath;
 pub struct WindowsNode {
     left_until_reboot: Vec<WinPath>,
     unknown_settings: Vec<&'static str>,
+    changed: Arc<AtomicBool>,
 }
 
 impl Node for WindowsNode {
@@ -72,13 +80,15 @@ impl Node for WindowsNode {
     }
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+        let key_alone = is_key_alone(id, state) && self.get(id)?.is_none();
+        self.changed.fetch_or(!key_alone, Relaxed);
         match (id, state) {
             (Id::Dir(path), None) => {
                 let left = disk::put_dir(path, None)?;
                 self.left_until_reboot.extend(left);
                 Ok(())
             }
-            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(*access)).map(drop),
+            (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
@@ -87,7 +97,7 @@ impl Node for WindowsNode {
                 Ok(())
             }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
-                disk::put_file(path, Some((sha256, *access))).map(drop)
+                disk::put_file(path, Some((sha256, access))).map(drop)
             }
             (Id::RegValue { key, name }, None) => registry::put(key, name, None),
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
@@ -117,7 +127,24 @@ impl Node for WindowsNode {
     }
 
     fn remove_stale_network(&mut self, name: &str) -> Result<()> {
+        self.changed.store(true, Relaxed);
         hns::remove_stale(name)
+    }
+
+    fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
+        hns::details(name)
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        hns::endpoints()
+    }
+
+    fn containers(&self) -> Result<BTreeSet<String>> {
+        hns::containers()
+    }
+
+    fn delete_endpoint(&mut self, id: &str) -> Result<()> {
+        hns::delete_endpoint(id)
     }
 
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
@@ -178,11 +205,20 @@ impl Node for WindowsNode {
         std::thread::sleep(time);
     }
 
+    fn caller(&self) -> Caller {
+        security::caller()
+    }
+
+    fn rights(&self, place: &Path) -> Result<Option<Rights>> {
+        Ok(Some(Rights { name: place.display().to_string(), acl: disk::acl(place)? }))
+    }
+
     fn disk(&self, path: &WinPath) -> PathBuf {
         disk::place(path)
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
+        self.changed.fetch_or(is_of_node(path), Relaxed);
         disk::save(path, bytes, access)
     }
 
@@ -190,8 +226,19 @@ impl Node for WindowsNode {
         disk::append(path, line)
     }
 
+    fn remove(&self, path: &WinPath) -> Result<()> {
+        self.changed.fetch_or(is_of_node(path), Relaxed);
+        std::fs::remove_file(self.disk(path)).with_context(|| format!("remove {path}"))
+    }
+
+    fn watch(&mut self, changed: Arc<AtomicBool>) {
+        self.changed = changed;
+    }
+
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>> {
-        disk::secure(folder)
+        let secured = disk::secure(folder)?;
+        self.changed.fetch_or(secured.is_some(), Relaxed);
+        Ok(secured)
     }
 
     fn restart(&self, why: &str) -> Result<()> {

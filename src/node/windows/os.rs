@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 use windows_sys::Wdk::System::SystemServices::RtlGetVersion;
-use windows_sys::Win32::Foundation::{CloseHandle, HANDLE};
+use windows_sys::Win32::Foundation::{CloseHandle, ERROR_NOT_ALL_ASSIGNED, HANDLE, LUID};
 use windows_sys::Win32::Security::{
-    GetTokenInformation, TOKEN_ELEVATION, TOKEN_QUERY, TOKEN_USER, TokenElevation, TokenUser,
+    AdjustTokenPrivileges, GetTokenInformation, LUID_AND_ATTRIBUTES, LookupPrivilegeValueW, SE_PRIVILEGE_ENABLED,
+    TOKEN_ADJUST_PRIVILEGES, TOKEN_ELEVATION, TOKEN_PRIVILEGES, TOKEN_QUERY, TOKEN_USER, TokenElevation, TokenUser,
 };
 use windows_sys::Win32::System::SystemInformation::{
     ComputerNamePhysicalDnsHostname, GetComputerNameExW, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64,
@@ -13,7 +14,7 @@ use windows_sys::Win32::System::SystemInformation::{
 use windows_sys::Win32::System::SystemServices::{VER_NT_DOMAIN_CONTROLLER, VER_NT_SERVER};
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-use super::{dll, last_error, registry, security};
+use super::{dll, last_error, registry, security, wide};
 use crate::facts::{Os, Product};
 use crate::fault::{Exit, Fault};
 use crate::node::win32::refused;
@@ -143,6 +144,35 @@ pub fn own_sid() -> Option<String> {
     Some(unsafe { security::sid_text((*buffer.as_ptr().cast::<TOKEN_USER>()).User.Sid) })
 }
 
+/// Turns on a right that administrators have and that is off until it is used, as `SeShutdownPrivilege`.
+///
+/// # Errors
+/// When this process has no such right.
+pub fn enable(right: &str) -> Result<()> {
+    let what = || format!("take the right {right}");
+    let token = Token::open(TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY)?;
+    let name = wide(right);
+    let mut luid = LUID::default();
+    // SAFETY: the name is UTF-16 with a zero at its end; `luid` outlives the call.
+    if unsafe { LookupPrivilegeValueW(std::ptr::null(), name.as_ptr(), &raw mut luid) } == 0 {
+        return Err(refused(last_error(), what()).into());
+    }
+    let wanted = TOKEN_PRIVILEGES {
+        PrivilegeCount: 1,
+        Privileges: [LUID_AND_ATTRIBUTES { Luid: luid, Attributes: SE_PRIVILEGE_ENABLED }],
+    };
+    let none = std::ptr::null_mut::<TOKEN_PRIVILEGES>();
+    // SAFETY: the token is open, `wanted` has the one privilege that it counts, and what was before is
+    // not asked for.
+    let done = unsafe { AdjustTokenPrivileges(token.handle(), 0, &raw const wanted, 0, none, std::ptr::null_mut()) };
+    match last_error() {
+        // Success, and yet not: this process has no such right.
+        ERROR_NOT_ALL_ASSIGNED => Err(refused(ERROR_NOT_ALL_ASSIGNED, what()).into()),
+        _ if done != 0 => Ok(()),
+        code => Err(refused(code, what()).into()),
+    }
+}
+
 /// This process's access token.
 pub struct Token(HANDLE);
 
@@ -161,7 +191,7 @@ impl Token {
     }
 
     /// Open for as long as this lives.
-    pub const fn handle(&self) -> HANDLE {
+    const fn handle(&self) -> HANDLE {
         self.0
     }
 }

@@ -1,17 +1,11 @@
 //! What waits for Windows to be restarted, and restarting it.
 
-use std::ffi::c_void;
 use std::ptr;
 
-use anyhow::Result;
-use windows_sys::Win32::Foundation::{ERROR_NOT_ALL_ASSIGNED, ERROR_SHUTDOWN_IN_PROGRESS, FARPROC, LUID};
-use windows_sys::Win32::Security::{
-    AdjustTokenPrivileges, LUID_AND_ATTRIBUTES, LookupPrivilegeValueW, SE_PRIVILEGE_ENABLED, TOKEN_ADJUST_PRIVILEGES,
-    TOKEN_PRIVILEGES, TOKEN_QUERY,
-};
+use anyhow::{Context, Result};
+use windows_sys::Win32::Foundation::{ERROR_SHUTDOWN_IN_PROGRESS, FARPROC};
 
-use super::os::Token;
-use super::{dll, last_error, registry, wide};
+use super::{dll, last_error, os, registry, wide};
 use crate::node::win32::refused;
 
 /// How long who is logged on has to save their work. Seconds.
@@ -28,7 +22,7 @@ const REASON: u32 = 0x0004_0000 | 0x0000_0002 | 0x8000_0000;
 pub fn restart(why: &str) -> Result<()> {
     type Initiate = unsafe extern "system" fn(*const u16, *const u16, u32, i32, i32, u32) -> i32;
     let what = "restart Windows";
-    allow()?;
+    os::enable("SeShutdownPrivilege").context("take the right to restart Windows")?;
     let found = dll::function("advapi32.dll", c"InitiateSystemShutdownExW").map_err(|code| refused(code, what))?;
     // SAFETY: the function of this name has this form (winreg.h); a found function is not null, and
     // `Option` of it has the same form.
@@ -40,32 +34,6 @@ pub fn restart(why: &str) -> Result<()> {
     }
     match last_error() {
         ERROR_SHUTDOWN_IN_PROGRESS => Ok(()),
-        code => Err(refused(code, what).into()),
-    }
-}
-
-/// Turns on the right to restart Windows, which administrators have and which is off until it is used.
-fn allow() -> Result<()> {
-    let what = "take the right to restart Windows";
-    let token = Token::open(TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY)?;
-    let name = wide("SeShutdownPrivilege");
-    let mut luid = LUID::default();
-    // SAFETY: the name is UTF-16 with a zero at its end; `luid` outlives the call.
-    if unsafe { LookupPrivilegeValueW(ptr::null(), name.as_ptr(), &raw mut luid) } == 0 {
-        return Err(refused(last_error(), what).into());
-    }
-    let wanted = TOKEN_PRIVILEGES {
-        PrivilegeCount: 1,
-        Privileges: [LUID_AND_ATTRIBUTES { Luid: luid, Attributes: SE_PRIVILEGE_ENABLED }],
-    };
-    let none = ptr::null_mut::<c_void>();
-    // SAFETY: the token is open, `wanted` has the one privilege that it counts, and what was before is
-    // not asked for.
-    let done = unsafe { AdjustTokenPrivileges(token.handle(), 0, &raw const wanted, 0, none.cast(), ptr::null_mut()) };
-    match last_error() {
-        // Success, and yet not: this process has no such right.
-        ERROR_NOT_ALL_ASSIGNED => Err(refused(ERROR_NOT_ALL_ASSIGNED, what).into()),
-        _ if done != 0 => Ok(()),
         code => Err(refused(code, what).into()),
     }
 }

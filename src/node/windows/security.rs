@@ -5,25 +5,28 @@
 
 use std::fs::File;
 use std::io;
-use std::os::windows::io::FromRawHandle;
+use std::os::windows::io::{AsRawHandle, FromRawHandle};
 use std::path::Path;
 
 use windows_sys::Win32::Foundation::{GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
-    ConvertSidToStringSidW, ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1, SE_FILE_OBJECT,
+    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW,
+    ConvertStringSecurityDescriptorToSecurityDescriptorW, ConvertStringSidToSidW, SDDL_REVISION_1, SE_FILE_OBJECT,
     SetNamedSecurityInfoW,
 };
 use windows_sys::Win32::Security::{
-    ACCESS_ALLOWED_ACE, ACE_HEADER, ACL, ACL_REVISION, DACL_SECURITY_INFORMATION, GetAce, GetFileSecurityW,
-    GetSecurityDescriptorDacl, GetSecurityDescriptorOwner, INHERIT_ONLY_ACE, INHERITED_ACE, InitializeAcl,
+    ACCESS_ALLOWED_ACE, ACE_HEADER, ACL, ACL_REVISION, DACL_SECURITY_INFORMATION, GetAce, GetKernelObjectSecurity,
+    GetSecurityDescriptorDacl, GetSecurityDescriptorOwner, InitializeAcl, LookupAccountSidW,
     OWNER_SECURITY_INFORMATION, PROTECTED_DACL_SECURITY_INFORMATION, PSID, SECURITY_ATTRIBUTES, SetFileSecurityW,
     UNPROTECTED_DACL_SECURITY_INFORMATION,
 };
 use windows_sys::Win32::Storage::FileSystem::{
-    CREATE_NEW, CreateDirectoryW, CreateFileW, FILE_ATTRIBUTE_NORMAL, FILE_SHARE_READ,
+    CREATE_NEW, CreateDirectoryW, CreateFileW, FILE_ATTRIBUTE_NORMAL, FILE_FLAG_BACKUP_SEMANTICS,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, OPEN_EXISTING, READ_CONTROL,
 };
 
 use super::{os, wide, wide_path};
+use crate::node::acl::{self, Acl, Caller};
 use crate::plan::item::Access;
 
 /// A file that nobody but SYSTEM and Administrators may touch, whatever its folder gives.
@@ -36,28 +39,21 @@ const FILE_AND_OWNER: &str = "O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)";
 /// change the access list, so it must be nobody else.
 const FOLDER: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 
-/// SYSTEM, Administrators, TrustedInstaller.
-const TRUSTED: [&str; 3] =
-    ["S-1-5-18", "S-1-5-32-544", "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"];
-
-/// Stands in an access list for whoever makes something in the folder, and for the owner.
-const CREATOR_OWNER: &str = "S-1-3-0";
-const OWNER_RIGHTS: &str = "S-1-3-4";
-
-/// What lets one change a file or folder, or what is in it: write and append data (make files and
-/// folders), delete, delete below, change the access list, take it over; and the generic words.
-const WRITING: u32 = 0x2 | 0x4 | 0x40 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
+/// One that users may read, with all that is made in it: FILE_GENERIC_READ and FILE_GENERIC_EXECUTE, as
+/// below `C:\Program Files`.
+const CLOSED: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)";
 
 const ACCESS_ALLOWED: u8 = 0;
 /// `ACCESS_ALLOWED_CALLBACK_ACE_TYPE`: an ordinary one with a condition behind the trustee.
 const ACCESS_ALLOWED_IF: u8 = 9;
+const ACCESS_DENIED: u8 = 1;
 
 /// Makes a file that is not there yet, with its access list from the first moment on, and opens it.
 ///
 /// # Errors
 /// When Windows refuses.
-pub fn create_file(path: &Path, access: Access) -> io::Result<File> {
-    if access == Access::Inherited {
+pub fn create_file(path: &Path, access: &Access) -> io::Result<File> {
+    if *access == Access::Inherited {
         return File::create_new(path);
     }
     let descriptor = Descriptor::parse(FILE)?;
@@ -87,11 +83,14 @@ pub fn create_file(path: &Path, access: Access) -> io::Result<File> {
 ///
 /// # Errors
 /// When Windows refuses.
-pub fn create_folder(path: &Path, access: Access) -> io::Result<()> {
-    if access == Access::Inherited {
-        return std::fs::create_dir(path);
-    }
-    let descriptor = Descriptor::parse(FOLDER)?;
+pub fn create_folder(path: &Path, access: &Access) -> io::Result<()> {
+    let sddl = match access {
+        Access::Inherited => return std::fs::create_dir(path),
+        Access::Administrators => FOLDER,
+        Access::Closed | Access::ClosedIfNew => CLOSED,
+        Access::Open(sddl) => sddl,
+    };
+    let descriptor = Descriptor::parse(sddl)?;
     let attributes = descriptor.attributes();
     let name = wide_path(path);
     // SAFETY: as in `create_file`.
@@ -107,6 +106,28 @@ pub fn restrict(path: &Path) -> io::Result<()> {
     set(path, if path.is_dir() { FOLDER } else { FILE_AND_OWNER })
 }
 
+/// Makes an existing folder one in which only SYSTEM and Administrators may write. What is in it keeps its
+/// own access list.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn close(folder: &Path) -> io::Result<()> {
+    set(folder, CLOSED)
+}
+
+/// Gives a folder back owner and access list as [`access`] found them.
+///
+/// # Errors
+/// When Windows refuses.
+pub fn restore(folder: &Path, sddl: &str) -> io::Result<()> {
+    // Only who has this right may give something to somebody else. Without it Windows says so below.
+    let _may_give_away = os::enable("SeRestorePrivilege");
+    // Who sets a list has to ask for it to be marked as inheriting (AUTO_INHERIT_REQ with AUTO_INHERITED).
+    let (owner, list) = sddl.split_once("D:").unwrap_or(("", sddl));
+    let (flags, entries) = list.split_at(list.find('(').unwrap_or(list.len()));
+    set(folder, &format!("{owner}D:{}{entries}", flags.replace("AI", "ARAI")))
+}
+
 /// Gives an existing file or folder the access list, and the owner if there is one, of a text in
 /// Windows's language for them (SDDL).
 ///
@@ -115,7 +136,8 @@ pub fn restrict(path: &Path) -> io::Result<()> {
 pub fn set(path: &Path, sddl: &str) -> io::Result<()> {
     let descriptor = Descriptor::parse(sddl)?;
     let owner = if sddl.starts_with("O:") { OWNER_SECURITY_INFORMATION } else { 0 };
-    let protected = if sddl.contains("D:P") { PROTECTED_DACL_SECURITY_INFORMATION } else { 0 };
+    let protected =
+        if sddl.contains("D:P") { PROTECTED_DACL_SECURITY_INFORMATION } else { UNPROTECTED_DACL_SECURITY_INFORMATION };
     let parts = DACL_SECURITY_INFORMATION | protected | owner;
     let name = wide_path(path);
     // SAFETY: the name is zero-terminated and the descriptor lives through the call.
@@ -142,96 +164,129 @@ pub fn inherit(folder: &Path) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.cast_signed())) }
 }
 
-/// Who may read a file or folder. `Administrators` is one that has a word of its own to say on it
-/// and names nobody but SYSTEM, Administrators and the account that this program runs as when that
-/// is an administrator's. What only inherits is `Inherited`, however little that gives.
+/// Who runs this program.
+pub fn caller() -> Caller {
+    Caller { elevated: os::is_elevated().unwrap_or(false), sid: os::own_sid() }
+}
+
+/// Who may read and write a file or folder. `Administrators` is one that has a word of its own to say on
+/// it and names nobody but SYSTEM, Administrators and the account that this program runs as when that is an
+/// administrator's; `Closed` one that has, and lets others read; `Open` a folder that lets others write. What
+/// only inherits is `Inherited`, however little that gives.
 ///
 /// # Errors
 /// When it cannot be read.
 pub fn access(path: &Path) -> io::Result<Access> {
-    let list = List::read(path)?;
-    let own = os::is_elevated().unwrap_or(false).then(os::own_sid).flatten();
-    let trusted = |sid: &str| {
-        TRUSTED.contains(&sid) || sid == CREATOR_OWNER || sid == OWNER_RIGHTS || own.as_deref() == Some(sid)
-    };
-    let alone = list.entries.as_ref().is_some_and(|entries| {
-        entries.iter().all(|entry| trusted(&entry.trustee)) && entries.iter().any(|entry| !entry.inherited)
-    });
-    Ok(if alone { Access::Administrators } else { Access::Inherited })
+    let (list, caller) = (List::read(path, Links::Followed)?, caller());
+    let acl = list.acl()?;
+    Ok(if acl.is_for_administrators(&caller) && acl.other(&caller, acl::CONTROL).is_none() {
+        Access::Administrators
+    } else if !path.is_dir() {
+        Access::Inherited
+    } else if acl.other(&caller, acl::CHANGE_FOLDER).is_some() {
+        Access::Open(list.sddl()?)
+    } else if acl.has_own_entries() {
+        Access::Closed
+    } else {
+        Access::Inherited
+    })
 }
 
-/// Who but administrators may change a folder or what is in it, as a sentence; none when nobody.
+/// Owner and access list of a file or folder; of a link those of the link itself.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn open_to(folder: &Path) -> io::Result<Option<String>> {
-    let list = List::read(folder)?;
-    let own = os::is_elevated().unwrap_or(false).then(os::own_sid).flatten();
-    let trusted = |sid: &str| TRUSTED.contains(&sid) || own.as_deref() == Some(sid);
-    if !trusted(&list.owner) {
-        return Ok(Some(format!("{} owns it", list.owner)));
+/// When they cannot be read.
+pub fn acl(path: &Path) -> io::Result<Acl> {
+    List::read(path, Links::Themselves)?.acl()
+}
+
+/// What Windows calls an account, as `BUILTIN\Users`; none for one that it does not know.
+pub fn account(sid: &str) -> Option<String> {
+    let text = wide(sid);
+    let mut parsed: PSID = std::ptr::null_mut();
+    // SAFETY: the text is zero-terminated, and the place is ours.
+    if unsafe { ConvertStringSidToSidW(text.as_ptr(), &raw mut parsed) } == 0 {
+        return None;
     }
-    let Some(entries) = list.entries else {
-        return Ok(Some("everybody may write to it".into()));
+    // An account's name is 256 characters at most, and so is a domain's.
+    let (mut name, mut domain) = ([0u16; 260], [0u16; 260]);
+    let (mut name_length, mut domain_length, mut kind) = (260, 260, 0);
+    // SAFETY: the SID is valid, and both buffers have the lengths that are said.
+    let found = unsafe {
+        LookupAccountSidW(
+            std::ptr::null(),
+            parsed,
+            name.as_mut_ptr(),
+            &raw mut name_length,
+            domain.as_mut_ptr(),
+            &raw mut domain_length,
+            &raw mut kind,
+        )
     };
-    // What only counts for the things in it, and there only for who made them, gives nobody a way in.
-    let writer = entries.iter().find(|entry| {
-        entry.rights & WRITING != 0
-            && !trusted(&entry.trustee)
-            && entry.trustee != OWNER_RIGHTS
-            && !(entry.trustee == CREATOR_OWNER && entry.only_below)
-    });
-    Ok(writer.map(|entry| format!("{} may write to it", name_of(&entry.trustee))))
-}
-
-/// The groups that everybody knows, by their names.
-fn name_of(sid: &str) -> String {
-    match sid {
-        "S-1-1-0" => "everybody".into(),
-        "S-1-5-11" => "every user who logs in".into(),
-        "S-1-5-4" => "every interactive user".into(),
-        "S-1-5-32-545" => "every user (BUILTIN\\Users)".into(),
-        other => other.into(),
+    // SAFETY: Windows allocated it with LocalAlloc, and it is not used any more.
+    unsafe { LocalFree(parsed) };
+    if found == 0 {
+        return None;
     }
+    let text = |units: &[u16], length: u32| String::from_utf16_lossy(units.get(..length as usize).unwrap_or_default());
+    let (name, domain) = (text(&name, name_length), text(&domain, domain_length));
+    Some(if domain.is_empty() { name } else { format!(r"{domain}\{name}") })
 }
 
-/// Owner and allowing entries of a file or folder.
-struct List {
-    owner: String,
-    /// None where there is no list, which allows everybody everything.
-    entries: Option<Vec<Entry>>,
+/// Whose list is read where a path ends in a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Followed,
+    Themselves,
 }
 
-struct Entry {
-    trustee: String,
-    rights: u32,
-    inherited: bool,
-    only_below: bool,
-}
+/// A security descriptor as Windows gave it: 64-bit words, so that it is aligned.
+struct List(Vec<u64>);
 
 impl List {
-    fn read(path: &Path) -> io::Result<Self> {
+    fn read(path: &Path, links: Links) -> io::Result<Self> {
         let name = wide_path(path);
+        let itself = if links == Links::Themselves { FILE_FLAG_OPEN_REPARSE_POINT } else { 0 };
+        // SAFETY: the name is zero-terminated; no attributes and no template are given.
+        let handle = unsafe {
+            CreateFileW(
+                name.as_ptr(),
+                READ_CONTROL,
+                FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE,
+                std::ptr::null(),
+                OPEN_EXISTING,
+                FILE_FLAG_BACKUP_SEMANTICS | itself,
+                std::ptr::null_mut(),
+            )
+        };
+        if handle == INVALID_HANDLE_VALUE {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the handle is a file's or folder's, was just made, and nobody else has it.
+        let open = unsafe { File::from_raw_handle(handle) };
         let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
         let mut needed = 0;
-        // 64-bit words, so that the descriptor is aligned.
         let mut buffer = vec![0u64; 64];
         loop {
             let size = u32::try_from(buffer.len() * 8).expect("a descriptor is 128 KiB at most");
-            // SAFETY: the name is zero-terminated, the buffer has the size that is said.
-            let read =
-                unsafe { GetFileSecurityW(name.as_ptr(), parts, buffer.as_mut_ptr().cast(), size, &raw mut needed) };
+            // SAFETY: the handle is open, and the buffer has the size that is said.
+            let read = unsafe {
+                GetKernelObjectSecurity(open.as_raw_handle(), parts, buffer.as_mut_ptr().cast(), size, &raw mut needed)
+            };
             if read != 0 {
-                break;
+                return Ok(Self(buffer));
             }
             if needed <= size {
                 return Err(io::Error::last_os_error());
             }
             buffer.resize(needed as usize / 8 + 1, 0);
         }
-        let descriptor = buffer.as_mut_ptr().cast();
+    }
+
+    fn acl(&self) -> io::Result<Acl> {
+        let descriptor = self.0.as_ptr().cast_mut().cast();
         let (mut owner, mut defaulted): (PSID, i32) = (std::ptr::null_mut(), 0);
-        // SAFETY: the buffer holds a descriptor that Windows just wrote; it outlives `owner`.
+        // SAFETY: the buffer holds a descriptor that Windows wrote; it outlives `owner`.
         done(unsafe { GetSecurityDescriptorOwner(descriptor, &raw mut owner, &raw mut defaulted) })?;
         let (mut present, mut list): (i32, *mut ACL) = (0, std::ptr::null_mut());
         // SAFETY: as above.
@@ -239,19 +294,37 @@ impl List {
         // SAFETY: the owner points into the buffer.
         let owner = unsafe { sid_text(owner) };
         if present == 0 || list.is_null() {
-            return Ok(Self { owner, entries: None });
+            return Ok(Acl { owner, entries: None });
         }
         // SAFETY: the list points into the buffer, and Windows made it.
         let entries = unsafe { entries(list) };
-        Ok(Self { owner, entries: Some(entries) })
+        Ok(Acl { owner, entries: Some(entries) })
+    }
+
+    /// In Windows's language for it.
+    fn sddl(&self) -> io::Result<String> {
+        let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
+        let mut text = std::ptr::null_mut();
+        // SAFETY: the buffer holds a descriptor that Windows wrote; the length is not asked for.
+        done(unsafe {
+            ConvertSecurityDescriptorToStringSecurityDescriptorW(
+                self.0.as_ptr().cast_mut().cast(),
+                SDDL_REVISION_1,
+                parts,
+                &raw mut text,
+                std::ptr::null_mut(),
+            )
+        })?;
+        // SAFETY: Windows gave a zero-terminated string, allocated with LocalAlloc.
+        Ok(unsafe { taken(text) })
     }
 }
 
-/// The entries of a list that allow something.
+/// The entries of a list that allow or deny something.
 ///
 /// # Safety
 /// The list must be a valid one.
-unsafe fn entries(list: *const ACL) -> Vec<Entry> {
+unsafe fn entries(list: *const ACL) -> Vec<acl::Entry> {
     let mut found = Vec::new();
     // SAFETY: the caller gives a valid list.
     let count = unsafe { (*list).AceCount };
@@ -263,19 +336,15 @@ unsafe fn entries(list: *const ACL) -> Vec<Entry> {
         }
         // SAFETY: every entry begins with a header.
         let header = unsafe { entry.cast::<ACE_HEADER>().read() };
-        if ![ACCESS_ALLOWED, ACCESS_ALLOWED_IF].contains(&header.AceType) {
+        // A denial with a condition binds nobody for sure.
+        if ![ACCESS_ALLOWED, ACCESS_ALLOWED_IF, ACCESS_DENIED].contains(&header.AceType) {
             continue;
         }
-        let allowed: *mut ACCESS_ALLOWED_ACE = entry.cast();
+        let simple: *mut ACCESS_ALLOWED_ACE = entry.cast();
         // SAFETY: entries of these types have this shape, with the trustee's SID from `SidStart` on.
-        let (rights, trustee) = unsafe { ((*allowed).Mask, sid_text((&raw mut (*allowed).SidStart).cast())) };
-        let flags = u32::from(header.AceFlags);
-        found.push(Entry {
-            trustee,
-            rights,
-            inherited: flags & INHERITED_ACE != 0,
-            only_below: flags & INHERIT_ONLY_ACE != 0,
-        });
+        let (rights, trustee) = unsafe { ((*simple).Mask, sid_text((&raw mut (*simple).SidStart).cast())) };
+        let allows = header.AceType != ACCESS_DENIED;
+        found.push(acl::Entry { allows, trustee, rights, flags: header.AceFlags });
     }
     found
 }
@@ -290,15 +359,24 @@ pub unsafe fn sid_text(sid: PSID) -> String {
     if sid.is_null() || unsafe { ConvertSidToStringSidW(sid, &raw mut text) } == 0 {
         return "nobody".into();
     }
+    // SAFETY: Windows gave a zero-terminated string, allocated with LocalAlloc.
+    unsafe { taken(text) }
+}
+
+/// A string of Windows's, which is freed.
+///
+/// # Safety
+/// It must be zero-terminated, allocated with `LocalAlloc`, and not be used any more.
+unsafe fn taken(text: *mut u16) -> String {
     let mut length = 0;
-    // SAFETY: Windows gave a zero-terminated string.
+    // SAFETY: the caller gives a zero-terminated string.
     while unsafe { *text.add(length) } != 0 {
         length += 1;
     }
     // SAFETY: that many units were just counted.
     let units = unsafe { std::slice::from_raw_parts(text, length) };
     let copy = String::from_utf16_lossy(units);
-    // SAFETY: Windows allocated it with LocalAlloc and it is not used any more.
+    // SAFETY: as the caller says.
     unsafe { LocalFree(text.cast()) };
     copy
 }

@@ -28,6 +28,14 @@ pub(super) const STORIES: &[Story] = &[
         )
     },
     story("Elevated", |scene| scene.node.elevated = false, |scene| untold(scene, Part::Elevated)),
+    story(
+        "FolderRights",
+        |scene| {
+            let writers = survey_of(scene).writers.as_mut().unwrap();
+            writers.others.insert(r"C:\etc\cni\net.d\00.conf".into(), "BUILTIN\\Users".into());
+        },
+        |scene| survey_of(scene).writers = None,
+    ),
     story("KnownBadBuild", |scene| scene.node.os.ubr = 2582, |scene| scene.node.os.build = 0),
     story(
         "KubernetesWindows",

@@ -73,7 +73,7 @@ pub(super) fn scene() -> Scene {
             os: "windows".into(),
             labels: [("kubernetes.io/os".to_owned(), "windows".to_owned())].into(),
             max_pods: Some(60),
-            wmco: None,
+            ..ClusterNode::default()
         }),
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
         kubernetes_service_ips: vec!["10.96.0.1".into()],
@@ -116,6 +116,7 @@ pub(super) fn survey() -> Survey {
         link_local_routes: Some([].into()),
         tcp_ports: [].into(),
         firewall: crate::facts::Firewall::default(),
+        writers: Some(crate::facts::Writers::default()),
     }
 }
 

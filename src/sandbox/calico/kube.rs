@@ -113,6 +113,18 @@ impl Kube {
         self.cluster.get(&path(["apis", group, version, plural, name]))
     }
 
+    /// Any node's startup says which release it is of, whatever the others run.
+    pub fn tell_release(&self, release: &str) -> Result<()> {
+        let (group, version) = self.group;
+        let path = path(["apis", group, version, "clusterinformations", "default"]);
+        let Some(mut found) = self.cluster.get::<Value>(&path)? else { return Ok(()) };
+        if found["spec"]["calicoVersion"] == release {
+            return Ok(());
+        }
+        found["spec"]["calicoVersion"] = release.into();
+        self.cluster.put::<_, Value>(&path, &found).map(drop)
+    }
+
     pub fn calico_list(&self, plural: &str) -> Result<Vec<Value>> {
         let (group, version) = self.group;
         self.cluster.list(&path(["apis", group, version, plural]))

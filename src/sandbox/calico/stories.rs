@@ -143,7 +143,9 @@ fn a_node_gets_its_block_its_network_and_its_annotations() {
         let annotations = &node["metadata"]["annotations"];
         assert_eq!(annotations["projectcalico.org/IPv4Address"], "10.20.0.21/24");
         assert_eq!(annotations["projectcalico.org/IPv4VXLANTunnelAddr"], nth(&block, 1).to_string());
-        assert_eq!(annotations["projectcalico.org/VXLANTunnelMACAddr"], "00:15:5d:14:00:15");
+        let mac = story.node.network_details("Calico").unwrap().unwrap().dr_mac.unwrap();
+        assert_eq!(annotations["projectcalico.org/VXLANTunnelMACAddr"], mac, "where other nodes send to");
+        assert_ne!(mac, story.node.network_details("External").unwrap().unwrap().dr_mac.unwrap());
         let conditions = node["status"]["conditions"].as_array().unwrap();
         let network: Vec<&Value> = conditions.iter().filter(|c| c["type"] == "NetworkUnavailable").collect();
         assert_eq!(

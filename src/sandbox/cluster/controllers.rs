@@ -8,11 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::admission::pod_defaults;
 use super::api::Api;
 use super::delete::{self, Options};
 use super::list::label_selector_matches;
 use super::resources::core;
-use super::store::{Key, Store, now, text};
+use super::store::{Key, Store, now, owner_reference, suffix, text};
 use super::table::condition;
 use super::tokens::base64_of;
 
@@ -44,6 +45,7 @@ fn reconcile(api: &Api) -> anyhow::Result<()> {
         publish_root_ca(&mut store, &api.pki.ca_pem);
         fill_token_secrets(&mut store, api);
         taint_cordoned(&mut store);
+        keep_daemon_sets(&mut store);
         count_disruptions(&mut store);
         check_api_services(&mut store);
     }
@@ -170,6 +172,50 @@ fn portion(value: &Value, of: usize) -> usize {
     match value.as_str().and_then(|s| s.strip_suffix('%')).and_then(|p| p.parse::<usize>().ok()) {
         Some(percent) => (of * percent).div_ceil(100),
         None => value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+    }
+}
+
+/// A DaemonSet has a pod on each node that its template selects; a cordoned node is none the less one. The
+/// pod of a Linux node runs at once, the one of a Windows node when that node's kubelet says so.
+pub fn keep_daemon_sets(store: &mut Store) {
+    for (key, set) in all(store, "daemonsets") {
+        let template = &set["spec"]["template"];
+        let Some(selector) = template["spec"]["nodeSelector"].as_object() else { continue };
+        for (_, node) in all(store, "nodes") {
+            let selected = selector.iter().all(|(label, value)| node["metadata"]["labels"][label] == *value);
+            let name = &node["metadata"]["name"];
+            let is_its = |pod: &Value| {
+                pod["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
+                    && pod["spec"]["nodeName"] == *name
+            };
+            if !selected || store.list(core("pods"), Some(&key.namespace)).any(|(_, pod)| is_its(pod)) {
+                continue;
+            }
+            let mut pod = template.clone();
+            pod["metadata"]["generateName"] = format!("{}-", key.name).into();
+            pod["metadata"]["ownerReferences"] = json!([owner_reference(&set)]);
+            pod["spec"]["nodeName"] = name.clone();
+            if pod["spec"]["serviceAccountName"].is_null() {
+                pod["spec"]["serviceAccountName"] = "default".into();
+            }
+            pod["status"] = json!({"phase": "Pending", "startTime": now(), "qosClass": "BestEffort"});
+            if node["metadata"]["labels"]["kubernetes.io/os"] != "windows" {
+                runs(&mut pod);
+            }
+            pod_defaults(&mut pod);
+            let pod_key = Key::new(core("pods"), &key.namespace, &format!("{}-{}", key.name, suffix()));
+            store.create(core("pods"), pod_key, pod);
+        }
+    }
+}
+
+/// The status of a pod that runs.
+pub fn runs(pod: &mut Value) {
+    let ready =
+        |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
+    pod["status"]["phase"] = "Running".into();
+    if condition(pod, "Ready") != Some("True") {
+        pod["status"]["conditions"] = json!([ready("Ready"), ready("ContainersReady")]);
     }
 }
 

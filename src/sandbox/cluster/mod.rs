@@ -44,17 +44,18 @@ mod recordings;
 mod tests;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use http::{HeaderMap, Method};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use faults::{Action, ApiFault, ServerFault};
 pub use resources::Layout;
 pub use seed::Seed;
+pub use store::text;
 
 use answer::Content;
 use api::Api;
@@ -62,7 +63,7 @@ use auth::Certificate;
 use faults::Faults;
 use pki::{Pki, SERVER_NAME, Validity, WrongCertificate};
 use request::Request;
-use store::Store;
+use store::{Key, Store};
 use tokens::TokenKey;
 
 /// A running cluster; it stops when dropped.
@@ -113,6 +114,14 @@ impl EmbeddedCluster {
         format!("https://{SERVER_NAME}:6443")
     }
 
+    /// Brings Calico on the Linux nodes to another release, with its definitions and its role.
+    pub fn upgrade_calico(&self, release: &str) -> Result<()> {
+        let mut store = self.api.store();
+        store.enter()?;
+        seed::upgrade_calico(&mut store, release);
+        store.leave()
+    }
+
     /// An administrator's kubeconfig for clients of the sandbox.
     pub fn admin_kubeconfig(&self) -> String {
         self.api.pki.admin_kubeconfig(&Self::stable_url())
@@ -130,6 +139,39 @@ impl EmbeddedCluster {
         self.api.pki.admin_kubeconfig(&format!("https://127.0.0.1:{}", self.addr().port()))
     }
 
+    /// The pods on a node that its kubelet gives a network, as they are now.
+    pub fn pods_on(&self, node: &str) -> Result<Vec<Value>> {
+        let mut store = self.api.store();
+        store.enter()?;
+        if !self.api.faults.no_controllers() {
+            controllers::keep_daemon_sets(&mut store);
+        }
+        let is_here = |pod: &&Value| {
+            let over = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+            text(pod, "/spec/nodeName") == Some(node) && pod["spec"]["hostNetwork"] != true && !over
+        };
+        let pods = store.list(resources::core("pods"), None).map(|(_, pod)| pod).filter(is_here).cloned().collect();
+        store.leave()?;
+        Ok(pods)
+    }
+
+    /// kubelet tells that a pod runs, and has this address.
+    pub fn pod_runs(&self, pod: &Value, ip: Ipv4Addr) -> Result<()> {
+        let mut store = self.api.store();
+        store.enter()?;
+        let key = |part| text(pod, part).unwrap_or_default().to_owned();
+        let key = Key::new(resources::core("pods"), &key("/metadata/namespace"), &key("/metadata/name"));
+        if let Some(mut now) = store.get(&key).cloned()
+            && now["metadata"]["uid"] == pod["metadata"]["uid"]
+        {
+            controllers::runs(&mut now);
+            now["status"]["podIP"] = ip.to_string().into();
+            now["status"]["podIPs"] = json!([{"ip": ip}]);
+            store.update(key, now);
+        }
+        store.leave()
+    }
+
     /// What the rest of the sandboxed world does to the cluster, without a connection and without
     /// faults: GET, POST, PUT, DELETE, and PATCH as a merge patch. Gives the object that comes back.
     pub fn as_admin(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value> {
@@ -144,7 +186,7 @@ impl EmbeddedCluster {
         match answer.body {
             Content::Json(object) if answer.status < 400 => Ok(object),
             Content::Json(status) => {
-                bail!("{method} {path}: {}", store::text(&status, "/message").unwrap_or("refused"))
+                bail!("{method} {path}: {}", text(&status, "/message").unwrap_or("refused"))
             }
             Content::Text(text) => bail!("{method} {path}: {} {}", answer.status, text.trim()),
             Content::Lines(_) => bail!("{method} {path}: a watch needs a connection"),

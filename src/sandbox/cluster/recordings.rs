@@ -445,6 +445,7 @@ fn nodes(r: &mut Replay) {
 }
 
 fn pods_and_evictions(r: &mut Replay) {
+    r.admin("DELETE", "/apis/apps/v1/namespaces/demo/daemonsets/fluent-bit", Value::Null);
     for pod in r.admin("GET", "/api/v1/namespaces/demo/pods", Value::Null)["items"].as_array().into_iter().flatten() {
         let path = format!("/api/v1/namespaces/demo/pods/{}", pod["metadata"]["name"].as_str().expect("a name"));
         r.admin("DELETE", &path, json!({"gracePeriodSeconds": 0}));

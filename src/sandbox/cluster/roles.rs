@@ -1,58 +1,26 @@
 //! The roles and bindings of the cluster's first day. RBAC in `auth` reads them like any others.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::resources::core;
 use super::seed::add;
-use super::store::Store;
+use super::store::{Key, Store};
 
 /// Name of the Role with which calico-node requests tokens for itself.
 const RENEWAL: &str = "calicoctl-win-renewal";
 
+const CALICO_GROUPS: &[&str] = &["crd.projectcalico.org", "projectcalico.org"];
+const READ: &[&str] = &["get", "list", "watch"];
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
 /// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
 /// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
 pub fn plant(store: &mut Store) {
-    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
     let urls = |urls: &[&str]| json!({"nonResourceURLs": urls, "verbs": ["get"]});
-    const CALICO_GROUPS: &[&str] = &["crd.projectcalico.org", "projectcalico.org"];
-    const READ: &[&str] = &["get", "list", "watch"];
-    let calico_node = json!([
-        rule(&[""], &["pods", "nodes", "namespaces"], READ),
-        rule(&[""], &["serviceaccounts"], &["list", "watch"]),
-        rule(&[""], &["configmaps"], &["get"]),
-        rule(&[""], &["endpoints", "services"], READ),
-        rule(&[""], &["nodes/status"], &["patch", "update"]),
-        rule(&[""], &["pods/status"], &["patch"]),
-        {
-            "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-cni-plugin"],
-            "verbs": ["create"],
-        },
-        rule(&["discovery.k8s.io"], &["endpointslices"], &["list", "watch"]),
-        rule(&["networking.k8s.io"], &["networkpolicies"], &["list", "watch"]),
-        rule(
-            CALICO_GROUPS,
-            &[
-                "felixconfigurations", "bgppeers", "bgpfilters", "bgpconfigurations", "ippools", "ipreservations",
-                "ipamblocks", "globalnetworkpolicies", "networkpolicies", "globalnetworksets", "networksets",
-                "clusterinformations", "hostendpoints", "blockaffinities", "caliconodestatuses", "tiers",
-                "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies",
-            ],
-            READ,
-        ),
-        rule(
-            CALICO_GROUPS,
-            &["ippools", "felixconfigurations", "clusterinformations", "bgpconfigurations", "bgppeers"],
-            &["create", "update"],
-        ),
-        rule(
-            CALICO_GROUPS,
-            &["blockaffinities", "ipamblocks", "ipamhandles"],
-            &["get", "list", "create", "update", "delete"],
-        ),
-        rule(CALICO_GROUPS, &["ipamconfigs", "ipamconfigurations"], &["get", "create"]),
-        rule(CALICO_GROUPS, &["tiers"], &["create"]),
-        rule(&["apps"], &["daemonsets"], &["get"]),
-    ]);
+    let calico_node = of_calico_node(store.calico_line());
     let everything = json!([rule(&["*"], &["*"], &["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
     let discovery =
         ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version"];
@@ -94,4 +62,83 @@ pub fn plant(store: &mut Store) {
     let account = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "calico-system"});
     let binding = json!({"metadata": {}, "roleRef": role, "subjects": [account]});
     add(store, core("rolebindings"), "calico-system", RENEWAL, binding);
+}
+
+/// calico-node's rules in the manifests of a release line (`v3.32`).
+fn of_calico_node(line: &str) -> Value {
+    let minor: u32 = line.rsplit('.').next().and_then(|minor| minor.parse().ok()).unwrap_or_default();
+    let policies: &[&str] = match minor {
+        ..29 => &[],
+        29 => &["adminnetworkpolicies"],
+        30 | 31 => &["adminnetworkpolicies", "baselineadminnetworkpolicies"],
+        32.. => &["clusternetworkpolicies"],
+    };
+    let mut rules = vec![
+        rule(&[""], &["pods", "nodes", "namespaces"], READ),
+        rule(&[""], &["serviceaccounts"], &["list", "watch"]),
+        rule(&[""], &["configmaps"], &["get"]),
+        rule(&[""], &["endpoints", "services"], READ),
+        rule(&[""], &["nodes/status"], &["patch", "update"]),
+        rule(&[""], &["pods/status"], &["patch"]),
+        json!({
+            "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-cni-plugin"],
+            "verbs": ["create"],
+        }),
+        rule(&["discovery.k8s.io"], &["endpointslices"], &["list", "watch"]),
+        rule(&["networking.k8s.io"], &["networkpolicies"], &["list", "watch"]),
+        rule(
+            CALICO_GROUPS,
+            &[
+                "felixconfigurations",
+                "bgppeers",
+                "bgpfilters",
+                "bgpconfigurations",
+                "ippools",
+                "ipreservations",
+                "ipamblocks",
+                "globalnetworkpolicies",
+                "networkpolicies",
+                "globalnetworksets",
+                "networksets",
+                "clusterinformations",
+                "hostendpoints",
+                "blockaffinities",
+                "caliconodestatuses",
+            ],
+            READ,
+        ),
+        rule(
+            CALICO_GROUPS,
+            &["ippools", "felixconfigurations", "clusterinformations", "bgpconfigurations", "bgppeers"],
+            &["create", "update"],
+        ),
+        rule(
+            CALICO_GROUPS,
+            &["blockaffinities", "ipamblocks", "ipamhandles"],
+            &["get", "list", "create", "update", "delete"],
+        ),
+        rule(CALICO_GROUPS, &["ipamconfigs", "ipamconfigurations"], &["get", "create"]),
+        rule(CALICO_GROUPS, &["tiers"], &["create"]),
+        rule(&["apps"], &["daemonsets"], &["get"]),
+        rule(&["policy.networking.k8s.io"], policies, &["list", "watch"]),
+    ];
+    if minor >= 29 {
+        rules.push(rule(CALICO_GROUPS, &["tiers"], READ));
+    }
+    if minor >= 30 {
+        let staged = ["stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies"];
+        rules.push(rule(CALICO_GROUPS, &staged, READ));
+    }
+    if minor >= 32 {
+        rules.push(rule(&["kubevirt.io"], &["virtualmachineinstancemigrations"], READ));
+    }
+    rules.into()
+}
+
+/// Another release of Calico's manifests was applied: its role is there instead.
+pub fn update(store: &mut Store) {
+    let key = Key::new(core("clusterroles"), "", "calico-node");
+    let Some(mut role) = store.get(&key).cloned() else { return };
+    role["rules"] = of_calico_node(store.calico_line());
+    store.update(key, role);
 }

@@ -17,6 +17,27 @@ const KUBERNETES: &str = "v1.36.2";
 /// What the Linux nodes run.
 pub const CALICO: &str = "v3.32.1";
 
+fn image_of(release: &str) -> String {
+    format!("docker.io/calico/node:{release}")
+}
+
+/// Calico on Linux goes to another release: its manifests are applied, and its nodes run it.
+pub fn upgrade_calico(store: &mut Store, release: &str) {
+    store.define_by(release);
+    roles::update(store);
+    let key = Key::new(core("daemonsets"), "calico-system", "calico-node");
+    if let Some(mut set) = store.get(&key).cloned() {
+        set["spec"]["template"]["spec"]["containers"][0]["image"] = image_of(release).into();
+        store.update(key, set);
+    }
+    let information = calico(store.layout).iter().find(|r| r.kind == "ClusterInformation").expect("the table has it");
+    let key = Key::new(information, "", "default");
+    if let Some(mut found) = store.get(&key).cloned() {
+        found["spec"]["calicoVersion"] = release.into();
+        store.update(key, found);
+    }
+}
+
 /// What a new cluster looks like. It counts on the first start only; afterwards the state does.
 #[derive(Debug, Clone)]
 pub struct Seed {
@@ -101,7 +122,7 @@ impl Seed {
             "spec": {
                 "hostNetwork": true, "nodeSelector": {"kubernetes.io/os": "linux"}, "serviceAccountName": "calico-node",
                 "containers": [{
-                    "name": "calico-node", "image": format!("docker.io/calico/node:{}", self.calico),
+                    "name": "calico-node", "image": image_of(&self.calico),
                     "env": [{"name": "DATASTORE_TYPE", "value": "kubernetes"}],
                 }],
             },
@@ -175,8 +196,25 @@ impl Seed {
         );
     }
 
-    /// A Windows application with a disruption budget, as there is something to drain.
+    /// A Windows application with a disruption budget, as there is something to drain, and a DaemonSet, whose
+    /// pod no drain moves.
     fn workloads(&self, store: &mut Store) {
+        let labels = json!({"app": "fluent-bit"});
+        let template = json!({
+            "metadata": {"labels": labels},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/os": "windows"},
+                "containers": [{"name": "fluent-bit", "image": "cr.fluentbit.io/fluent/fluent-bit:windows-2022-3.2.4"}],
+            },
+        });
+        let set = json!({
+            "metadata": {"labels": labels}, "spec": {"selector": {"matchLabels": labels}, "template": template},
+            "status": {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1},
+        });
+        let set = add(store, core("daemonsets"), "demo", "fluent-bit", set);
+        let here = (self.windows_node.as_str(), self.windows_address.as_str());
+        pod(store, &set, &template, ("demo", "fluent-bit-7hb2k"), here, false);
+
         let labels = json!({"app": "web"});
         let template = json!({
             "metadata": {"labels": labels},

@@ -157,6 +157,11 @@ impl Store {
         &self.calico[..end]
     }
 
+    /// Definitions of another release from now on.
+    pub fn define_by(&mut self, release: &str) {
+        release.clone_into(&mut self.calico);
+    }
+
     /// Forgets the history, so that everything so far is "too old" to watch from.
     pub fn compact(&mut self) {
         self.compacted = self.version;

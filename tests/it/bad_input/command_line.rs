@@ -1,6 +1,9 @@
 //! Command lines that mean nothing, and commands in the wrong place or at the wrong time.
 
 use std::fs::{self, File};
+#[cfg(unix)]
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use super::{BUSY, CONFIG, CONFLICT, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
 use crate::lab::Lab;
@@ -84,11 +87,19 @@ fn a_wrong_command_line_says_what_would_be_right() {
     "#);
 }
 
+/// The state folder as this program makes it.
+fn state_folder(lab: &Lab) -> PathBuf {
+    let state = lab.on_node("C/ProgramData/calicoctl-win");
+    fs::create_dir_all(&state).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o750)).unwrap();
+    state
+}
+
 #[test]
 fn a_second_run_at_the_same_time_is_busy() {
     let lab = Lab::node();
-    let state = lab.on_node("C/ProgramData/calicoctl-win");
-    fs::create_dir_all(&state).unwrap();
+    let state = state_folder(&lab);
     let lock = File::create(state.join("lock")).unwrap();
     lock.lock().unwrap();
     let holder = r#"{"run":"20261121T080512-0042f1","command":"install","pid":4711,"since":"2026-11-21T08:05:12Z"}"#;
@@ -184,12 +195,12 @@ fn files_that_are_not_what_they_should_be_are_named() {
 fn notes_of_ours_that_cannot_be_read_stop_us() {
     let damage = |file: &'static str, text: &'static str| {
         move |lab: &Lab| {
-            let path = lab.on_node("C/ProgramData/calicoctl-win").join(file);
+            let path = state_folder(lab).join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
     };
-    let journal = case("journal", "install -y", FAILED, "JournalUnreadable");
+    let journal = case("journal", "install -y", FAILED, "JournalHeaderMissing");
     let receipt = case("receipt", "install -y", FAILED, "ReceiptUnreadable");
     let seen = [
         screens(&[journal], damage("journal.jsonl", "{\"what\": \"is this\"}\n{\"and\": \"this\"}\n")),
@@ -197,9 +208,9 @@ fn notes_of_ours_that_cannot_be_read_stop_us() {
     ];
     insta::assert_snapshot!(seen.concat(), @r#"
     journal
-      error: line 1 of the journal C:\ProgramData\calicoctl-win\journal.jsonl is not readable: unknown variant `what`, expected one of `run`, `original`, `step` at line 1 column 7
+      error: the journal C:\ProgramData\calicoctl-win\journal.jsonl of an interrupted run does not say which run it is of: missing field `run` at line 1 column 19
         state: nothing was changed
-        hint: use the calicoctl-win version that wrote it, or send it with a bug report
+        hint: nothing is changed or cleaned up until it is settled: calicoctl-win explain JournalHeaderMissing
     receipt
       error: the receipt node/C/ProgramData/calicoctl-win/receipts/1.json is not readable: missing field `schema` at line 1 column 2
         state: nothing was changed

@@ -23,6 +23,8 @@ pub struct Case {
     words: &'static str,
     exit: (i32, &'static str),
     id: &'static str,
+    /// Something was changed, though the node is as it was.
+    changed: bool,
 }
 
 pub const FAILED: (i32, &str) = (1, "FAILED");
@@ -39,12 +41,17 @@ pub const NOT_INSTALLED: (i32, &str) = (16, "NOT_INSTALLED");
 pub const USAGE: (i32, &str) = (64, "USAGE");
 
 const fn case(name: &'static str, words: &'static str, exit: (i32, &'static str), id: &'static str) -> Case {
-    Case { name, fault: "", words, exit, id }
+    // What was taken back was changed before.
+    Case { name, fault: "", words, exit, id, changed: exit.0 == ROLLED_BACK.0 }
 }
 
 impl Case {
     const fn with(self, fault: &'static str) -> Self {
         Self { fault, ..self }
+    }
+
+    const fn with_changed(self, changed: bool) -> Self {
+        Self { changed, ..self }
     }
 
     /// Runs it on a node, as text and as JSON, and gives the error that a person sees.
@@ -56,7 +63,8 @@ impl Case {
         let shown = lab.fails_at(self.fault, self.words);
         assert_eq!(shown.code, self.exit.0, "{name}: {shown}");
         let last = shown.stdout.lines().last().unwrap_or_default().to_owned();
-        let beginning = format!("result: {} (exit {}) changed=false reboot=false", self.exit.1, self.exit.0);
+        let changed = self.changed;
+        let beginning = format!("result: {} (exit {}) changed={changed} reboot=false", self.exit.1, self.exit.0);
         assert!(last.starts_with(&beginning), "{name}: {shown}");
         assert!(shown.stderr.contains("\n  hint: "), "{name} has no mend: {shown}");
         assert!(shown.stderr.ends_with(&format!("\n  more: calicoctl-win explain {}\n", self.id)), "{name}: {shown}");
@@ -69,7 +77,7 @@ impl Case {
         assert_eq!(result["status"], "failed", "{name}: {told}");
         assert_eq!(result["exit_code"], self.exit.0, "{name}: {told}");
         assert_eq!(result["exit_name"], self.exit.1, "{name}: {told}");
-        assert_eq!(result["changed"], false, "{name}: {told}");
+        assert_eq!(result["changed"], changed, "{name}: {told}");
         assert_eq!(result["error"]["id"], self.id, "{name}: {told}");
         for key in ["what", "hint"] {
             assert!(!result["error"][key].as_str().unwrap_or_default().is_empty(), "{name} has no {key}: {told}");

@@ -85,7 +85,7 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `cloud`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `networks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `silent`, `faults` at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `cloud`, `linuxCalico`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `networks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `acls`, `silent`, `faults` at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
@@ -103,7 +103,7 @@ fn a_change_that_fails_is_taken_back() {
     let cases = [
         install("disk full, release", "put tree*=disk-full", "DiskFull"),
         install("disk full, file", "put file *config.ps1=disk-full", "DiskFull"),
-        install("disk full, journal", "append *journal*#3=disk-full", "DiskFull"),
+        install("disk full, journal", "append *journal*#3=disk-full", "DiskFull").with_changed(false),
         install("file in use", "put tree C:\\CalicoWindows=in-use", "FileInUse"),
         install("service cannot be made", "put service CalicoNode=fail", "RolledBack"),
         install("service dies at start", "put running CalicoFelix=dies", "ServiceDied"),
@@ -224,7 +224,7 @@ fn a_service_that_will_not_stop_leaves_calico_running() {
     insta::assert_snapshot!(slow.meets(&lab), @r#"
     error: the change failed and was taken back
       caused by: stop service CalicoNode: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)
-      state: the node is as it was before; the change was taken back
+      state: the node is as it was before; the change was taken back; Calico's services were down meanwhile
       hint: look at the service's log; end its process when it hangs, then run again
     "#);
     let status = lab.run("status -o json").exits(0).json();

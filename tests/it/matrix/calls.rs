@@ -32,7 +32,8 @@ const BY_SERVICE: &str = " (by a service's program)";
 /// A kind of point: its name, the calls that it counts, which of them it can be at, and its fault.
 type Kind = (&'static str, fn(&str) -> bool, fn(&str) -> bool, &'static str);
 
-const TOUCHES: fn(&str) -> bool = |call| ["put ", "save ", "append "].iter().any(|touch| call.starts_with(touch));
+const TOUCHES: fn(&str) -> bool =
+    |call| ["put ", "save ", "append ", "remove "].iter().any(|touch| call.starts_with(touch));
 const ALL: fn(&str) -> bool = |_| true;
 
 const KINDS: [Kind; 6] = [

@@ -2,24 +2,28 @@
 //! ever, or takes its time. The run ends in the old or the new state with one clear error; where even
 //! going back fails, it says so, and `resume` gets there once the cause is gone.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use calicoctl_win::node::sandbox::model::Model;
 use serde_json::Value;
 
 use super::crashes::Ground;
 use super::verbs::ROWS;
 use super::whole::Whole;
 use super::{full, side_by_side};
+use crate::lab::Lab;
 
 /// A call, and what happens to it: once, or from then on.
-const FAULTS: [(&str, &[&str]); 7] = [
+const FAULTS: [(&str, &[&str]); 8] = [
     ("facts#N", &["=fail", "+=fail"]),
     ("list *#N", &["=fail", "+=fail"]),
     ("get *#N", &["=fail", "+=fail"]),
     ("put *#N", &["=fail", "+=fail", "=fail-after", "+=disk-full", "=in-use", "=slow", "+=slow"]),
     ("save *#N", &["=fail", "+=disk-full", "=fail-after", "=slow"]),
     ("append *#N", &["=fail", "+=disk-full", "=fail-after", "=slow"]),
+    ("remove *#N", &["=fail", "+=fail", "=fail-after"]),
     ("api * /*#N", &["=503", "+=503", "=reset", "=cut", "=429", "=401", "+=403", "=404", "+=far"]),
 ];
 
@@ -27,6 +31,13 @@ const ROLLED_BACK: i32 = 9;
 const INCOMPLETE: i32 = 10;
 /// The node is well, and the cluster was not told.
 const UNTOLD: &str = "NotAnnotated";
+
+/// The services that run, each with its process.
+fn processes(lab: &Lab) -> BTreeMap<String, u32> {
+    let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+    let services = model.services.into_iter();
+    services.filter_map(|(name, service)| Some((name.as_str().to_owned(), service.pid?))).collect()
+}
 
 /// What is wrong with how a run ended under a fault; nothing, when it ended as it should.
 fn wrong(ground: &Ground, fault: &str) -> Option<String> {
@@ -46,6 +57,15 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         }
         if (output.code == ROLLED_BACK) != (document["rolled_back"] == true) {
             return tell("whether it was rolled back is not said");
+        }
+    }
+    if document["changed"] == false {
+        let mut lines = Whole::now(&lab).touched_since(&Whole::now(&ground.start));
+        if processes(&lab) != processes(&ground.start) {
+            lines.push("  a service was started or stopped".into());
+        }
+        if !lines.is_empty() {
+            return tell(&format!("it says that nothing was changed, and this was:\n{}", lines.join("\n")));
         }
     }
     let differs = |whole: &Whole, from: &Whole| {

@@ -107,6 +107,10 @@ pub const THEIRS: &str = "contoso.example/owner";
 pub fn lived_in() -> Lab {
     let former = furnished();
     let _there = former.run(INSTALL).exits(0);
+    // An uninstall without a drain deletes them, and nobody plays their controller.
+    let web = |(kind, name, _): &(String, String, Value)| kind == "pods" && name.starts_with("web-");
+    let pods: Vec<Value> = former.objects().into_iter().filter(web).map(|(_, _, pod)| pod).collect();
+    assert_eq!(pods.len(), 2);
     let _gone = former.run("uninstall -y").exits(0);
     let lab = furnished();
     let cluster = lab.path("node/cluster");
@@ -114,6 +118,7 @@ pub fn lived_in() -> Lab {
         fs::remove_dir_all(&cluster).unwrap();
     }
     copy_folder(&former.path("node/cluster"), &cluster);
+    pods.into_iter().for_each(|pod| lab.add_object("pods", pod));
     others_mark_the_node(&lab);
     lab
 }

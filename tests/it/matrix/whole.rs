@@ -21,8 +21,8 @@ pub struct Whole(BTreeMap<String, String>);
 const STATE: &str = "C/ProgramData/calicoctl-win/";
 
 /// What a run writes besides the node it makes: its log, its result, who holds the lock; and what the
-/// agent noted of the adapters before a vSwitch took one.
-const OF_RUNS: [&str; 6] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save"];
+/// agents noted: of the adapters before a vSwitch took one, and of themselves.
+const OF_RUNS: [&str; 7] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save", "agent/"];
 
 /// What the cluster's own controllers and kubelets do with pods is theirs. The Lease of a run that was
 /// killed ends by its own expiry.
@@ -73,7 +73,7 @@ impl Whole {
     fn all(lab: &Lab, moment: bool) -> Self {
         let mut seen = BTreeMap::new();
         files(lab, moment, &mut seen);
-        node_yaml(lab, &mut seen);
+        node_yaml(lab, moment, &mut seen);
         cluster(lab, moment, &mut seen);
         Self(seen)
     }
@@ -88,6 +88,13 @@ impl Whole {
             }
         }
         lines
+    }
+
+    /// What was changed on the node or in its cluster between two moments, a line each: our own records
+    /// apart, and the Leases. A pod that was moved away is another one elsewhere.
+    pub fn touched_since(&self, before: &Self) -> Vec<String> {
+        let own = |line: &String| line.contains(STATE) || line.contains("  leases.") || line.contains("  events/");
+        self.against(before).into_iter().filter(|line| !own(line)).collect()
     }
 
     /// Whether a difference is a release or a blob in the store that a generation needs.
@@ -230,7 +237,7 @@ fn access(_path: &Path) -> String {
 }
 
 /// `node.yaml` by its parts: `node.yaml/services/CalicoNode`.
-fn node_yaml(lab: &Lab, seen: &mut BTreeMap<String, String>) {
+fn node_yaml(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
     // Through the model, since what has its usual value may be left out.
     let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
     let Value::Object(sections) = serde_json::to_value(model).unwrap() else { panic!("a model is an object") };
@@ -239,7 +246,10 @@ fn node_yaml(lab: &Lab, seen: &mut BTreeMap<String, String>) {
             Value::Object(parts) => {
                 for (name, mut part) in parts {
                     match section.as_str() {
-                        "networks" => part["id"] = Value::Null,
+                        "networks" => {
+                            part["id"] = Value::Null;
+                            pods_endpoints(&mut part, moment);
+                        }
                         "services" if part["pid"].is_number() => part["pid"] = "runs".into(),
                         _ => {}
                     }
@@ -265,6 +275,18 @@ fn node_yaml(lab: &Lab, seen: &mut BTreeMap<String, String>) {
                 seen.insert(format!("node.yaml/{section}"), other.to_string());
             }
         }
+    }
+}
+
+/// The endpoints of pods come and go as kubelet says, with other ids each time. At a moment it counts how many
+/// there are.
+fn pods_endpoints(network: &mut Value, moment: bool) {
+    let Some(endpoints) = network["endpoints"].as_object_mut() else { return };
+    let before = endpoints.len();
+    endpoints.retain(|name, _| name.strip_suffix("_Calico").is_none_or(|sandbox| sandbox.len() != 64));
+    let pods = before - endpoints.len();
+    if moment && pods > 0 {
+        network["pods"] = pods.into();
     }
 }
 
@@ -295,6 +317,17 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             if spec.get("taints").is_some_and(|taints| taints.as_array().is_some_and(Vec::is_empty)) {
                 spec.remove("taints");
             }
+        }
+        if kind == "pods" {
+            // A DaemonSet's pod has another name, and another address, each time.
+            let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
+            object["metadata"]["name"] = Value::Null;
+            for field in ["podIP", "podIPs"] {
+                object["status"][field] = Value::Null;
+            }
+            let name = if prefix.starts_with("fluent-bit") { prefix } else { key("name").to_owned() };
+            seen.insert(format!("{kind}/{}/{name}", key("namespace")), masked(&ordered(object)));
+            continue;
         }
         seen.insert(format!("{kind}/{}/{}", key("namespace"), key("name")), masked(&ordered(object)));
     }

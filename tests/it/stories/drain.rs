@@ -24,7 +24,11 @@ impl Town {
         let faults: Vec<ApiFault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();
         let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &faults).unwrap();
         lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
-        Self { lab, cluster }
+        let town = Self { lab, cluster };
+        // These stories bring DaemonSets of their own.
+        town.delete("/apis/apps/v1/namespaces/demo/daemonsets/fluent-bit");
+        town.delete("/api/v1/namespaces/demo/pods/fluent-bit-7hb2k");
+        town
     }
 
     fn run(&self, words: &str) -> Output {
@@ -33,6 +37,11 @@ impl Town {
 
     fn get(&self, path: &str) -> Value {
         self.cluster.as_admin(&Method::GET, path, None).unwrap()
+    }
+
+    fn delete(&self, path: &str) {
+        let at_once = json!({"gracePeriodSeconds": 0});
+        self.cluster.as_admin(&Method::DELETE, path, Some(&at_once)).unwrap();
     }
 
     fn patch(&self, path: &str, patch: &Value) {

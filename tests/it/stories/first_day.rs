@@ -56,7 +56,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
-      +   folder       C:\Program Files\calicoctl-win
+      +   folder       C:\Program Files\calicoctl-win                                    others may only read
       +   release      C:\CalicoWindows                                                  release DIGEST
       +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
       +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
@@ -81,16 +81,19 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
 
     Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
-    [ 1/9]  release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
-    [ 2/9]  files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
-    [ 3/9]  registry        Application\calicoctl-win, Tigera\Calico  SECONDS
-    [ 4/9]  firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
-    [ 5/9]  services        CalicoFelix, CalicoNode  SECONDS
+    [ 1/10] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
+    [ 2/10] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
+    [ 3/10] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
+    [ 4/10] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/10] services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 6/9]  services-start  CalicoNode  SECONDS
-    [ 7/9]  wait-network    Calico, External  SECONDS
-    [ 8/9]  services-start  CalicoFelix  SECONDS
-    [ 9/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 6/10] services-start  CalicoNode  SECONDS
+    [ 7/10] wait-network    Calico, External  SECONDS
+    [ 8/10] node-startup    CalicoNode  SECONDS
+    [ 9/10] services-start  CalicoFelix  SECONDS
+    [10/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     Calico v3.32.1 is running on win-a1 (generation 1).
     Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node
     result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
@@ -140,20 +143,28 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       -   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
       -   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
       -   release      C:\CalicoWindows                                                  release DIGEST
-      -   folder       C:\Program Files\calicoctl-win
+      -   folder       C:\Program Files\calicoctl-win                                    others may only read
     ! -   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30, on Ethernet
     ! -   hns-network  Calico                                                            Overlay, VSID 4096, 192.168.0.0/26, on Ethernet
 
+    On the HNS network Calico, which goes:
+      SANDBOX_Calico (192.168.0.4) is left over from a container that is gone, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another, which waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its network
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its network
+
     Plan: 0 to create, 0 to update, 21 to delete.  Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
-    [ 1/8]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
-    [ 2/8]  services-stop   CalicoFelix, CalicoNode  SECONDS
-    [ 3/8]  services        CalicoNode, CalicoFelix  SECONDS
-    [ 4/8]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 5/8]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
-    [ 6/8]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
-    [ 7/8]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
+    [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it makes them again; the others must be deleted by hand
+    [ 1/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 2/9]  pods            Calico, External  SECONDS
+    [ 3/9]  services-stop   CalicoFelix, CalicoNode  SECONDS
+    [ 4/9]  services        CalicoNode, CalicoFelix  SECONDS
+    [ 5/9]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
+    [ 6/9]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
+    [ 7/9]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
+    [ 8/9]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 8/8]  hns-network     External, Calico  SECONDS
+    [ 9/9]  hns-network     External, Calico  SECONDS
     Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces takes them away).
     Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log

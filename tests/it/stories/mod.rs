@@ -15,16 +15,22 @@ mod first_day;
 #[cfg(target_os = "linux")]
 mod given_up;
 mod import;
+mod journal;
 mod lease;
 mod offline;
 mod output;
 mod plans;
 mod platforms;
+mod pods;
+mod proof;
 mod reconfigure;
 mod repair;
 mod restart;
+mod rights;
 mod safety;
 mod schemas;
+mod status;
+mod touched;
 #[cfg(target_os = "linux")]
 mod trial;
 mod uninstall;

@@ -9,7 +9,7 @@ fn a_plan_shows_everything_and_changes_nothing() {
     insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r#"
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
-      +   folder       C:\Program Files\calicoctl-win
+      +   folder       C:\Program Files\calicoctl-win                                    others may only read
       +   release      C:\CalicoWindows                                                  release DIGEST
       +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
       +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only

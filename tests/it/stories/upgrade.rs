@@ -41,7 +41,7 @@ fn any_release_goes_to_any_other_across_layouts_and_back() {
     for (version, one_binary) in [("v3.33.0", true), ("v3.20.0", false), ("v3.33.2", true), ("v3.31.7", false)] {
         let shown = lab.run(&format!("upgrade --release {version} --dry-run")).exits(0);
         assert!(shown.stdout.contains("Disruption: Calico's services restart.") && !shown.stdout.contains("Drain"));
-        let done = lab.run(&format!("upgrade -y --release {version} -o json")).exits(0).json();
+        let done = lab.run(&format!("upgrade -y --allow-downgrade --release {version} -o json")).exits(0).json();
         assert!(done["msg"].as_str().unwrap().contains(version), "{done}");
         assert_eq!(runs(&lab), healthy(version), "{done}");
         let there = |file: &str| lab.on_node(&format!("{RELEASE}/{file}")).exists();
@@ -82,6 +82,8 @@ fn the_services_are_down_for_stop_swap_and_start_only() {
     phase_start services-stop
     phase_start release
     phase_start files
+    phase_start services-start
+    phase_start node-startup
     phase_start services-start
     ");
     // What the services read, and nothing else; the CNI plugins and their like were there before.
@@ -241,7 +243,7 @@ fn a_release_file_of_before_says_nothing_of_the_next() {
     assert_eq!(runs(&lab), healthy("v3.30.3"));
     let _from_the_mirror = lab.run("upgrade -y --release v3.32.1").exits(0);
     assert_eq!(runs(&lab), healthy("v3.32.1"));
-    let _from_the_file = lab.run("upgrade -y --release calico-windows-v3.30.3.zip").exits(0);
+    let _from_the_file = lab.run("upgrade -y --allow-downgrade --release calico-windows-v3.30.3.zip").exits(0);
     assert_eq!(runs(&lab), healthy("v3.30.3"));
     let nothing = lab.run("uninstall -y").exits(0);
     assert!(nothing.stdout.contains("as it was before"), "{nothing}");
@@ -253,10 +255,12 @@ fn a_release_file_of_before_says_nothing_of_the_next() {
 fn the_machines_own_config_is_named_when_it_says_another_release() {
     let lab = Lab::node();
     lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.30.3}}\n");
+    lab.linux_runs("v3.30.3");
     let _there = lab.run("install -y").exits(0);
     let newer = lab.run("upgrade -y --release v3.32.1").exits(0);
     assert!(newer.stdout.contains("ConfigOfOtherRelease") && newer.stdout.contains("v3.30.3"), "{newer}");
     lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.33.0}}\n");
+    lab.linux_runs("v3.33.0");
     let followed = lab.run("upgrade -y").exits(0);
     assert!(!followed.stdout.contains("ConfigOfOtherRelease"), "{followed}");
     assert_eq!(runs(&lab), healthy("v3.33.0"));
@@ -295,7 +299,7 @@ fn an_upgrade_drains_when_it_is_asked_to() {
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .filter(|phase| ["cordon", "drain", "services-stop", "services-start", "uncordon"].contains(phase))
         .collect();
-    insta::assert_snapshot!(done.join(" "), @"cordon drain services-stop services-start uncordon");
+    insta::assert_snapshot!(done.join(" "), @"cordon drain services-stop services-start services-start uncordon");
     assert_eq!(runs(&lab), healthy("v3.33.0"));
 }
 
@@ -312,11 +316,12 @@ fn power_that_goes_in_an_upgrade_leads_to_the_new_release_or_the_old_one() {
         let _killed = output.exits(137);
         points += 1;
         let other = lab.copy();
-        let interrupted = lab.run("status -o json").json()["run"] != Value::Null;
+        let status = lab.run("status -o json").json();
+        let (interrupted, over) = (status["run"] != Value::Null, status["generation"] == 2);
         let _done = lab.run("resume -y").exits(0);
-        assert_eq!(runs(&lab), healthy(if interrupted { "v3.33.0" } else { "v3.32.1" }), "{n}");
+        assert_eq!(runs(&lab), healthy(if interrupted || over { "v3.33.0" } else { "v3.32.1" }), "{n}");
         let _undone = other.run("resume --undo -y").exits(0);
-        assert_eq!(runs(&other), healthy("v3.32.1"), "{n}");
+        assert_eq!(runs(&other), healthy(if over && !interrupted { "v3.33.0" } else { "v3.32.1" }), "{n}");
     }
     assert!(points >= 5, "only {points}");
 }
@@ -386,4 +391,158 @@ fn an_install_after_an_upgrade_that_was_cut_short_brings_the_standing_release_ba
 
     assert!(again.stdout.contains("Calico v3.32.1 is kept"), "{again}");
     assert_eq!(runs(&lab), healthy("v3.32.1"));
+}
+
+/// The config still says the release of before, and so does every verb that starts from it.
+#[test]
+fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
+    let lab = Lab::installed();
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let before = lab.picture_without_state();
+
+    let shown = lab.run("plan").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    let plan = lab.run("plan -o json --out back.json").exits(0).json();
+    assert_eq!(plan["downgrade"], json!({"from": "v3.33.0", "to": "v3.32.1"}), "{plan:#}");
+    let dry = lab.run("install -n -o json").exits(0).json();
+    assert_eq!(dry["plan"]["downgrade"], plan["downgrade"], "{dry:#}");
+    for words in [
+        "install -y",
+        "install -y --plan back.json",
+        "install -y --release v3.30.3",
+        "reconfigure -y --set calico.version=v3.32.1",
+        "upgrade -y --release v3.32.1",
+    ] {
+        let refused = lab.run(&format!("{words} -o json")).exits(13).json();
+        assert_eq!(
+            (&refused["error"]["id"], &refused["changed"]),
+            (&json!("DowngradeNotAllowed"), &json!(false)),
+            "{words}: {refused:#}"
+        );
+        assert!(refused["error"]["hint"].as_str().unwrap().contains("--allow-downgrade"), "{words}: {refused:#}");
+    }
+    lab.picture_without_state().same_as(&before);
+    let repaired = lab.run("repair -y -o json").exits(0).json();
+    assert_eq!(repaired["status"], "no_changes", "{repaired:#}");
+
+    let back = lab.copy();
+    let shown = back.run("rollback -y").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    assert_eq!(runs(&back), healthy("v3.32.1"));
+
+    for words in ["install -y --plan back.json --allow-downgrade", "upgrade -y --release v3.32.1 --allow-downgrade"] {
+        let lab = lab.copy();
+        let _saved = lab.run("plan --out back.json").exits(0);
+        let _asked_for = lab.run(words).exits(0);
+        assert_eq!(runs(&lab), healthy("v3.32.1"), "{words}");
+    }
+}
+
+#[test]
+fn a_downgrade_that_was_allowed_and_interrupted_is_finished_and_says_what_it_is() {
+    let lab = Lab::installed();
+    let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let _killed = lab
+        .fails_at("put running CalicoNode#2=exit-before", "upgrade -y --release v3.32.1 --allow-downgrade")
+        .exits(137);
+    let shown = lab.run("resume -y").exits(0);
+    assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
+    assert_eq!(runs(&lab), healthy("v3.32.1"));
+}
+
+/// Nobody knows whether what others put there is newer, so it is said and nothing is refused.
+#[test]
+fn a_calico_of_unknown_release_is_told() {
+    let lab = Lab::node();
+    lab.write("node/C/CalicoWindows/config.ps1", "by hand");
+    let plan = lab.run("plan -o json").exits(0).json();
+    assert!(plan["warnings"].to_string().contains("ReleaseUnknown") && plan["downgrade"].is_null(), "{plan:#}");
+    let there = lab.run("install -y -o json").exits(0).json();
+    assert!(there["warnings"].to_string().contains("ReleaseUnknown"), "{there:#}");
+    let known = lab.run("plan -o json --release v3.33.0").exits(0).json();
+    assert!(!known["warnings"].to_string().contains("ReleaseUnknown"), "{known:#}");
+}
+
+/// The check of this id in a report.
+fn check(lab: &Lab, id: &str, release: &str) -> Value {
+    lab.write("release.yaml", format!("spec: {{calico: {{version: {release}}}}}\n"));
+    let report = lab.alone("preflight -o json -c release.yaml").json();
+    report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap().clone()
+}
+
+#[test]
+fn a_release_newer_than_calico_on_linux_is_refused_before_anything_is_touched() {
+    let lab = Lab::installed();
+    let before = lab.picture_without_state();
+    for words in ["upgrade -y --release v3.33.0 -o json", "install -y --release v3.33.0 -o json"] {
+        let refused = lab.alone(words).exits(3).json();
+        let error = &refused["error"];
+        assert_eq!((&error["id"], &refused["changed"]), (&json!("CalicoVersionSkew"), &json!(false)), "{refused}");
+        assert_eq!(error["what"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+    }
+    lab.picture_without_state().same_as(&before);
+    // An older one is for the time of an upgrade.
+    lab.linux_runs("v3.33.0");
+    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.32.1")["status"], "warn");
+    assert_eq!(check(&lab, "CalicoVersionSkew", "v3.33.0")["status"], "ok");
+    let _newer = lab.alone("upgrade -y --release v3.33.0").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
+#[test]
+fn what_linux_runs_is_told_by_its_daemon_set_and_not_by_a_windows_nodes_startup() {
+    let lab = Lab::installed();
+    let ahead = "upgrade -y --release v3.33.0 --ignore-preflight-errors CalicoVersionSkew";
+    let _ahead = lab.alone(ahead).exits(0);
+    let information = lab.object("clusterinformations.crd.projectcalico.org", "default").unwrap();
+    assert_eq!(information["spec"]["calicoVersion"], "v3.33.0", "any node's startup overwrites it");
+    let skew = check(&lab, "CalicoVersionSkew", "v3.33.0");
+    assert_eq!(skew["status"], "fail", "{skew}");
+    assert_eq!(skew["detail"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+}
+
+/// RBAC answers before it matters whether an API is served: Felix would never be in sync.
+#[test]
+fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change() {
+    for (linux, windows, lacking, has) in [
+        (
+            "v3.31.7",
+            "v3.33.0",
+            ["clusternetworkpolicies.policy.networking.k8s.io", "virtualmachineinstancemigrations.kubevirt.io"],
+            "adminnetworkpolicies",
+        ),
+        (
+            "v3.33.0",
+            "v3.31.7",
+            ["list adminnetworkpolicies.policy.networking.k8s.io", "baselineadminnetworkpolicies"],
+            "clusternetworkpolicies",
+        ),
+    ] {
+        let lab = Lab::node();
+        lab.linux_runs(linux);
+        let pristine = lab.picture_without_state();
+        let ignoring = "--ignore-preflight-errors CalicoVersionSkew --allow-downgrade";
+        let refused = |words: &str| {
+            let refused = lab.alone(&format!("{words} -y --release {windows} {ignoring} -o json")).exits(3).json();
+            assert_eq!(refused["error"]["id"], "NodeRights", "{linux}: {words}: {refused}");
+            let what = refused["error"]["what"].as_str().unwrap();
+            assert!(what.starts_with("the service account calico-system/calico-node lacks rights"), "{what}");
+            assert!(lacking.iter().all(|right| what.contains(right)), "{what}");
+            assert!(!what.contains(&format!(" {has}")) && !what.contains("stagednetworkpolicies"), "{what}");
+        };
+        // With a token that is fetched for it, and with the one that the node has.
+        refused("install");
+        lab.picture_without_state().same_as(&pristine);
+        refused("install --set kubernetes.credentials=secret");
+        assert!(lab.object("secrets", "calico-node-token").is_none(), "a secret was made for nothing");
+        let _there = lab.alone(&format!("install -y --release {linux}")).exits(0);
+        let before = lab.picture_without_state();
+        refused("upgrade");
+        lab.picture_without_state().same_as(&before);
+        assert_eq!(runs(&lab), healthy(linux));
+        assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
+        // Calico on Linux goes first, which brings the role.
+        let _fits = lab.run(&format!("upgrade -y --release {windows} --allow-downgrade")).exits(0);
+        assert_eq!(runs(&lab), healthy(windows));
+    }
 }

@@ -1,6 +1,7 @@
 /* A Host Networking Service for tests: HNSCall over files below C:\test.
  *
  * hns.networks, hns.endpoints, hns.policylists: a JSON object a line, as it is shown.
+ * hcs.systems: the id of a container that runs, a line.
  * hns.version: MAJOR MINOR (13 2 when there is none).
  * hns.log: every call, METHOD PATH a line.
  * hns.faults: what is to go wrong, the first line that fits; with blanks between
@@ -338,10 +339,19 @@ static char *create_network(const char *request, int kept)
         }
     }
     if (!said) {
+        /* Drawn by HNS for each overlay network that is made, and kept as long as that is there. */
+        char mac[64] = "", *kind = json_text(request, "Type");
+        if (!_stricmp(kind, "overlay")) {
+            long drawn = counter("hns.macs") + 1;
+            if (kept)
+                set_counter("hns.macs", drawn);
+            snprintf(mac, sizeof mac, "\"DrMacAddress\":\"00-15-5D-7B-%02lX-%02lX\",", drawn / 256 % 256, drawn % 256);
+        }
+        free(kind);
         snprintf(more, sizeof more,
-                 "\"ActivityId\":\"0\",\"Extensions\":[{\"Id\":\"E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017\","
+                 "%s\"ActivityId\":\"0\",\"Extensions\":[{\"Id\":\"E9B59CFA-2BE1-4B21-828F-B6FBDBDDC017\","
                  "\"IsEnabled\":true}],\"Health\":{\"LastErrorCode\":0},\"State\":1,%s%s%s",
-                 *adapter && !*wanted ? "\"NetworkAdapterName\":\"" : "", *wanted ? "" : adapter,
+                 mac, *adapter && !*wanted ? "\"NetworkAdapterName\":\"" : "", *wanted ? "" : adapter,
                  *adapter && !*wanted ? "\"," : "");
         if (kept)
             keep("hns.networks", request, more);
@@ -511,4 +521,26 @@ __declspec(dllexport) HRESULT WINAPI HNSCall(LPCWSTR method_w, LPCWSTR path_w, L
     free(path);
     free(request);
     return result;
+}
+
+/* The Host Compute Service's list of what runs, as hcsshim asks for it. */
+__declspec(dllexport) HRESULT WINAPI HcsEnumerateComputeSystems(LPCWSTR query, LPWSTR *systems, LPWSTR *result)
+{
+    HANDLE lock = test_lock();
+    char *all = read_state("hcs.systems"), *rest = all, *line;
+    struct text out = {0};
+    add(&out, "[");
+    while ((line = next_line(&rest))) {
+        add(&out, out.length > 1 ? ",{\"Id\":\"" : "{\"Id\":\"");
+        add(&out, line);
+        add(&out, "\",\"SystemType\":\"Container\",\"Owner\":\"containerd-shim-runhcs-v1.exe\",\"State\":\"Running\"}");
+    }
+    add(&out, "]");
+    test_unlock(lock);
+    if (result)
+        *result = NULL;
+    give(systems, out.at);
+    free(out.at);
+    free(all);
+    return S_OK;
 }

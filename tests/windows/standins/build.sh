@@ -10,7 +10,7 @@ out=$(cd "$1" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")"
 cc=${CC_STANDINS:-x86_64-w64-mingw32-gcc}
 flags=(-std=gnu11 -O1 -s -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 -static -Wl,--no-insert-timestamp)
-"$cc" "${flags[@]}" -o "$out/calico.exe" calico.c network.c json.c steer.c -lole32
+"$cc" "${flags[@]}" -o "$out/calico.exe" calico.c network.c json.c steer.c -lole32 -lws2_32
 cp "$out/calico.exe" "$out/calico-node.exe"
 "$cc" "${flags[@]}" -o "$out/kubelet.exe" plain.c steer.c
 "$cc" "${flags[@]}" -o "$out/run.exe" run.c

@@ -1,6 +1,7 @@
 /* Stands in for calico-node.exe (Go flags, up to v3.32), for calico.exe (sub-commands, from v3.33) and
  * for the CNI plugins, by the name it is started under. Command lines are the real ones, and what is
  * not one of them is refused as Go's parsers refuse it. */
+#include <winsock2.h>
 #include "network.h"
 #include "steer.h"
 #include <stdio.h>
@@ -65,11 +66,11 @@ static int startup(BOOL complete)
 {
     struct orders orders = started("startup");
     const char *kubeconfig = variable("KUBECONFIG"), *backend = variable("CALICO_NETWORKING_BACKEND");
-    if (orders.hang)
+    if (orders.hang && !orders.late)
         Sleep(INFINITE);
     if (orders.after)
         Sleep(orders.after);
-    if (orders.ends && orders.code) {
+    if (orders.ends && orders.code && !orders.late) {
         fprintf(stderr, "[ERROR] startup was told to fail\n");
         return stopped("startup", "exit", orders.code);
     }
@@ -79,17 +80,60 @@ static int startup(BOOL complete)
     }
     write_nodename(orders.writes);
     if ((!strcmp(backend, "vxlan") || !strcmp(backend, "windows-bgp")) &&
-        !set_up_network(backend, variable("VXLAN_VNI"))) {
+        !set_up_network(backend, variable("VXLAN_VNI"), !orders.late)) {
         fprintf(stderr, "[FATAL] cannot set up the network\n");
         return stopped("startup", "exit", 1);
+    }
+    if (orders.late) {
+        if (orders.hang)
+            Sleep(INFINITE);
+        fprintf(stderr, "[FATAL] failed to create remote HNSEndpoint Calico_ep\n");
+        return stopped("startup", "exit", orders.code ? orders.code : 1);
     }
     printf("[INFO] Calico node started successfully%s\n", complete ? ", network is available" : "");
     return stopped("startup", "exit", 0);
 }
 
+static BOOL unready;
+
+/* Felix's health endpoint: it answers each question with one status, and hangs up. */
+static DWORD WINAPI answer_health(void *listener)
+{
+    for (;;) {
+        char question[1024];
+        const char *answer = unready ? "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+                                     : "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        SOCKET client = accept((SOCKET)(ULONG_PTR)listener, NULL, NULL);
+        if (client == INVALID_SOCKET)
+            return 1;
+        recv(client, question, sizeof question, 0);
+        send(client, answer, (int)strlen(answer), 0);
+        shutdown(client, SD_SEND);
+        closesocket(client);
+    }
+}
+
+static void serve_health(void)
+{
+    WSADATA data;
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    if (_stricmp(variable("FELIX_HEALTHENABLED"), "true") || WSAStartup(MAKEWORD(2, 2), &data))
+        return;
+    at.sin_port = htons((unsigned short)atoi(variable("FELIX_HEALTHPORT")));
+    /* Not inherited: a child that outlives this one would hold the port. */
+    SOCKET listener = WSASocketW(AF_INET, SOCK_STREAM, IPPROTO_TCP, NULL, 0, WSA_FLAG_NO_HANDLE_INHERIT);
+    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 8))
+        fprintf(stderr, "[ERROR] Health endpoint failed, trying to restart it: error %d\n", WSAGetLastError());
+    else
+        CloseHandle(CreateThread(NULL, 0, answer_health, (void *)(ULONG_PTR)listener, 0, NULL));
+}
+
 static int component(const char *name)
 {
     struct orders orders = started(name);
+    unready = orders.unready;
+    if (!strcmp(name, "felix"))
+        serve_health();
     return serve(name, &orders);
 }
 

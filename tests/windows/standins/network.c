@@ -134,7 +134,25 @@ static int endpoint(const char *network, const char *ip, const char *provider, B
     return made != NULL;
 }
 
-int set_up_network(const char *backend, const char *vni)
+/* What startup writes to the Node last: a test of the cluster's side takes it from this file. */
+static void tell_others(const char *provider)
+{
+    char mac[64] = "", line[160];
+    char *list = ask(L"GET", "/networks/", "");
+    if (!list)
+        return;
+    json_text(json_member(named(list, "Calico"), "DrMacAddress"), mac, sizeof mac);
+    free(list);
+    snprintf(line, sizeof line, "%s %s\n", mac, provider);
+    FILE *file = fopen("C:\\test\\annotations.new", "wb");
+    if (!file)
+        return;
+    fputs(line, file);
+    fclose(file);
+    MoveFileExA("C:\\test\\annotations.new", "C:\\test\\annotations", MOVEFILE_REPLACE_EXISTING);
+}
+
+int set_up_network(const char *backend, const char *vni, int whole)
 {
     char block[64], gateway[64], ip[64], id[64] = "", provider[64] = "", path[128];
     BOOL overlay = !strcmp(backend, "vxlan");
@@ -168,8 +186,12 @@ int set_up_network(const char *backend, const char *vni)
     if (good && !known)
         good = make(block, gateway, vni, overlay);
     free(list);
-    good = good && management_ip(overlay, id, provider, sizeof id) && endpoint(id, ip, provider, overlay);
+    good = good && management_ip(overlay, id, provider, sizeof id);
+    if (whole)
+        good = good && endpoint(id, ip, provider, overlay);
     ReleaseMutex(mutex);
     CloseHandle(mutex);
+    if (good && whole && overlay)
+        tell_others(provider);
     return good;
 }

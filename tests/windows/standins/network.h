@@ -4,5 +4,5 @@
 #define CALICO_MUTEX L"juju-mutex-TigeraCalicoCNINetworkMutex"
 
 /* Makes or reuses the network of pods; false, said on stderr, when it cannot. */
-int set_up_network(const char *backend, const char *vni);
+int set_up_network(const char *backend, const char *vni, int whole);
 #endif

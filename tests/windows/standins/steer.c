@@ -195,6 +195,10 @@ struct orders started(const char *name)
             orders.child = TRUE;
         else if (!strcmp(word, "hang"))
             orders.hang = TRUE;
+        else if (!strcmp(word, "late"))
+            orders.late = TRUE;
+        else if (!strcmp(word, "unready"))
+            orders.unready = TRUE;
         else if (!strncmp(word, "writes=", 7))
             orders.writes = (DWORD)atol(word + 7);
     }

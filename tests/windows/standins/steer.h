@@ -9,6 +9,8 @@
  *   torn         write each log line in two halves
  *   child        start a child that never ends, hears no Ctrl-C and holds on to stdout
  *   hang         (node startup) do not answer at all
+ *   late         (node startup) do so, or fail, only when the network is made: before its endpoint
+ *   unready      (Felix) answer that it is not ready
  *   writes=MS    (node startup) leave the file with the node's name empty for so long
  * A running NAME that finds C:\test\NAME.now ends with the code that stands in it.
  *
@@ -29,6 +31,8 @@ struct orders {
     BOOL torn;
     BOOL child;
     BOOL hang;
+    BOOL late;
+    BOOL unready;
     DWORD writes;
 };
 

@@ -53,6 +53,7 @@ fn installed() -> Option<House> {
 /// The next line of releases has another layout: `calico.exe` and not `calico-node.exe`.
 fn with_next_release() -> Option<House> {
     let house = installed()?;
+    house.cluster().upgrade_calico("v3.33.0").unwrap();
     house.machine.file("calico-windows-v3.33.0.zip", crate::house::release("v3.33.0"));
     Some(house)
 }

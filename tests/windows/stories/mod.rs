@@ -13,7 +13,11 @@ mod first_day;
 mod kill;
 #[cfg(not(windows))]
 mod power;
+#[cfg(not(windows))]
+mod proof;
 mod reconfigure;
+#[cfg(not(windows))]
+mod rights;
 mod running;
 mod sandboxed;
 #[cfg(not(windows))]

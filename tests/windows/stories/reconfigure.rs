@@ -39,18 +39,20 @@ fn node() -> Option<House> {
 
 impl House {
     /// The Node in the cluster.
-    fn kubernetes_node(&self) -> Value {
+    pub fn kubernetes_node(&self) -> Value {
         self.cluster().as_admin(&Method::GET, &format!("/api/v1/nodes/{NODE}"), None).unwrap()
     }
 
-    fn cordoned(&self) -> bool {
+    pub fn cordoned(&self) -> bool {
         self.kubernetes_node()["spec"]["unschedulable"] == true
     }
 
-    /// How many pods are on the node.
+    /// How many pods are on the node that a drain moves.
     fn pods(&self) -> usize {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}");
-        self.cluster().as_admin(&Method::GET, &path, None).unwrap()["items"].as_array().unwrap().len()
+        let pods = self.cluster().as_admin(&Method::GET, &path, None).unwrap();
+        let moves = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet";
+        pods["items"].as_array().unwrap().iter().filter(moves).count()
     }
 
     /// Runs it and gives its events.
@@ -76,7 +78,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
     assert_eq!((vsid(&house), house.pods()), (json!(4096), 2));
 
     let events = house.events(VNI);
-    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf services-stop hns-network files services-start wait-network services-start cni-conf uncordon");
+    insta::assert_snapshot!(phases(&events), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady node-ready uncordon");
     let result = events.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)), "{result:#}");
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms > 0), "{result:#}");
@@ -101,6 +103,67 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
     assert_eq!(back["generation"], 3, "{back:#}");
     house.until_healthy();
     assert_eq!((vsid(&house), house.cordoned()), (json!(4096), false));
+}
+
+#[cfg(not(windows))]
+impl House {
+    /// The DaemonSet's pod.
+    fn fluent_bit(&self) -> Value {
+        let pods = self.cluster().pods_on(NODE).unwrap();
+        let is_its = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
+        pods.iter().find(is_its).cloned().unwrap_or_default()
+    }
+
+    /// An endpoint as Calico's CNI plugin makes them, of a sandbox that runs or does not.
+    fn attach(&self, sandbox: &str, ip: &str, runs: bool) {
+        let network = network_id(self);
+        let endpoint = json!({
+            "ID": format!("26DCB6EE-F66B-4AB8-98D2-{}", &sandbox[..12]), "Name": format!("{sandbox}_Calico"),
+            "VirtualNetwork": network, "VirtualNetworkName": "Calico", "IPAddress": ip, "State": 3,
+            "MacAddress": "0E-2A-64-f4-ce-43", "Type": "Overlay",
+            "Namespace": {"ID": "08191D89-ACE1-4E50-AACA-7A2F1D539171", "IsDefault": false},
+        });
+        let append = |name: &str, line: String| {
+            let text = fs::read_to_string(self.test_file(name)).unwrap_or_default();
+            fs::write(self.test_file(name), format!("{text}{line}\n")).unwrap();
+        };
+        append("hns.endpoints", endpoint.to_string());
+        if runs {
+            append("hcs.systems", sandbox.to_owned());
+        }
+    }
+}
+
+/// A drain leaves the pods of DaemonSets, and HNS refuses to delete the network under them.
+#[test]
+#[cfg(not(windows))]
+fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network() {
+    let Some(house) = node() else { return };
+    let before = house.fluent_bit();
+    let [sandbox, gone] = ["a85b1b1b99600bf50f265b595b64ea6d", "d48c3e4703d9ac389f1ca7798e4d881d"];
+    house.attach(sandbox, "10.244.7.5", true);
+    house.attach(gone, "10.244.7.6", false);
+    house.cluster().pod_runs(&before, "10.244.7.5".parse().unwrap()).unwrap();
+
+    let words: Vec<&str> = VNI.split_whitespace().collect();
+    let mut change = house.machine.start(&words, "test/said");
+    // kubelet ends the container. Without a CNI configuration containerd cannot have the endpoint deleted.
+    eventually("the DaemonSet's pod to be deleted", SOON, || {
+        (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
+    });
+    assert_eq!(vsid(&house), 4096, "kubelet is waited for");
+    fs::write(house.test_file("hcs.systems"), "").unwrap();
+    let ended = change.wait().unwrap();
+    assert!(ended.success(), "{}", house.read("test/said"));
+
+    house.until_healthy();
+    assert_eq!((vsid(&house), house.cordoned()), (json!(5000), false));
+    let asked = house.read(r"test\hns.log");
+    let at = |what: String| asked.lines().position(|line| line == what).unwrap_or_else(|| panic!("{what}:\n{asked}"));
+    let network = asked.lines().position(|line| line.starts_with("DELETE /networks/")).unwrap();
+    for sandbox in [sandbox, gone] {
+        assert!(at(format!("DELETE /endpoints/26DCB6EE-F66B-4AB8-98D2-{}", &sandbox[..12])) < network);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::machine::Ended;
 /// Goes to another release, whose archive is put beside the others.
 fn upgrade(house: &House, version: &str) -> Ended {
     let file = house.machine.file(&format!("calico-windows-{version}.zip"), release(version));
+    house.cluster().upgrade_calico(version).unwrap();
     house.machine.run(&["upgrade", "--yes", "-c", &house.config, "--release", &file, "-o", "json"])
 }
 

@@ -1,0 +1,143 @@
+//! The pods of a node, as far as their network is concerned: whose address is whose, and what becomes of a pod
+//! that is deleted.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use serde_json::{Value, json};
+
+use super::Cluster;
+use super::api::{path, query};
+use crate::fault::{Exit, Fault};
+
+/// A pod that is bound to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodOnNode {
+    pub namespace: String,
+    pub name: String,
+    uid: String,
+    pub addresses: Vec<Ipv4Addr>,
+    /// What makes it again when it is deleted; none for a pod that is gone for good then.
+    pub controller: Option<String>,
+    /// Whether it is being deleted.
+    pub ending: bool,
+}
+
+impl fmt::Display for PodOnNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl PodOnNode {
+    fn read(pod: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let listed = pod["status"]["podIPs"].as_array().into_iter().flatten().map(|entry| &entry["ip"]);
+        let mut addresses: Vec<Ipv4Addr> =
+            listed.chain([&pod["status"]["podIP"]]).filter_map(|ip| ip.as_str()?.parse().ok()).collect();
+        addresses.dedup();
+        // One on the host's network has the host's address, which is no endpoint's.
+        if pod["spec"]["hostNetwork"] == true {
+            addresses.clear();
+        }
+        let mut owners = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let controller = owners.find(|owner| owner["controller"] == true).map(|owner| text(&owner["kind"]));
+        Self {
+            namespace: text(&pod["metadata"]["namespace"]),
+            name: text(&pod["metadata"]["name"]),
+            uid: text(&pod["metadata"]["uid"]),
+            addresses,
+            // kubelet makes a static pod again, and its mirror is not the pod.
+            controller: controller.filter(|kind| kind != "Node"),
+            ending: pod["metadata"]["deletionTimestamp"].is_string(),
+        }
+    }
+
+    pub fn is_of_daemon_set(&self) -> bool {
+        self.controller.as_deref() == Some("DaemonSet")
+    }
+}
+
+impl Cluster {
+    /// The pods of a node.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or refuses.
+    pub fn pods_on(&self, node: &str) -> Result<Vec<PodOnNode>> {
+        let pods: Vec<Value> =
+            self.list(&query("/api/v1/pods", &[("fieldSelector", &format!("spec.nodeName={node}"))]))?;
+        Ok(pods.iter().map(PodOnNode::read).collect())
+    }
+
+    /// Deletes this very pod: another of its name is left alone. It ends when its kubelet is done.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or refuses.
+    pub fn delete_pod(&self, pod: &PodOnNode) -> Result<()> {
+        let at = path(["api", "v1", "namespaces", &pod.namespace, "pods", &pod.name]);
+        let this = json!({ "preconditions": { "uid": pod.uid } });
+        match self.runtime.block_on(self.api.delete_when(&at, &this)) {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.status == Some(409) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Asks whether pods may be deleted.
+    ///
+    /// # Errors
+    /// `ClusterRights` when they may not; when the cluster cannot be asked.
+    pub fn check_may_delete_pods(&self) -> Result<()> {
+        let question = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": { "verb": "delete", "resource": "pods" } },
+        });
+        let review: SelfSubjectAccessReview =
+            self.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question)?;
+        if review.status.is_some_and(|status| status.allowed) {
+            return Ok(());
+        }
+        let what = "pods have to be deleted for this change, and the kubeconfig's user lacks the right: delete pods";
+        let hint = "let a cluster administrator give it: `calicoctl-win explain ClusterRights` prints a manifest";
+        Err(Fault::new(Exit::ClusterUnreachable, "ClusterRights", what).hint(hint).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Reply, Server};
+    use super::*;
+
+    #[test]
+    fn the_right_to_delete_pods_is_asked_for_and_a_missing_one_is_named() {
+        let server = Server::start();
+        let says = |allowed: bool| Reply::json(201, &json!({"status": {"allowed": allowed}}));
+        server.on("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", [says(true), says(false)]);
+        let cluster = server.connect();
+        cluster.check_may_delete_pods().unwrap();
+        let refused = cluster.check_may_delete_pods().unwrap_err();
+        assert_eq!(Fault::id_of(&refused), "ClusterRights");
+        assert!(format!("{refused:#}").contains("lacks the right: delete pods"), "{refused:#}");
+        let asked: Value = serde_json::from_str(&server.seen()[0].body).unwrap();
+        assert_eq!(asked["spec"]["resourceAttributes"], json!({"verb": "delete", "resource": "pods"}));
+    }
+
+    #[test]
+    fn the_very_pod_is_deleted_and_one_that_is_gone_or_another_is_fine() {
+        let server = Server::start();
+        let pod =
+            json!({"metadata": {"name": "absent", "namespace": "demo", "uid": "17"}, "status": {"podIP": "10.1.0.5"}});
+        let pod = PodOnNode::read(&pod);
+        assert_eq!((pod.addresses.clone(), pod.controller.clone()), (vec![Ipv4Addr::new(10, 1, 0, 5)], None));
+        let at = "DELETE /api/v1/namespaces/demo/pods/absent";
+        server.on(at, [Reply::json(200, &json!({})), Reply::recorded("evict-404"), Reply::recorded("evict-uid-409")]);
+        let cluster = server.connect();
+        for _ in 0..3 {
+            cluster.delete_pod(&pod).unwrap();
+        }
+        let sent: Value = serde_json::from_str(&server.seen()[0].body).unwrap();
+        assert_eq!(sent, json!({"preconditions": {"uid": "17"}}));
+    }
+}

@@ -1,0 +1,215 @@
+//! Pods are attached to the network that a change replaces: those that a drain moves, a DaemonSet's, which no
+//! drain does, one that HNS keeps though its container is gone, and what nobody knows.
+
+use std::fs;
+
+use calicoctl_win::node::sandbox::model::{Model, Name};
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+
+/// The pods on the node, by their names.
+fn pods(lab: &Lab) -> Vec<(String, Value)> {
+    let here = |(kind, _, pod): &(String, String, Value)| kind == "pods" && pod["spec"]["nodeName"] == "win-a1";
+    lab.objects().into_iter().filter(here).map(|(_, name, pod)| (name, pod)).collect()
+}
+
+/// The DaemonSet's pod.
+fn fluent_bit(lab: &Lab) -> Value {
+    let found: Vec<(String, Value)> =
+        pods(lab).into_iter().filter(|(name, _)| name.starts_with("fluent-bit-")).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.into_iter().next().unwrap().1
+}
+
+fn model(lab: &Lab) -> Model {
+    serde_yaml::from_str(&lab.read("node.yaml")).unwrap()
+}
+
+/// The containers that run.
+fn running(lab: &Lab) -> Vec<String> {
+    let text = fs::read_to_string(lab.on_node(".sandbox/containers")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// How many endpoints of pods are on Calico's network: of containers that run, and of others.
+fn endpoints(lab: &Lab) -> (usize, usize) {
+    let (model, running) = (model(lab), running(lab));
+    let Some(network) = model.networks.get(&Name::new("Calico")) else { return (0, 0) };
+    let containers = network.endpoints.values().filter_map(|endpoint| endpoint.container.as_ref());
+    let (live, leaked): (Vec<_>, Vec<_>) = containers.partition(|container| running.contains(container));
+    (live.len(), leaked.len())
+}
+
+/// The VSID of Calico's network.
+fn vsid(lab: &Lab) -> Option<u32> {
+    model(lab).networks.get(&Name::new("Calico")).and_then(|network| network.vsid)
+}
+
+fn cordoned(lab: &Lab) -> bool {
+    lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true
+}
+
+/// A pod has a network when its address is an endpoint's of the network that is there.
+fn has_network(lab: &Lab, pod: &Value) -> bool {
+    let model = model(lab);
+    let mut endpoints = model.networks[&Name::new("Calico")].endpoints.values();
+    pod["status"]["podIP"].as_str().is_some_and(|ip| endpoints.any(|endpoint| endpoint.ip.to_string() == ip))
+}
+
+/// A container that no pod of the cluster explains, attached to Calico's network.
+fn strangers_container(lab: &Lab) {
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        let network = model.networks.get_mut(&Name::new("Calico")).unwrap();
+        let mut endpoint = network.endpoints.values().find(|endpoint| endpoint.container.is_some()).unwrap().clone();
+        endpoint.container = Some("by-hand".into());
+        endpoint.ip = "192.168.0.60".parse().unwrap();
+        network.endpoints.insert(Name::new("by-hand_Calico"), endpoint);
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let mut lines = fs::read_to_string(lab.on_node(".sandbox/containers")).unwrap();
+    lines.push_str("by-hand\n");
+    fs::write(lab.on_node(".sandbox/containers"), lines).unwrap();
+}
+
+#[test]
+fn pods_on_the_stories_nodes_have_endpoints_and_one_endpoint_is_left_over() {
+    let lab = Lab::installed();
+    assert_eq!((pods(&lab).len(), endpoints(&lab)), (3, (3, 1)));
+    assert!(pods(&lab).iter().all(|(_, pod)| has_network(&lab, pod)));
+}
+
+/// A drain leaves the pods of DaemonSets, and HNS refuses to delete the network under them.
+#[test]
+fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_and_they_come_back() {
+    let lab = Lab::installed();
+    let before = fluent_bit(&lab);
+    let shown = lab.run(&format!("{VNI} --dry-run")).exits(0);
+    for part in [
+        "On the HNS network Calico, which goes:\n",
+        "demo/fluent-bit-7hb2k (192.168.0.",
+        "is deleted; its DaemonSet makes another, which waits for the new network",
+        "is left over from a container that is gone, and is deleted",
+        "demo/web-5d8f7c9b6d-4xkzq (192.168.0.",
+    ] {
+        assert!(shown.stdout.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(endpoints(&lab), (3, 1), "a look changes nothing");
+
+    let lines = lab.run(&format!("{VNI} -o ndjson")).exits(0).ndjson();
+    let done =
+        lines.iter().filter(|line| line["type"] == "phase_complete").filter_map(|line| line["phase"]["id"].as_str());
+    let order: Vec<&str> =
+        done.filter(|id| ["drain", "cni-conf", "pods", "services-stop", "hns-network"].contains(id)).collect();
+    assert_eq!(order, ["drain", "cni-conf", "pods", "services-stop", "hns-network", "cni-conf"]);
+    let after = fluent_bit(&lab);
+    assert_eq!((vsid(&lab), cordoned(&lab)), (Some(5000), false));
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"], "it was made again");
+    assert!(has_network(&lab, &after) && after["status"]["phase"] == "Running", "{after:#}");
+}
+
+#[test]
+fn a_container_that_nobody_knows_refuses_the_change_before_the_cordon() {
+    let lab = Lab::installed();
+    strangers_container(&lab);
+    let before = lab.picture_without_state();
+    let refused = lab.run(&format!("{VNI} -o json")).exits(13).json();
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("PodsAttached"), &json!(false)), "{refused:#}");
+    assert!(refused["error"].to_string().contains("by-hand_Calico (192.168.0.60)"), "{refused:#}");
+    lab.picture_without_state().same_as(&before);
+    assert_eq!((pods(&lab).len(), cordoned(&lab), vsid(&lab)), (3, false, Some(4096)));
+}
+
+/// kubelet does not end the pod, as when its container does not stop.
+#[test]
+fn a_daemonset_pod_that_does_not_end_stops_the_change_before_the_network_is_touched() {
+    let lab = Lab::installed();
+    let _moved = lab.run("node drain -y --ignore-daemonsets").exits(0);
+    let _takes_pods = lab.run("node uncordon").exits(0);
+    let failed = lab.fails_at("api no-kubelet", &format!("{VNI} -o json --drain-timeout 1s")).exits(9).json();
+    assert_eq!((&failed["error"]["id"], &failed["rolled_back"]), (&json!("PodsNotGone"), &json!(true)), "{failed:#}");
+    assert!(failed["error"].to_string().contains("demo/fluent-bit-7hb2k"), "{failed:#}");
+    assert_eq!((cordoned(&lab), vsid(&lab)), (false, Some(4096)));
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+#[test]
+fn without_a_drain_endpoints_and_then_their_pods_are_deleted() {
+    let lab = Lab::installed();
+    let mut bare = pods(&lab).into_iter().find(|(name, _)| name.ends_with("4xkzq")).unwrap().1;
+    bare["metadata"]["ownerReferences"] = Value::Null;
+    lab.edit_object("pods", "web-5d8f7c9b6d-4xkzq", |pod| *pod = bare);
+    let before = fluent_bit(&lab);
+    let done = lab.run(&format!("{VNI} --no-drain")).exits(0);
+    assert!(done.stdout.contains("[WARN]  NotDrained"), "{done}");
+    let named = "these lost their network and must be deleted by hand: demo/web-5d8f7c9b6d-4xkzq\n";
+    assert!(done.stdout.contains("PodsWithoutNetwork") && done.stdout.contains(named), "{done}");
+    assert_eq!((vsid(&lab), cordoned(&lab)), (Some(5000), false));
+    let left: Vec<String> =
+        pods(&lab).into_iter().map(|(name, _)| name).filter(|name| name.starts_with("web")).collect();
+    assert_eq!(left, ["web-5d8f7c9b6d-4xkzq"], "the other one is for its controller to make again");
+    let after = fluent_bit(&lab);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert!(has_network(&lab, &after));
+}
+
+/// It was found at the last phase, with everything taken down, and all was made again.
+#[test]
+fn an_uninstall_tells_of_the_pods_and_takes_them_off_before_anything_goes() {
+    let lab = Lab::installed();
+    let shown = lab.run("uninstall --dry-run").exits(0);
+    assert!(shown.stdout.contains("demo/fluent-bit-7hb2k (192.168.0."), "{shown}");
+    let drained = lab.copy();
+    let unknown = lab.copy();
+
+    let lines = lab.run("uninstall -y -o ndjson").exits(0).ndjson();
+    assert!(lines.iter().any(|line| line.to_string().contains("NotDrained")));
+    let done =
+        lines.iter().filter(|line| line["type"] == "phase_complete").filter_map(|line| line["phase"]["id"].as_str());
+    let order: Vec<&str> =
+        done.filter(|id| ["cni-conf", "pods", "services-stop", "hns-network"].contains(id)).collect();
+    assert_eq!(order, ["cni-conf", "pods", "services-stop", "hns-network"]);
+    let _later = lab.run("plan").exits(0);
+    assert_eq!((vsid(&lab), fluent_bit(&lab)["status"]["phase"].clone()), (None, json!("Pending")));
+
+    let _moved = drained.run("uninstall -y --drain").exits(0);
+    assert_eq!((vsid(&drained), cordoned(&drained)), (None, true));
+
+    strangers_container(&unknown);
+    let before = unknown.picture_without_state();
+    let refused = unknown.run("uninstall -y --drain -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "PodsAttached", "{refused:#}");
+    unknown.picture_without_state().same_as(&before);
+    assert!(!cordoned(&unknown));
+    let named = unknown.run("uninstall -y").exits(0);
+    assert!(named.stdout.contains("must be deleted by hand: by-hand_Calico"), "{named}");
+}
+
+/// Killed at each step around the pods' end, the run is finished, or undone.
+#[test]
+fn a_run_that_is_killed_around_the_pods_end_leads_on_and_back() {
+    let there = Lab::installed();
+    for words in [VNI.to_owned(), format!("{VNI} --no-drain")] {
+        for at in [
+            "put *10-calico.conf#1=exit-after",
+            "put endpoint#1=exit-before",
+            "put endpoint#1=exit-after",
+            "put running CalicoFelix#1=exit-before",
+            "put network Calico#1=exit-after",
+            "put *10-calico.conf#2=exit-after",
+        ] {
+            let killed = there.copy();
+            let _killed = killed.fails_at(at, &words).exits(137);
+            let undone = killed.copy();
+            let _on = killed.run("resume -y").exits(0);
+            let _back = undone.run("resume --undo -y").exits(0);
+            for (lab, vni) in [(&killed, 5000), (&undone, 4096)] {
+                assert_eq!((vsid(lab), cordoned(lab)), (Some(vni), false), "{words} at {at}");
+                assert!(has_network(lab, &fluent_bit(lab)), "{words} at {at}: {vni}");
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `status` says what is there now, also in the middle of a run and of one that was interrupted.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
+const CNI: &str = r"file C:\Program Files\containerd\cni\conf\10-calico.conf";
+
+fn text(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_cni_configuration_that_an_interrupted_run_withdrew_is_called_so() {
+    let lab = Lab::installed();
+    let _killed = lab.fails_at("put running CalicoNode#2=exit-before", VNI).exits(137);
+    assert!(!lab.on_node(CONF).exists());
+
+    let shown = lab.run("status").exits(12);
+    let line = |start: &str| shown.stdout.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_default();
+    let withdrawn = "Withdrawn   withdrawn by the interrupted run; new pods cannot start";
+    assert!(line("CNI conf").contains(withdrawn), "{shown}");
+    assert!(line("HNS network  Calico").contains("missing"), "{shown}");
+    assert!(line("CalicoNode").contains("Stopped"), "{shown}");
+
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!((&status["overall"], &status["cni"]["state"]), (&json!("Failed"), &json!("Withdrawn")), "{status:#}");
+    let drift = text(&status["drift"]);
+    for gone in [CNI, "hns-network Calico", "running CalicoNode", "running CalicoFelix"] {
+        assert!(drift.contains(&gone), "{gone}: {drift:?}");
+    }
+    let reasons = text(&status["reasons"]);
+    let no_pods = "the CNI configuration is withdrawn by the interrupted run; new pods cannot start";
+    assert!(reasons.contains(&no_pods), "{reasons:?}");
+
+    let _done = lab.run("resume -y").exits(0);
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!((&status["cni"]["state"], &status["drift"]), (&json!("OK"), &json!([])), "{status:#}");
+}
+
+#[test]
+fn a_run_in_progress_does_not_hide_what_it_has_withdrawn() {
+    let lab = Lab::installed();
+    let mut command = lab.command(&format!("{VNI} -o ndjson --sandbox node"));
+    command.env("CALICO_WIN_SANDBOX_FAULT", "put running CalicoNode#2=hang").stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let reached = lines.any(|line| line.contains("\"phase_start\"") && line.contains("services-start"));
+    let status = lab.run("status -o json");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(reached, "the run ended before it started a service");
+    let status = status.exits(0).json();
+    assert_eq!((&status["overall"], &status["cni"]["state"]), (&json!("Changing"), &json!("Withdrawn")), "{status:#}");
+    assert!(text(&status["drift"]).contains(&CNI), "{status:#}");
+    let no_pods = "the CNI configuration is withdrawn by the run in progress; new pods cannot start";
+    assert!(text(&status["reasons"]).contains(&no_pods), "{status:#}");
+}
+
+/// Wherever a run ends: what `status` calls there is there, and what it calls right is as it was.
+#[test]
+fn wherever_a_run_is_interrupted_status_tells_what_is_there() {
+    for (words, withdraws) in
+        [("install -y", false), (VNI, true), ("upgrade -y --release v3.33.0", false), ("uninstall -y", true)]
+    {
+        let start = if words.starts_with("install") { Lab::node() } else { Lab::installed() };
+        let before = fs::read(start.on_node(CONF)).ok();
+        let mut withdrawn = 0;
+        for n in (1..400).step_by(3) {
+            let lab = start.copy();
+            if lab.fails_at(&format!("*#{n}=exit-after"), words).code == 0 {
+                break;
+            }
+            let status = lab.run("status -o json").json();
+            let at = format!("{words}, killed at {n}: {status:#}");
+            let now = fs::read(lab.on_node(CONF)).ok();
+            let state = status["cni"]["state"].as_str();
+            let interrupted = status["run"]["interrupted"] == true;
+            match state {
+                // The CNI plugin may be another.
+                Some("OK" | "Drifted") => assert!(now.is_some(), "{at}"),
+                Some("Withdrawn") => assert!(now.is_none() && before.is_some() && interrupted, "{at}"),
+                Some("Missing") => assert!(now.is_none() && before.is_none(), "{at}"),
+                _ => assert!(status["cni"].is_null() && now.is_none(), "{at}"),
+            }
+            withdrawn += usize::from(state == Some("Withdrawn"));
+            if status["generation"] == 1 && before.is_some() {
+                assert_eq!(text(&status["drift"]).contains(&CNI), now != before, "{at}");
+                assert!(state != Some("OK") || now == before, "{at}");
+            }
+            let model = lab.read("node.yaml");
+            for network in status["networks"].as_array().unwrap() {
+                assert!(model.contains(&format!("  {}:", network["name"].as_str().unwrap())), "{at}");
+            }
+        }
+        assert_eq!(withdrawn > 0, withdraws, "{words} was interrupted {withdrawn} times without a CNI configuration");
+    }
+}
