@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use super::converge::Standing;
 use super::journal::Journal;
+use super::store;
 use crate::calico::registry;
 use crate::node::{Node, SAVED_NETWORK, STATE_DIR, files};
 use crate::plan::item::Id;
@@ -29,7 +30,7 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
     let under_way = |path: &Path| -> Result<bool> {
         Ok(*path == *agents && node.get(&Id::Service(NODE_SERVICE.into()))?.is_some())
     };
-    for folder in [own.clone(), own.join("receipts"), own.join("state")] {
+    for folder in [own.clone(), own.join("receipts"), own.join("state"), store::originals_folder()] {
         let entries = match fs::read_dir(node.disk(&folder)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -94,7 +95,7 @@ mod tests {
     fn what_was_never_finished_goes_and_what_the_agent_may_be_writing_stays() {
         let dir = tempfile::tempdir().unwrap();
         let mut node = SandboxNode::open(dir.path()).unwrap();
-        let names = ["journal.jsonl", "state\\last-run.json", "node.save"];
+        let names = ["journal.jsonl", "state\\last-run.json", "store\\originals\\some", "node.save"];
         let files = names.map(|name| files::beside(&node.disk(&WinPath::known(STATE_DIR).join(name))));
         let there = || files.each_ref().map(|file| file.exists());
         for file in &files {
@@ -104,10 +105,10 @@ mod tests {
         let service = Id::Service(NODE_SERVICE.into());
         node.put(&service, Some(&State::Service(Box::new(samples::nssm("node"))))).unwrap();
         sweep(&node, []).unwrap();
-        assert_eq!(there(), [false, false, true]);
+        assert_eq!(there(), [false, false, false, true]);
 
         node.put(&service, None).unwrap();
         sweep(&node, []).unwrap();
-        assert_eq!(there(), [false; 3]);
+        assert_eq!(there(), [false; 4]);
     }
 }

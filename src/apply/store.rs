@@ -142,7 +142,7 @@ pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> 
     let original = Original { id: id.clone(), state: state.clone() };
     // Two items may have the same bytes.
     let file = format!("{name}-{}", Sha256::of(path.as_str().as_bytes()).short());
-    record::save(node, &WinPath::known(STORE_DIR).join(ORIGINALS).join(&file), &original)
+    record::save(node, &originals_folder().join(&file), &original)
         .and_then(|()| match state {
             State::File { sha256, .. } => add_file(node, &node.disk(path), sha256),
             _ => Ok(()),
@@ -151,7 +151,9 @@ pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> 
 }
 
 /// The folder in the store that says which bytes are originals, and of what.
-const ORIGINALS: &str = "originals";
+pub fn originals_folder() -> WinPath {
+    WinPath::known(STORE_DIR).join("originals")
+}
 
 /// The originals of which the store has the only copy.
 ///
@@ -168,9 +170,13 @@ pub fn originals(node: &dyn Node) -> Result<Vec<Original>> {
 }
 
 fn written_down(node: &dyn Node) -> Result<Vec<(PathBuf, Original)>> {
-    let folder = WinPath::known(STORE_DIR).join(ORIGINALS);
+    let folder = originals_folder();
     let mut originals = Vec::new();
     for (name, file) in entries(&node.disk(&folder))? {
+        // What a process that ended was writing tells of nothing yet: the item was not touched then.
+        if name.ends_with(files::BESIDE) {
+            continue;
+        }
         if let Some(original) = record::load(node, &folder.join(&name))? {
             originals.push((file, original));
         }

@@ -46,7 +46,12 @@ pub const ROWS: [Row; 13] = [
         drift: nobody,
     },
     // From the layout with calico-node.exe to the one with calico.exe.
-    Row { name: "upgrade across layouts", start: installed, words: "upgrade -y --release v3.33.0", drift: nobody },
+    Row {
+        name: "upgrade across layouts",
+        start: beside_a_newer_calico,
+        words: "upgrade -y --release v3.33.0",
+        drift: nobody,
+    },
     Row { name: "rollback of a VNI", start: with_another_vni, words: "rollback -y", drift: nobody },
     Row { name: "rollback in place", start: with_debug, words: "rollback -y", drift: nobody },
     Row { name: "repair", start: installed, words: "repair -y", drift },
@@ -154,6 +159,13 @@ fn furnished() -> Lab {
 pub fn installed() -> Lab {
     let lab = lived_in();
     let _there = lab.run(INSTALL).exits(0);
+    lab
+}
+
+/// Calico on Linux has the release already to which the node goes.
+fn beside_a_newer_calico() -> Lab {
+    let lab = installed();
+    lab.linux_runs("v3.33.0");
     lab
 }
 

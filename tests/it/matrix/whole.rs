@@ -304,6 +304,10 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
         }
+        // The disruption controller counts the pods a while after they came or went.
+        if kind == "poddisruptionbudgets.policy" {
+            object["status"] = Value::Null;
+        }
         // Calico's own word on its network, which comes with its start.
         if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
             conditions.retain(|condition| condition["type"] != "NetworkUnavailable");
