@@ -141,9 +141,11 @@ impl App {
         let kubelet = move |model: &mut Model, running: &mut BTreeSet<String>, published| {
             played.play_kubelet(model, running, published)
         };
+        let agents = Rc::clone(&lab);
+        let goes_on = move |node: &mut SandboxNode| agents.go_on(node);
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| lab.run_service(node, name, service);
         let node = node.with_faults(faults.node).with_start_hook(Box::new(hook));
-        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)));
+        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)).with_pause_hook(Box::new(goes_on)));
         node.watch(Arc::clone(&self.changed));
         Ok(node)
     }

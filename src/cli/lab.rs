@@ -5,21 +5,24 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::agent::Role;
+use crate::agent::state;
 use crate::calico::version::CalicoVersion;
 use crate::cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
-use crate::node::sandbox::model::{CloudMetadata, Model};
+use crate::node::sandbox::model::{CloudMetadata, Model, Name};
 use crate::plan::item::Service;
 use crate::plan::order::NODE_SERVICE;
 use crate::platform::metadata::Metadata;
 use crate::report::event::Event;
-use crate::sandbox::calico::{StandIn, service_hook};
+use crate::sandbox::calico::{STARTUP_LIMIT, StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
@@ -134,11 +137,6 @@ impl Lab {
 
     /// What the sandbox's Service Control Manager starts: our own services run the agent.
     pub fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
-        let kubeconfig = crate::agent::read_config(node)
-            .ok()
-            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
-        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
-        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         // CalicoNode sees to it that a change on trial is watched over, also after a boot, that a run is
         // ended which the boot cut off, and that the Node is uncordoned which one left cordoned.
         let booted = node.model()?.boot_time;
@@ -149,8 +147,33 @@ impl Lab {
         {
             super::trial::start_guard(Some(&self.dir))?;
         }
+        self.play_agent(node, name, service, STARTUP_LIMIT)
+    }
+
+    /// Has the agents that wait for Calico's node startup try it once more when a minute has passed, as those
+    /// of Windows do while a run waits.
+    pub fn go_on(&self, node: &mut SandboxNode) -> Result<()> {
+        for role in Role::ALL {
+            let said = state::live(node, role)?.filter(|said| said.child.is_none());
+            let since = said.and_then(|said| Some(said.waiting_for?.since));
+            let again = since.is_some_and(|since| node.now().duration_since(since).as_secs() >= 60);
+            let services = node.model()?.services;
+            if again && let Some(service) = services.get(&Name::new(role.service())) {
+                self.play_agent(node, role.service(), &service.definition, Duration::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn play_agent(&self, node: &mut SandboxNode, name: &str, service: &Service, limit: Duration) -> Result<()> {
+        let kubeconfig = crate::agent::read_config(node)
+            .ok()
+            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
+        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
+        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         let said = Rc::clone(&self.agent);
-        service_hook(StandIn { dial }, Box::new(move |event| said.borrow_mut().push(event)))(node, name, service)
+        let events = move |event| said.borrow_mut().push(event);
+        service_hook(StandIn { dial }, limit, Box::new(events))(node, name, service)
     }
 }
 

@@ -46,7 +46,7 @@ const ENDPOINT: &str = "Calico_ep";
 
 /// How long node startup is tried: a service on a sandbox comes up while its start is awaited, so
 /// that cannot go on for as long as the service runs.
-const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
+pub const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// How Calico's programs are played on a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,8 +78,8 @@ impl fmt::Display for Hangs {
 impl std::error::Error for Hangs {}
 
 /// What our services do when they are started on a sandbox: the agent's own bring-up, with Calico
-/// played by `stand_in`. Services of others just run.
-pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> StartHook {
+/// played by `stand_in`. Services of others just run. `limit`: how long node startup is tried.
+pub fn service_hook(stand_in: StandIn, limit: Duration, mut events: Box<dyn FnMut(Event)>) -> StartHook {
     Box::new(move |node, service, definition| {
         let Some(role) = Role::of_command_line(&definition.image_path) else {
             return Ok(());
@@ -105,7 +105,7 @@ pub fn service_hook(stand_in: StandIn, mut events: Box<dyn FnMut(Event)>) -> Sta
         let mut around = Around {
             stop: &Stop::default(),
             booted,
-            startup_limit: Some(STARTUP_LIMIT),
+            startup_limit: Some(limit),
             pause: &mut |node, time| node.pause(time),
             run: &mut run,
             events: &mut *events,

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -42,16 +43,19 @@ pub struct House {
     cluster_dir: TempDir,
     /// The house is gone.
     gone: Arc<AtomicBool>,
+    /// How often the house went back to a saved state.
+    loads: Arc<AtomicUsize>,
 }
 
 /// Writes to the Node what node startup would write there itself: a stand-in leaves it in a file. The real
 /// one fails when it cannot; here it is written as soon as the API server answers.
-fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>) {
-    let mut written = String::new();
+fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>, loads: Arc<AtomicUsize>) {
+    let mut written = (0, String::new());
     while !gone.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
-        let told = fs::read_to_string(test.join("annotations")).unwrap_or_default();
-        let (Some((mac, address)), false) = (told.trim_end().split_once(' '), told == written) else { continue };
+        // A cluster that went back to a saved state has forgotten what was written since.
+        let told = (loads.load(Ordering::Relaxed), fs::read_to_string(test.join("annotations")).unwrap_or_default());
+        let (Some((mac, address)), false) = (told.1.trim_end().split_once(' '), told == written) else { continue };
         let annotations = serde_json::json!({
             "projectcalico.org/VXLANTunnelMACAddr": mac.replace('-', ":").to_lowercase(),
             "projectcalico.org/IPv4Address": format!("{address}/24"),
@@ -87,10 +91,10 @@ impl House {
         fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        let gone = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&gone);
-        std::thread::spawn(move || annotate_node(test, told));
-        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir, gone })
+        let (gone, loads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let told = (Arc::clone(&gone), Arc::clone(&loads));
+        std::thread::spawn(move || annotate_node(test, told.0, told.1));
+        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir, gone, loads })
     }
 
     /// The API server, for what others do in the cluster.
@@ -132,7 +136,14 @@ impl House {
         let cluster = EmbeddedCluster::start(self.cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
         self.wire.mend(cluster.addr());
         self.cluster = Some(cluster);
+        self.loads.fetch_add(1, Ordering::Relaxed);
         self.machine.power_on();
+    }
+
+    /// Starts what stands in for kubelet.
+    pub fn start_kubelet(&self) -> Child {
+        self.machine.file("k/kubelet.exe", standin("kubelet.exe"));
+        self.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said")
     }
 
     /// Runs `calicoctl-win WORDS`; blanks part its words.
@@ -353,9 +364,13 @@ spec:
     )
 }
 
-/// A port of loopback for Felix's health: all machines of the tests share this host's.
+/// A port of loopback for Felix's health: all machines of the tests share this host's. Below those that
+/// Linux gives to whoever connects, since Felix listens there only in a while.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000).find(free).unwrap()
 }
 
 /// The archive of a version, in its real layout, with programs that run.

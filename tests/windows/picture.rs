@@ -76,7 +76,7 @@ impl Picture {
             let value = match name.as_str() {
                 "state hns.networks" | "state hns.endpoints" => {
                     let mut lines: Vec<String> =
-                        value.lines().map(|line| without(line, &["ID", "VirtualNetwork"])).collect();
+                        value.lines().map(|line| without(line, &["ID", "VirtualNetwork", "DrMacAddress"])).collect();
                     lines.sort_unstable();
                     lines.join("\n")
                 }

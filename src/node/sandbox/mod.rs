@@ -41,6 +41,9 @@ use model::{Model, Name, Process, Route};
 /// program would do to the machine. An error ends the service's process.
 pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<()>>;
 
+/// Runs while time passes: what the programs of services that run would do meanwhile.
+pub type PauseHook = Box<dyn FnMut(&mut SandboxNode) -> Result<()>>;
+
 /// What kubelet, the container runtime and its CNI plugin do by themselves: given what `node.yaml` says, the
 /// containers that run, and whether a CNI configuration is published. It may change the first two.
 pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
@@ -52,6 +55,7 @@ pub struct SandboxNode {
     yaml: RefCell<Yaml>,
     faults: Vec<Fault>,
     on_start: Option<StartHook>,
+    on_pause: Option<PauseHook>,
     kubelet: RefCell<Option<Kubelet>>,
     /// While a service's own program runs here.
     plays: bool,
@@ -79,6 +83,7 @@ impl SandboxNode {
             yaml: RefCell::new(yaml),
             faults: Vec::new(),
             on_start: None,
+            on_pause: None,
             kubelet: RefCell::new(None),
             plays: false,
             ahead: Duration::ZERO,
@@ -110,6 +115,13 @@ impl SandboxNode {
     #[must_use]
     pub fn with_start_hook(mut self, hook: StartHook) -> Self {
         self.on_start = Some(hook);
+        self
+    }
+
+    /// What the programs of services that run do while time passes.
+    #[must_use]
+    pub fn with_pause_hook(mut self, hook: PauseHook) -> Self {
+        self.on_pause = Some(hook);
         self
     }
 
@@ -689,6 +701,15 @@ impl Node for SandboxNode {
     fn pause(&mut self, time: Duration) {
         // A node.yaml that cannot be read or written is said by the next call that can.
         drop(self.alive().and_then(|()| self.elapse(time)));
+        if !self.plays
+            && let Some(mut hook) = self.on_pause.take()
+        {
+            self.plays = true;
+            // What an agent cannot do it says in its own state.
+            drop(hook(self));
+            self.plays = false;
+            self.on_pause = Some(hook);
+        }
     }
 
     fn caller(&self) -> Caller {

@@ -253,7 +253,7 @@ fn our_services_start_as_on_windows() {
         felix: Command { args: vec!["-felix".into()], ..story.command.clone() },
         confd: None,
     };
-    let hook = service_hook(story.stand_in(), Box::new(|_| ()));
+    let hook = service_hook(story.stand_in(), STARTUP_LIMIT, Box::new(|_| ()));
     let Story { node, dir: _dir, cluster: _cluster, .. } = story;
     let mut node = node.with_start_hook(hook);
     let text = serde_json::to_vec(&config).unwrap();

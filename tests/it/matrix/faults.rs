@@ -29,6 +29,8 @@ const FAULTS: [(&str, &[&str]); 8] = [
 
 const ROLLED_BACK: i32 = 9;
 const INCOMPLETE: i32 = 10;
+/// The change is made, and nobody could tell that the node works: what is cordoned stays so.
+const NOT_PROVED: i32 = 11;
 /// The node is well, and the cluster was not told.
 const UNTOLD: &str = "NotAnnotated";
 
@@ -75,20 +77,22 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         lines
     };
     if output.code != INCOMPLETE {
-        if !Whole::is_at_rest(&lab) {
+        let journal = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
+        if !Whole::is_at_rest(&lab) && (output.code != NOT_PROVED || journal) {
             return tell("something is half-way, and that is not said");
         }
-        let whole = Whole::of(&lab);
         let wanted = match output.code {
-            0 => &ground.new,
+            0 | NOT_PROVED => &ground.new,
             ROLLED_BACK => &ground.undone,
             _ => &ground.old,
         };
-        let mut lines = differs(&whole, wanted);
-        // A release that was fetched for a run that never began waits for the next one.
-        lines.retain(|line| [0, ROLLED_BACK].contains(&output.code) || !line.contains("/store/trees/"));
-        if !lines.is_empty() {
-            return tell(&format!("another state than the exit code says:\n{}", lines.join("\n")));
+        if Whole::is_at_rest(&lab) {
+            let mut lines = differs(&Whole::of(&lab), wanted);
+            // A release that was fetched for a run that never began waits for the next one.
+            lines.retain(|line| [0, ROLLED_BACK].contains(&output.code) || !line.contains("/store/trees/"));
+            if !lines.is_empty() {
+                return tell(&format!("another state than the exit code says:\n{}", lines.join("\n")));
+            }
         }
     }
     // With the cause gone.
@@ -100,7 +104,9 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     if whole.strangers() != ground.old.strangers() {
         return tell("a stranger was touched");
     }
-    let states = [&ground.new, &ground.old, &ground.undone].map(|state| differs(&whole, state));
+    let ends = [&ground.new, &ground.old, &ground.undone];
+    let ends = if output.code == NOT_PROVED { &ends[..1] } else { &ends[..] };
+    let states: Vec<Vec<String>> = ends.iter().map(|state| differs(&whole, state)).collect();
     if states.iter().all(|lines| !lines.is_empty()) {
         return tell(&format!("neither old nor new after resume:\n{}\n{mended}", states[0].join("\n")));
     }

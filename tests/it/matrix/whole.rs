@@ -308,6 +308,10 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         if kind == "poddisruptionbudgets.policy" {
             object["status"] = Value::Null;
         }
+        // Each node startup of Calico writes its own release there.
+        if let Some(release) = object.pointer_mut("/spec/calicoVersion") {
+            *release = Value::Null;
+        }
         // Calico's own word on its network, which comes with its start.
         if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
             conditions.retain(|condition| condition["type"] != "NetworkUnavailable");

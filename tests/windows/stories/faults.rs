@@ -66,7 +66,8 @@ fn a_management_ip_that_never_comes_is_what_status_shows() {
     let Some(house) = House::new() else { return };
     house.machine.run(&[house.install_words(), vec!["--no-start"]].concat()).exits(0);
     house.hns_settings("management-ip-polls=1000000\n");
-    let _may_fail = house.run("service start");
+    // It waits as long as CalicoNode does, which gives up in the end.
+    let mut start = house.machine.start(&["service", "start"], "test/said");
     let status = house.until("the wait", |status| status.to_string().contains("management IP"));
     assert_ne!(status["overall"], "Healthy", "{status:#}");
     let node = house.service("CalicoNode");
@@ -77,6 +78,7 @@ fn a_management_ip_that_never_comes_is_what_status_shows() {
 
     // It comes after all.
     fs::write(house.test_file("hns.late"), "0").unwrap();
+    start.wait().unwrap();
     house.run("service start").exits(0);
     house.until_healthy();
 }
@@ -264,10 +266,12 @@ fn a_configuration_that_cannot_be_read_is_said_and_does_not_spin() {
 #[test]
 fn folders_with_spaces_and_umlauts_are_as_good_as_others() {
     let Some(house) = House::new() else { return };
-    let config = crate::house::config("v3.32.1", "vxlan").replace(
-        "    version: v3.32.1\n",
-        "    version: v3.32.1\n    rootDir: 'C:\\Program Files\\Calico für Windows'\n",
-    ) + "  services:\n    logDir: 'C:\\Prögram Lögs\\calico'\n";
+    let config = crate::house::config("v3.32.1", "vxlan")
+        .replace(
+            "    version: v3.32.1\n",
+            "    version: v3.32.1\n    rootDir: 'C:\\Program Files\\Calico für Windows'\n",
+        )
+        .replace("  services:\n", "  services:\n    logDir: 'C:\\Prögram Lögs\\calico'\n");
     let config = house.machine.file("Mein Knöten/node 1.yaml", config);
     let release = house.machine.file("Mein Knöten/calico 1.zip", crate::house::release("v3.32.1"));
     let words = ["install", "--yes", "-c", &config, "--release", &release];

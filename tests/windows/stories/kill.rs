@@ -102,6 +102,7 @@ impl Verb {
 
     /// Runs it to its end, and says how far that is.
     fn length(&self, house: &House) -> usize {
+        rest(house);
         let (mut run, mut progress, mut far) = (self.start(house), Progress::default(), 0);
         while run.try_wait().unwrap().is_none() {
             far = progress.of(house);
@@ -113,6 +114,7 @@ impl Verb {
 
     /// Runs it until it is so far, and ends it there.
     fn end_at(&self, house: &House, far: usize, end: End) {
+        rest(house);
         let (mut run, mut progress, begun) = (self.start(house), Progress::default(), Instant::now());
         while progress.of(house) < far && run.try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < SOON, "{}: it does not come so far:\n{}", self.words, house.read(SAID));
@@ -138,11 +140,16 @@ fn receipts(house: &House) -> usize {
     fs::read_dir(house.machine.c(RECEIPTS)).map_or(0, Iterator::count)
 }
 
-/// What is there once everything that runs has come to rest. The machine is off afterwards.
-fn state(house: &House) -> State {
+/// Waits until what runs has come to rest: CalicoNode makes the networks anew after a boot.
+fn rest(house: &House) {
     if house.status()["overall"] != "NotInstalled" {
         house.until_healthy();
     }
+}
+
+/// What is there once everything that runs has come to rest. The machine is off afterwards.
+fn state(house: &House) -> State {
+    rest(house);
     house.machine.cut_power();
     let node = house.cluster().as_admin(&Method::GET, &format!("/api/v1/nodes/{NODE}"), None).unwrap();
     State {

@@ -12,7 +12,9 @@ const VNI: [&str; 6] = ["reconfigure", "-y", "--set", "calicoNetwork.vxlan.vxlan
 
 /// A healthy node, on which an administrator's kubeconfig lies where it usually does.
 fn node() -> Option<House> {
-    let house = House::installed()?;
+    let house = House::new()?;
+    drop(house.start_kubelet());
+    house.install();
     house.machine.file("k/config", house.read(r"test\kubeconfig"));
     house.until_healthy();
     Some(house)
@@ -80,6 +82,7 @@ fn a_felix_that_is_not_ready_is_waited_for_and_shown() {
     house.until_healthy();
     house.order("felix", "unready");
     house.end("felix", 129);
-    let status = house.until("Felix not ready", |status| status["overall"] == "Degraded");
-    assert!(status["reasons"].to_string().contains("Felix says that it is not ready (HTTP 503)"), "{status:#}");
+    let says = "Felix says that it is not ready (HTTP 503)";
+    let status = house.until("Felix not ready", |status| status["reasons"].to_string().contains(says));
+    assert_eq!(status["overall"], "Degraded", "{status:#}");
 }

@@ -30,7 +30,9 @@ fn network_id(house: &House) -> Value {
 
 /// A healthy node, on which an administrator's kubeconfig lies where it usually does.
 fn node() -> Option<House> {
-    let house = House::installed()?;
+    let house = House::new()?;
+    drop(house.start_kubelet());
+    house.install();
     house.machine.file("k/config", house.read(r"test\kubeconfig"));
     house.until_healthy();
     house.until_started("felix", 1);

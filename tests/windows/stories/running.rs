@@ -16,12 +16,10 @@ fn a_component_that_is_killed_runs_again() {
     assert_eq!(felix.len(), 1, "{felix:?}");
     house.machine.kill(&felix[0]);
     house.until_started("felix", 2);
-    let service = house.until("Felix to run again", |status| {
-        status["services"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|s| s["name"] == "CalicoFelix" && s["restarts"] == 1))
+    let again = |all: &Vec<serde_json::Value>| all.iter().any(|s| s["name"] == "CalicoFelix" && s["restarts"] == 1);
+    house.until("Felix to run again, and to be ready", |status| {
+        status["services"].as_array().is_some_and(again) && status["overall"] == "Healthy"
     });
-    assert_eq!(service["overall"], "Healthy", "{service:#}");
 }
 
 /// Defects B2 of upstream, the other half: a change of configuration is no crash.
@@ -43,7 +41,8 @@ fn exit_129_starts_the_component_at_once() {
 fn b2_a_crash_loop_is_seen_and_does_not_spin() {
     let Some(house) = House::new() else { return };
     house.order("felix", "exit=1");
-    house.install();
+    let ended = house.install_json(11);
+    assert_eq!(ended["error"]["id"], "ServiceNotSteady", "{ended:#}");
     let loops = |status: &serde_json::Value| {
         status["services"].as_array().is_some_and(|all| all.iter().any(|service| service["crash_loop"] == true))
     };
@@ -85,13 +84,12 @@ fn a_stop_takes_stuck_children_along() {
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn node_startup_runs_again_when_kubelet_is_a_new_process() {
     let Some(house) = House::installed() else { return };
-    house.machine.file("k/kubelet.exe", crate::house::standin("kubelet.exe"));
     let first = house.starts("startup").len();
-    let mut kubelet = house.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said");
+    let mut kubelet = house.start_kubelet();
     house.until_started("startup", first + 1);
     house.end("kubelet", 0);
     kubelet.wait().unwrap();
-    let mut kubelet = house.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said");
+    let mut kubelet = house.start_kubelet();
     house.until_started("startup", first + 2);
     house.end("kubelet", 0);
     kubelet.wait().unwrap();
