@@ -175,11 +175,13 @@ impl<'a> Pods<'a> {
             for endpoint in &live {
                 match of(endpoint, &known) {
                     Some(pod) if pod.is_of_daemon_set() || pod.ending => {
-                        if !pod.ending && deleted.insert((endpoint.ip, pod.to_string())) {
+                        // Again, if that did not take: "not found" may be a server's that is behind.
+                        if !pod.ending {
                             self.cluster()?.delete_pod(pod)?;
-                            events(Event::Log {
-                                message: format!("deleted pod {pod}, which its DaemonSet makes again"),
-                            });
+                            if deleted.insert((endpoint.ip, pod.to_string())) {
+                                let message = format!("deleted pod {pod}, which its DaemonSet makes again");
+                                events(Event::Log { message });
+                            }
                         }
                         waits.push(pod.to_string());
                     }

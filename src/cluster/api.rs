@@ -376,8 +376,12 @@ impl Api {
         failure.refused.as_ref().is_some_and(|access| self.granted.has(access))
     }
 
-    /// Asks again while the API server refuses what it granted before in this run.
+    /// Asks again while the API server refuses what it granted before in this run; not where nothing is to be
+    /// asked again.
     pub async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
+        if self.options.retries == 0 {
+            return ask().await;
+        }
         let deadline = Instant::now() + self.options.timeout.min(ROLES_READ_WITHIN);
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(200))
