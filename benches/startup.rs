@@ -63,6 +63,7 @@ fn bring_up(dir: &Path) -> Result<()> {
                 node.put(&Id::Network("Calico".into()), Some(&State::Network(network)))?;
                 Ok(0)
             },
+            recreate: &|_, lost, _| Ok(lost.to_vec()),
             events: &mut |_| (),
         };
         prepare(role, &mut node, &config()?, &mut around)?;
@@ -136,6 +137,7 @@ fn config() -> Result<AgentConfig> {
         log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
         valid_ip_timeout_s: 90,
         metadata_route: false,
+        cni_conf: None,
         startup: command.clone(),
         felix: command,
         confd: None,

@@ -11,6 +11,7 @@ use super::health::{self, Readiness};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
+use super::published;
 use super::renew::{Read, Renew, Renewal};
 use super::startup::{self, Again, HNS, Seen};
 use super::state::{self, Board};
@@ -43,6 +44,8 @@ pub struct Host<'a> {
     pub pause: &'a dyn Fn(&mut dyn Node, Duration),
     /// Renews the node's token.
     pub renew: Renew<'a>,
+    /// Has pods made again that lost their network.
+    pub recreate: published::Recreate<'a>,
 }
 
 /// Runs a role until it is done or asked to stop. What goes wrong is in the log, in the Event Log
@@ -82,6 +85,14 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
         Role::Node => keep_node(node, &config, &streams, &board, host),
         Role::Felix | Role::Confd => keep_component(role, node, &config, &streams, &board, host),
     };
+    // kubelet and containerd are still there, and are so again before this service is after the boot.
+    if role == Role::Node && host.stop.is_for_shutdown() {
+        match published::withdraw(node, &config) {
+            Ok(true) => streams.say("Windows shuts down: the CNI configuration is withdrawn"),
+            Ok(false) => {}
+            Err(error) => streams.say(&format!("error: {error:#}")),
+        }
+    }
     drop(lock);
     match ended {
         Err(error) if !error.is::<Stopped>() => {
@@ -172,6 +183,7 @@ fn with_around<T>(
         startup_limit: None,
         pause: &mut |node, time| (host.pause)(node, time),
         run: &mut |node, command| run(node, command, streams, board, host),
+        recreate: host.recreate,
         events: &mut |event| tell(&event, role, streams, board),
     })
 }
@@ -199,6 +211,7 @@ fn keep_node(
     board: &Board<'_>,
     host: &Host<'_>,
 ) -> Result<()> {
+    published::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
     // In every wait: a token may end while node startup fails for that very reason.
     let renewal = RefCell::new(Renewal::new(config, host.renew));
     let pause = |node: &mut dyn Node, time: Duration| {

@@ -117,6 +117,7 @@ impl Live {
             log_dir: root.join("logs"),
             valid_ip_timeout_s: 90,
             metadata_route: false,
+            cni_conf: None,
             startup: command.clone(),
             felix: command,
             confd: None,
@@ -160,6 +161,7 @@ impl Live {
                 node.pause(time);
             },
             renew: &|_, _| anyhow::bail!("nobody renews here"),
+            recreate: &|_, lost, _| Ok(lost.to_vec()),
         };
         serve(role, &mut self.node(), &host)
     }
@@ -357,6 +359,28 @@ fn node_startup_is_tried_until_it_succeeds_and_status_can_tell() {
         assert_eq!((state.phase, state.restarts, state.crash_loop), (Phase::Running, 0, false));
     })
     .unwrap();
+}
+
+/// kubelet is there still, and again after the boot before CalicoNode is.
+#[test]
+fn the_cni_configuration_is_withdrawn_when_windows_shuts_down_and_not_by_a_stop() {
+    for (shuts_down, left) in [(true, [false, true]), (false, [true, false])] {
+        let mut live = Live::new("0");
+        let conf = WinPath::known(r"C:\cni\10-calico.conf");
+        live.config.cni_conf = Some(conf.clone());
+        live.configure();
+        let places = [live.disk(conf.as_str()), live.disk(r"C:\cni\10-calico.conf.withdrawn")];
+        fs::create_dir_all(places[0].parent().unwrap()).unwrap();
+        fs::write(&places[0], "{}").unwrap();
+        live.while_serving(Role::Node, |live| {
+            live.until("success", |live| live.log("calico-node.log").contains("Calico initialised"));
+            if shuts_down {
+                live.stop.request_for_shutdown();
+            }
+        })
+        .unwrap();
+        assert_eq!(places.map(|place| place.exists()), left);
+    }
 }
 
 #[test]

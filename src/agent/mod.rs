@@ -9,6 +9,7 @@ mod network;
 pub mod os;
 mod patience;
 mod process;
+pub mod published;
 pub mod renew;
 mod saved;
 pub mod startup;
@@ -52,6 +53,8 @@ pub struct Around<'a> {
     /// Lets time pass, and ends early when the stop is asked for.
     pub pause: &'a mut dyn FnMut(&mut dyn Node, Duration),
     pub run: Run<'a>,
+    /// Has pods made again that lost their network.
+    pub recreate: published::Recreate<'a>,
     pub events: Sink<'a>,
 }
 

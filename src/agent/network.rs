@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
+use crate::node::hns::Endpoint;
 use crate::node::{Listing, Node};
 use crate::plan::item::{Id, IpConfig, Network, RegValue, State};
 use crate::report::event::{Event, Sink};
@@ -15,6 +16,7 @@ use crate::values::Cidr;
 
 use super::Around;
 use super::patience::{Missing, wait};
+use super::published;
 use super::saved::{Route, Saved, configs, physical, reachable, remote_access};
 use super::startup::boot_id;
 
@@ -39,11 +41,7 @@ pub fn metadata_route() -> Id {
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Upkeep> {
     // A crash in the middle left a vSwitch that was not given back what it took.
     let interrupted = Saved::load(node)?.filter(|saved| !saved.restored);
-    let stale = stale(node)?;
-    if !stale.is_empty() {
-        Saved::take(node)?;
-    }
-    remove(node, stale, around)?;
+    remove_stale(node, around)?;
     let valid_ip = Duration::from_secs(config.valid_ip_timeout_s);
     let routed = await_address(node, valid_ip, interrupted.as_ref(), around)?;
     let made = make_external(node, config, around)?;
@@ -124,31 +122,33 @@ impl Upkeep {
 /// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
 /// had a mark of ours was not seen to reboot: pods may live on its networks. A reboot is seen by
 /// the identity of the boot, not by a time (defect B12).
-fn stale(node: &dyn Node) -> Result<Vec<String>> {
+pub fn is_first_start(node: &dyn Node) -> Result<bool> {
     let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
-    if node.get(&boot_id())?.is_none_or(|known| known == boot) {
-        return Ok(Vec::new());
-    }
-    let ours = |(id, state): (Id, State)| match (id, state) {
-        (Id::Network(name), _) if name.eq_ignore_ascii_case(networks::PODS) => Some(name),
-        (Id::Network(name), State::Network(network)) if name.eq_ignore_ascii_case(networks::BOOTSTRAP) => {
-            (network.subnet == Some(networks::bootstrap_prefix())).then_some(name)
-        }
-        _ => None,
-    };
-    let mut stale: Vec<String> = node.list(Listing::Networks)?.into_iter().filter_map(ours).collect();
-    // `External` last: it holds the vSwitch.
-    stale.sort();
-    Ok(stale)
+    Ok(node.get(&boot_id())?.is_some_and(|known| known != boot))
 }
 
-/// With the endpoints on them, which HNS may have kept, or a runtime that was faster than this agent made.
-fn remove(node: &mut dyn Node, stale: Vec<String>, around: &mut Around<'_>) -> Result<()> {
-    for name in stale {
-        around.stop.check()?;
-        let id = Id::Network(name.clone());
-        (around.events)(Event::Log { message: format!("first start since boot: removing {id}") });
-        node.remove_stale_network(&name).with_context(|| format!("remove {id}, which is from before the boot"))?;
+/// Whether a network is Calico's.
+fn is_ours(name: &str, network: &Network) -> bool {
+    name.eq_ignore_ascii_case(networks::PODS)
+        || name.eq_ignore_ascii_case(networks::BOOTSTRAP) && network.subnet == Some(networks::bootstrap_prefix())
+}
+
+/// Removes the networks of before the boot, with the endpoints on them, which HNS may have kept, or a runtime
+/// that was faster than this agent made.
+fn remove_stale(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
+    if !is_first_start(node)? {
+        return Ok(());
+    }
+    let mut all = node.list(Listing::Networks)?.into_iter();
+    if all.any(|(id, state)| matches!(state, State::Network(network) if is_ours(&id.target(), &network))) {
+        Saved::take(node)?;
+    }
+    around.stop.check()?;
+    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::note_lost(node, lost, around.events);
+    let removed = node.remove_stale_networks(&is_ours, &mut note);
+    for name in removed.context("remove the HNS networks from before the boot")? {
+        let id = Id::Network(name);
+        (around.events)(Event::Log { message: format!("first start since boot: removed {id}") });
     }
     Ok(())
 }

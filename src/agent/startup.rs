@@ -18,6 +18,7 @@ use crate::settings::Backend;
 use super::Around;
 use super::network::{self, Upkeep};
 use super::patience::LOOK_AWAY;
+use super::published;
 use super::state::STARTUP;
 
 pub use super::network::metadata_route;
@@ -38,6 +39,10 @@ const HNS_STARTS: Duration = Duration::from_secs(60);
 /// How often the routes and HNS are looked at. Nothing waits for what is found.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// How often the pods that lost their network at the boot are tried again: the API server was away, or the right
+/// is missing.
+const PODS_EVERY: Duration = Duration::from_secs(60);
+
 /// Brings Calico up on this node: network, mark, node startup. Done again, it finds everything
 /// done but node startup, which is meant to run each time. Gives what must be kept of the network.
 ///
@@ -45,6 +50,8 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change; when
 /// node startup does not succeed in time.
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Option<Upkeep>> {
+    // Before anything is waited for: until the network stands no pod may come.
+    published::withdraw_after_boot(node, config, around.events)?;
     let upkeep = match config.backend {
         Backend::None => None,
         _ => Some(once_hns_answers(node, config, around)?),
@@ -54,6 +61,8 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'
     mark_booted(node, around.booted)?;
     start_node(node, &config.startup, around)?;
     check_network(node, config)?;
+    published::publish(node, config, around.events)?;
+    published::recreate(node, around.recreate, around.events);
     Ok(upkeep)
 }
 
@@ -244,7 +253,7 @@ pub fn watch(
     upkeep: &mut Option<Upkeep>,
     around: &mut Around<'_>,
 ) -> Result<Again> {
-    let mut since_upkeep = Duration::ZERO;
+    let (mut since_upkeep, mut since_pods) = (Duration::ZERO, Duration::ZERO);
     loop {
         around.stop.check()?;
         if seen.kubelet.started(node)? {
@@ -263,8 +272,13 @@ pub fn watch(
                 upkeep.look(node, around.events);
             }
         }
+        if since_pods >= PODS_EVERY {
+            since_pods = Duration::ZERO;
+            published::recreate(node, around.recreate, around.events);
+        }
         (around.pause)(node, LOOK_AWAY);
         since_upkeep += LOOK_AWAY;
+        since_pods += LOOK_AWAY;
     }
 }
 

@@ -1,6 +1,7 @@
 //! How an agent is told to stop, and how it waits without missing that.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ pub struct Stop(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     asked: Mutex<bool>,
+    /// Windows shuts down.
+    shutdown: AtomicBool,
     bell: Condvar,
 }
 
@@ -21,6 +24,17 @@ impl Stop {
     pub fn request(&self) {
         *self.asked() = true;
         self.0.bell.notify_all();
+    }
+
+    /// Asks for the stop since Windows shuts down.
+    pub fn request_for_shutdown(&self) {
+        self.0.shutdown.store(true, Ordering::SeqCst);
+        self.request();
+    }
+
+    /// Whether Windows shuts down.
+    pub fn is_for_shutdown(&self) -> bool {
+        self.0.shutdown.load(Ordering::SeqCst)
     }
 
     pub fn requested(&self) -> bool {

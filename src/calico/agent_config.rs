@@ -24,6 +24,10 @@ pub struct AgentConfig {
     pub valid_ip_timeout_s: u64,
     /// Put 169.254.169.254/32 back after the vSwitch took it.
     pub metadata_route: bool,
+    /// The CNI configuration, which kubelet is shown only while the network stands; none for policy-only, and
+    /// where an earlier version of this program wrote the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cni_conf: Option<WinPath>,
     /// Run once at every boot and every start of kubelet, until it exits 0.
     pub startup: Command,
     pub felix: Command,

@@ -36,6 +36,8 @@ pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result
         log_dir: settings.services.log_dir.clone(),
         valid_ip_timeout_s: settings.services.valid_ip_timeout.as_secs(),
         metadata_route: settings.platform.metadata_route,
+        cni_conf: (settings.network.backend != Backend::None)
+            .then(|| settings.cni.conf_dir.join(&settings.cni.conf_file)),
         startup: command(startup_args(settings, &layout, kubeconfig), root.clone(), common().startup(settings)),
         felix: command(felix_args(&layout), root.clone(), common().felix(settings)),
         confd: (settings.network.backend == Backend::WindowsBgp)

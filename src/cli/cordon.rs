@@ -202,6 +202,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const KUBELETS: [&str; 3] =
     [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
 
+/// The kubeconfigs of the node itself: that of kubelet, which may do more, then that of Calico.
+pub(super) fn logins_of(node: &dyn Node) -> Vec<WinPath> {
+    let own = agent::read_config(node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
+    KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
+}
+
 /// Whether a run that is over left the Node cordoned, with nothing half-way on this machine.
 ///
 /// # Errors
@@ -244,9 +250,8 @@ fn try_left_over(app: &mut App) -> Result<String> {
     let Some(cordon) = Cordon::load(&*node)?.filter(|_| is_left_over(&*node).unwrap_or_default()) else {
         return Ok("no run left the node cordoned".into());
     };
-    let own = agent::read_config(&*node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
     let mut refused = None;
-    for file in KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()) {
+    for file in logins_of(&*node) {
         let released = app
             .cluster_as(&*node, &file, ANSWER_WITHIN)
             .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))

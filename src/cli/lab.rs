@@ -3,13 +3,14 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::agent::Role;
+use crate::agent::published::LostEndpoint;
 use crate::agent::state;
 use crate::calico::version::CalicoVersion;
 use crate::cluster;
@@ -21,7 +22,7 @@ use crate::node::sandbox::model::{CloudMetadata, Model, Name};
 use crate::plan::item::Service;
 use crate::plan::order::NODE_SERVICE;
 use crate::platform::metadata::Metadata;
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::sandbox::calico::{STARTUP_LIMIT, StandIn, service_hook};
 use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::kubelet;
@@ -172,8 +173,14 @@ impl Lab {
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         let said = Rc::clone(&self.agent);
+        let connect = move |text: &str, base: &Path| {
+            cluster::Cluster::connect(text, base, None, dial, &cluster::Options::default())
+        };
+        let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+            super::pods::recreate(node, &connect, lost, events)
+        };
         let events = move |event| said.borrow_mut().push(event);
-        service_hook(StandIn { dial }, limit, Box::new(events))(node, name, service)
+        service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)
     }
 }
 

@@ -11,10 +11,11 @@ use super::Ending;
 use super::app::App;
 use super::args::{Component, Service};
 use super::engine::installed;
-use super::{at_boot, cordon, credentials, status};
+use super::{at_boot, cordon, credentials, pods, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::{Level, Scm};
+use crate::agent::published::LostEndpoint;
 use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
 use crate::agent::trial::see_to_guard;
@@ -28,7 +29,7 @@ use crate::plan::diff::in_start_order;
 use crate::plan::item::{Id, StartType, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{RunResult, ServiceStatus, exit_of};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
 pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
@@ -55,7 +56,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         let asked = stop.clone();
         ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
         let mut node = app.node()?;
-        let connect = |text: &str| app.connect(text, Path::new("."), None, RENEWAL_LIMIT);
+        let connect = |text: &str, base: &Path| app.connect(text, base, None, RENEWAL_LIMIT);
         host(sandbox.is_some(), &stop, &Foreground, &connect, |host| agent::host::serve(role, &mut *node, host))?;
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
@@ -78,9 +79,9 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
                 see_to_guard(&stop, pending, || super::trial::start_guard(None));
             });
         }
-        let connect = |text: &str| {
+        let connect = |text: &str, base: &Path| {
             let options = cluster::Options { timeout: RENEWAL_LIMIT, ..cluster::Options::default() };
-            Cluster::connect(text, Path::new("."), None, None, &options)
+            Cluster::connect(text, base, None, None, &options)
         };
         // The node is made here, on the thread that uses it.
         let served = machine()
@@ -107,7 +108,7 @@ fn host<T>(
     sandbox: bool,
     stop: &Stop,
     scm: &dyn Scm,
-    connect: &dyn Fn(&str) -> Result<Cluster>,
+    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
     work: impl FnOnce(&Host<'_>) -> T,
 ) -> T {
     let (booted, pace, limits) = (agent::os::boot_time(), Pace::default(), Limits::default());
@@ -118,8 +119,11 @@ fn host<T>(
             node.pause(time);
         }
     };
-    let renew = |node: &mut dyn Node, path: &WinPath| credentials::renew(node, path, connect);
-    work(&Host { stop, scm, booted, pace, limits, pause: &pause, renew: &renew })
+    let renew =
+        |node: &mut dyn Node, path: &WinPath| credentials::renew(node, path, &|text| connect(text, Path::new(".")));
+    let recreate =
+        |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| pods::recreate(node, connect, lost, events);
+    work(&Host { stop, scm, booted, pace, limits, pause: &pause, renew: &renew, recreate: &recreate })
 }
 
 /// Nobody asks how it goes.

@@ -13,6 +13,7 @@ use super::args::Status;
 use super::datastore;
 use super::detach;
 use super::resume::describe;
+use crate::agent::published;
 use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
 use crate::apply::converge::{Standing, plan};
@@ -106,6 +107,11 @@ fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
     status.cni = cni(node, &standing, &status)?;
+    let lost: Vec<String> = published::lost(node)?.iter().map(ToString::to_string).collect();
+    if !lost.is_empty() {
+        let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
+        status.reasons.push(reason);
+    }
     judge(&mut status);
     if let Some(receipt) = receipt {
         allow_what_is_meant(receipt, &mut status);
@@ -227,6 +233,8 @@ fn cni(node: &dyn Node, standing: &Standing, status: &NodeStatus) -> Result<Opti
     let state = match node.get(id).with_context(|| format!("look at {id}"))? {
         None if standing.journal.is_some() && was_there => WITHDRAWN,
         None => "Missing",
+        // It is kept beside its place until the network stands.
+        Some(_) if !node.disk(conf).exists() => WITHDRAWN,
         Some(now) if target.world.get(id) != Some(&now) || !drift.is_empty() => "Drifted",
         Some(_) => "OK",
     };
@@ -237,8 +245,11 @@ const WITHDRAWN: &str = "Withdrawn";
 
 /// Why kubelet starts no new pods; none while the CNI configuration is published.
 fn no_new_pods(status: &NodeStatus) -> Option<String> {
-    let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
-    let by = if interrupted { "the interrupted run" } else { "the run in progress" };
+    let by = match &status.run {
+        Some(run) if run.interrupted => "the interrupted run",
+        Some(_) => "the run in progress",
+        None => "CalicoNode until the network stands",
+    };
     match status.cni.as_ref()?.state.as_str() {
         WITHDRAWN => Some(format!("withdrawn by {by}; new pods cannot start")),
         "Missing" if status.generation.is_none() => Some(format!("not published yet by {by}; new pods cannot start")),

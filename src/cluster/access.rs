@@ -420,7 +420,11 @@ pub fn renewal_manifest(namespace: &str) -> String {
          # Lets CalicoNode uncordon its Node after a run that could not, where kubelet's kubeconfig is not on the\n\
          # node. The calico-node of each node may then change every Node:\n\
          # kubectl create clusterrole calicoctl-win-uncordon --verb=get,patch --resource=nodes\n\
-         # kubectl create clusterrolebinding calicoctl-win-uncordon --clusterrole=calicoctl-win-uncordon --serviceaccount={namespace}:calico-node\n"
+         # kubectl create clusterrolebinding calicoctl-win-uncordon --clusterrole=calicoctl-win-uncordon --serviceaccount={namespace}:calico-node\n\
+         # Lets it have pods made again that lost their network at a boot, there too. The calico-node of each node\n\
+         # may then delete every pod:\n\
+         # kubectl create clusterrole calicoctl-win-pods --verb=list,delete --resource=pods\n\
+         # kubectl create clusterrolebinding calicoctl-win-pods --clusterrole=calicoctl-win-pods --serviceaccount={namespace}:calico-node\n"
     )
 }
 

@@ -62,6 +62,11 @@ impl Endpoint {
         self.containers.iter().map(String::as_str).chain(sandbox).map(str::to_lowercase).collect()
     }
 
+    /// Whether a pod that runs uses it.
+    pub fn is_used(&self, running: &BTreeSet<String>) -> bool {
+        self.is_a_pods() && !self.is_leaked(running)
+    }
+
     /// Whether its containers are known and none of them runs: HNS keeps endpoints that nobody deleted
     /// (microsoft/Windows-Containers#631).
     pub fn is_leaked(&self, running: &BTreeSet<String>) -> bool {

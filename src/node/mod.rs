@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
-use crate::plan::item::{Access, Id, State};
+use crate::plan::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
 use acl::Caller;
@@ -59,9 +59,15 @@ pub trait Node {
     /// The bytes of a file come from the store by their digest, and so does a release tree.
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
 
-    /// Deletes an HNS network of ours from before a reboot, with the endpoints that HNS kept on it: no
-    /// container of theirs lives any more. [`Node::put`] refuses while pods are attached.
-    fn remove_stale_network(&mut self, name: &str) -> Result<()>;
+    /// Deletes the HNS networks of ours that `stale` means, from before a reboot, by their ids, with the
+    /// endpoints that are on them: nobody makes or changes networks between the look and the end. `before` is
+    /// told of the endpoints of pods that run. Gives the networks' names. [`Node::put`] refuses while pods are
+    /// attached.
+    fn remove_stale_networks(
+        &mut self,
+        stale: &dyn Fn(&str, &Network) -> bool,
+        before: &mut dyn FnMut(&mut dyn Node, Vec<hns::Endpoint>) -> Result<()>,
+    ) -> Result<Vec<String>>;
 
     /// What HNS shows of a network besides its definition; none when there is no such network.
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
@@ -204,6 +210,13 @@ pub fn machine() -> Result<Box<dyn Node>> {
     Err(Fault::new(Exit::Unsupported, "NotWindows", "this machine is not Windows")
         .hint("try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes")
         .into())
+}
+
+/// Where CalicoNode keeps the CNI configuration while no network stands behind it: beside its place, under a
+/// name that no container runtime reads. To everybody else it is [`Id::CniConf`] all the same.
+pub fn withdrawn(conf: &WinPath) -> WinPath {
+    let name = format!("{}.withdrawn", conf.name());
+    conf.parent().map_or_else(|| conf.clone(), |folder| folder.join(&name))
 }
 
 /// Where our own state lies on the node. SYSTEM and Administrators only.

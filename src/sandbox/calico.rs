@@ -20,6 +20,7 @@ use ipnet::Ipv4Net;
 use serde_json::json;
 
 use crate::agent::health::Readiness;
+use crate::agent::published::LostEndpoint;
 use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
 use crate::agent::{self, Around, Role};
@@ -32,7 +33,7 @@ use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
 use crate::node::{Node, files};
 use crate::plan::item::{Id, Network, NetworkKind, State};
-use crate::report::event::Event;
+use crate::report::event::{Event, Sink};
 use crate::sandbox;
 use crate::values::{Cidr, Secret, WinPath};
 
@@ -54,6 +55,9 @@ pub struct StandIn {
     /// Where the API server is really reached; none dials the host of the kubeconfig.
     pub dial: Option<SocketAddr>,
 }
+
+/// What the agent asks for where pods lost their network.
+pub type Recreator = Box<dyn Fn(&mut dyn Node, &[LostEndpoint], Sink<'_>) -> Result<Vec<LostEndpoint>>>;
 
 /// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +83,12 @@ impl std::error::Error for Hangs {}
 
 /// What our services do when they are started on a sandbox: the agent's own bring-up, with Calico
 /// played by `stand_in`. Services of others just run. `limit`: how long node startup is tried.
-pub fn service_hook(stand_in: StandIn, limit: Duration, mut events: Box<dyn FnMut(Event)>) -> StartHook {
+pub fn service_hook(
+    stand_in: StandIn,
+    limit: Duration,
+    recreate: Recreator,
+    mut events: Box<dyn FnMut(Event)>,
+) -> StartHook {
     Box::new(move |node, service, definition| {
         let Some(role) = Role::of_command_line(&definition.image_path) else {
             return Ok(());
@@ -108,6 +117,7 @@ pub fn service_hook(stand_in: StandIn, limit: Duration, mut events: Box<dyn FnMu
             startup_limit: Some(limit),
             pause: &mut |node, time| node.pause(time),
             run: &mut run,
+            recreate: &*recreate,
             events: &mut *events,
         };
         let prepared = agent::prepare(role, node, &config, &mut around);

@@ -364,7 +364,11 @@ unsafe extern "system" fn handler(control: u32, _kind: u32, _data: *mut c_void, 
     let Some(shared) = SHARED.get() else { return NO_ERROR };
     match control {
         SERVICE_CONTROL_STOP | SERVICE_CONTROL_PRESHUTDOWN | SERVICE_CONTROL_SHUTDOWN => {
-            shared.stop.request();
+            if control == SERVICE_CONTROL_STOP {
+                shared.stop.request();
+            } else {
+                shared.stop.request_for_shutdown();
+            }
             shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
             NO_ERROR
         }

@@ -24,6 +24,8 @@ use crate::settings::Backend;
 /// Told how much time has passed.
 type Meanwhile = Box<dyn FnMut(&mut dyn Node, Duration)>;
 
+const CONF: &str = r"C:\Program Files\containerd\cni\conf\10-calico.conf";
+
 /// A node and what its services were told.
 struct Story {
     _dir: TempDir,
@@ -59,6 +61,7 @@ impl Story {
             log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
             valid_ip_timeout_s: 90,
             metadata_route: false,
+            cni_conf: Some(WinPath::known(CONF)),
             startup: command.clone(),
             felix: command,
             confd: None,
@@ -119,6 +122,7 @@ impl Story {
                 node.pause(time);
             },
             run: &mut run,
+            recreate: &|_, lost, _| Ok(lost.to_vec()),
             events: &mut |event| events.push(event),
         };
         work(node, config, &mut around)

@@ -87,6 +87,7 @@ impl App {
     /// Talks to the cluster as a program of the node does, with its kubeconfig.
     pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
         let place = node.disk(file);
+        believe_kubeconfig(Some(node), &place, None)?;
         let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
         self.connect(&text, place.parent().unwrap_or(Path::new("")), None, timeout)
     }

@@ -28,8 +28,8 @@ use crate::node::acl::Caller;
 use crate::node::hns::{Endpoint, Pods};
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node};
-use crate::plan::item::{Access, Id, IpConfig, Service, State};
+use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node, withdrawn};
+use crate::plan::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::values::WinPath;
 
 use disk::Disk;
@@ -283,7 +283,11 @@ impl SandboxNode {
         Ok(match id {
             Id::Dir(path) => disk.get_dir(path)?,
             Id::Tree(path) => disk.get_tree(path)?,
-            Id::File(path) | Id::CniConf(path) => disk.get_file(path)?,
+            Id::File(path) => disk.get_file(path)?,
+            Id::CniConf(path) => match disk.get_file(path)? {
+                None => disk.get_file(&withdrawn(path))?,
+                there => there,
+            },
             Id::RegValue { key, name } => model
                 .registry
                 .get(&Name::new(key.as_str()))
@@ -558,7 +562,8 @@ impl Node for SandboxNode {
             self.play_kubelet()?;
         }
         self.change(id, state, action)?;
-        if matches!(id, Id::CniConf(_)) && state.is_some() {
+        if let Id::CniConf(path) = id {
+            Disk { root: &self.root, model: &self.model()? }.put_file(&withdrawn(path), None)?;
             self.play_kubelet()?;
         }
         self.fault_after(action, &names)
@@ -586,13 +591,31 @@ impl Node for SandboxNode {
         self.fault_after(action, &names)
     }
 
-    fn remove_stale_network(&mut self, name: &str) -> Result<()> {
-        let names = id_names(&Id::Network(name.to_owned()));
-        let action = self.fault(Call::Put, &names)?;
-        self.changed.store(true, Relaxed);
-        let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
-        self.elapse(Duration::from_secs(seconds.into()))?;
-        self.fault_after(action, &names)
+    fn remove_stale_networks(
+        &mut self,
+        stale: &dyn Fn(&str, &Network) -> bool,
+        before: &mut dyn FnMut(&mut dyn Node, Vec<Endpoint>) -> Result<()>,
+    ) -> Result<Vec<String>> {
+        let model = self.model()?;
+        let is_stale = |name: &Name, network: &model::NodeNetwork| match network.state() {
+            State::Network(network) => stale(name.as_str(), &network),
+            _ => false,
+        };
+        let stale = model.networks.iter().filter(|(name, network)| is_stale(name, network));
+        let names: Vec<String> = stale.map(|(name, _)| name.as_str().to_owned()).collect();
+        let running = self.running()?;
+        let goes = |endpoint: &Endpoint| names.contains(&endpoint.network) && endpoint.is_used(&running);
+        let lost: Vec<Endpoint> = hns::endpoints(&model).into_iter().filter(goes).collect();
+        before(self, lost)?;
+        for name in &names {
+            let names = id_names(&Id::Network(name.clone()));
+            let action = self.fault(Call::Put, &names)?;
+            self.changed.store(true, Relaxed);
+            let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
+            self.elapse(Duration::from_secs(seconds.into()))?;
+            self.fault_after(action, &names)?;
+        }
+        Ok(names)
     }
 
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {

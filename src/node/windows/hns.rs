@@ -100,16 +100,30 @@ pub fn put(name: &str, network: Option<&Network>) -> Result<()> {
     }
 }
 
-/// Deletes a network from before the boot with the endpoints that are on it.
+/// Deletes the networks from before the boot that `stale` means, with the endpoints that are on them. `before`
+/// is told of those of pods that run. Gives the networks' names.
 ///
 /// # Errors
 /// As of [`put`], but for pods.
-pub fn remove_stale(name: &str) -> Result<()> {
-    if find(name)?.is_none() {
-        return Ok(());
-    }
+pub fn remove_stale(
+    stale: &dyn Fn(&str, &Network) -> bool,
+    before: &mut dyn FnMut(Vec<Endpoint>) -> Result<()>,
+) -> Result<Vec<String>> {
     let _held = NetworkLock::hold(mutex::LIMIT)?;
-    delete(name, Pods::Gone)
+    let is_stale = |found: &KnownNetwork| found.network.as_ref().is_some_and(|network| stale(&found.name, network));
+    let mut found: Vec<KnownNetwork> = known()?.into_iter().filter(is_stale).collect();
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    // `External` last: it holds the vSwitch.
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    let on = |endpoint: &Endpoint| found.iter().any(|network| network.id.eq_ignore_ascii_case(&endpoint.network_id));
+    let running = containers()?;
+    before(endpoints()?.into_iter().filter(|endpoint| on(endpoint) && endpoint.is_used(&running)).collect())?;
+    for network in &found {
+        delete_known(network, Pods::Gone)?;
+    }
+    Ok(found.into_iter().map(|network| network.name).collect())
 }
 
 /// Deletes one endpoint.
@@ -220,16 +234,18 @@ fn may_come_back(adapter: Option<&str>) -> Result<bool> {
 }
 
 fn delete(name: &str, pods: Pods) -> Result<()> {
-    let Some(network) = find(name)? else {
-        return Ok(());
-    };
+    find(name)?.map_or(Ok(()), |network| delete_known(&network, pods))
+}
+
+fn delete_known(network: &KnownNetwork, pods: Pods) -> Result<()> {
+    let name = network.name.as_str();
     if !hns::is_calicos(&network.name) {
         return Err(hns::foreign(name).into());
     }
     let management_ip = network.network.as_ref().and_then(|network| network.management_ip);
     let former = management_ip.filter(|ip| is_on_an_interface(*ip).unwrap_or_default());
     for last_try in [false, false, true] {
-        let paths = hns::removal(&network, &endpoints()?, &look("/policylists/")?, pods).map_err(|used| {
+        let paths = hns::removal(network, &endpoints()?, &look("/policylists/")?, pods).map_err(|used| {
             let to = used.join(", ");
             refused(
                 win32::HNS_HAS_REFERENCES,

@@ -45,9 +45,9 @@ use windows_sys::Win32::Foundation::GetLastError;
 use super::acl::Caller;
 use super::hns::Endpoint;
 use super::trust::Rights;
-use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program};
+use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program, withdrawn};
 use crate::facts::NodeFacts;
-use crate::plan::item::{Access, Id, State};
+use crate::plan::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
 /// This machine.
@@ -67,7 +67,11 @@ impl Node for WindowsNode {
         match id {
             Id::Dir(path) => disk::get_dir(path),
             Id::Tree(path) => disk::get_tree(path),
-            Id::File(path) | Id::CniConf(path) => disk::get_file(path),
+            Id::File(path) => disk::get_file(path),
+            Id::CniConf(path) => match disk::get_file(path)? {
+                None => disk::get_file(&withdrawn(path)),
+                there => Ok(there),
+            },
             Id::RegValue { key, name } => Ok(registry::get(key, name)?.map(State::RegValue)),
             Id::Firewall(name) => Ok(firewall::get(name)?.map(State::Firewall)),
             Id::Service(name) => Ok(services::get(name)?.map(|service| State::Service(Box::new(service)))),
@@ -126,9 +130,13 @@ impl Node for WindowsNode {
         }
     }
 
-    fn remove_stale_network(&mut self, name: &str) -> Result<()> {
+    fn remove_stale_networks(
+        &mut self,
+        stale: &dyn Fn(&str, &Network) -> bool,
+        before: &mut dyn FnMut(&mut dyn Node, Vec<Endpoint>) -> Result<()>,
+    ) -> Result<Vec<String>> {
         self.changed.store(true, Relaxed);
-        hns::remove_stale(name)
+        hns::remove_stale(stale, &mut |lost| before(self, lost))
     }
 
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {

@@ -249,11 +249,13 @@ fn our_services_start_as_on_windows() {
         log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
         valid_ip_timeout_s: 90,
         metadata_route: false,
+        cni_conf: None,
         startup: story.command.clone(),
         felix: Command { args: vec!["-felix".into()], ..story.command.clone() },
         confd: None,
     };
-    let hook = service_hook(story.stand_in(), STARTUP_LIMIT, Box::new(|_| ()));
+    let recreate = Box::new(|_: &mut dyn Node, lost: &[LostEndpoint], _: Sink<'_>| Ok(lost.to_vec()));
+    let hook = service_hook(story.stand_in(), STARTUP_LIMIT, recreate, Box::new(|_| ()));
     let Story { node, dir: _dir, cluster: _cluster, .. } = story;
     let mut node = node.with_start_hook(hook);
     let text = serde_json::to_vec(&config).unwrap();

@@ -55,6 +55,17 @@ pub fn update(call: &Call<'_>, current: &Value, object: &mut Value) -> Result<()
     taints(object)
 }
 
+/// Checks a deletion: NodeRestriction lets a kubelet delete the pods of its own node alone.
+pub fn delete(call: &Call<'_>, current: &Value) -> Result<(), Answer> {
+    match call.user.node() {
+        Some(own) if call.resource.plural == "pods" && text(current, "/spec/nodeName") != Some(own) => {
+            let why = format!("node \"{own}\" can only delete pods with spec.nodeName set to itself");
+            Err(Answer::forbidden(call.resource, &call.request.target.name, &why))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn taints(node: &Value) -> Result<(), Answer> {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut causes = Vec::new();

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::admission;
 use super::answer::{Answer, Outcome};
 use super::list;
 use super::objects::Call;
@@ -44,6 +45,7 @@ pub fn one(call: &mut Call<'_>) -> Outcome {
     let before = call.current()?;
     let name = &call.request.target.name;
     check_uid(call.resource, &before, &options)?;
+    admission::delete(call, &before)?;
     let dry = call.request.dry_run() || options.dry_run;
     let key = call.key();
     let left =

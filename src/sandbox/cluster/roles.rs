@@ -32,6 +32,7 @@ pub fn plant(store: &mut Store) {
     let kubelet = json!([
         rule(&[""], &["nodes", "pods", "services", "configmaps", "secrets"], READ),
         rule(&[""], &["nodes", "nodes/status"], &["create", "update", "patch"]),
+        rule(&[""], &["pods"], &["create", "delete"]),
         rule(&[""], &["pods/status", "events"], &["create", "update", "patch"]),
     ]);
     let group = |name: &str| json!({"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"});

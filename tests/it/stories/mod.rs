@@ -3,6 +3,7 @@
 mod adoption;
 #[cfg(target_os = "linux")]
 mod at_boot;
+mod boot;
 mod changes;
 mod crashes;
 mod credentials;

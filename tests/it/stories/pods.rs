@@ -11,7 +11,7 @@ use crate::lab::Lab;
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
 /// The pods on the node, by their names.
-fn pods(lab: &Lab) -> Vec<(String, Value)> {
+pub fn pods(lab: &Lab) -> Vec<(String, Value)> {
     let here = |(kind, _, pod): &(String, String, Value)| kind == "pods" && pod["spec"]["nodeName"] == "win-a1";
     lab.objects().into_iter().filter(here).map(|(_, name, pod)| (name, pod)).collect()
 }
@@ -53,7 +53,7 @@ fn cordoned(lab: &Lab) -> bool {
 }
 
 /// A pod has a network when its address is an endpoint's of the network that is there.
-fn has_network(lab: &Lab, pod: &Value) -> bool {
+pub fn has_network(lab: &Lab, pod: &Value) -> bool {
     let model = model(lab);
     let mut endpoints = model.networks[&Name::new("Calico")].endpoints.values();
     pod["status"]["podIP"].as_str().is_some_and(|ip| endpoints.any(|endpoint| endpoint.ip.to_string() == ip))

@@ -36,7 +36,7 @@ fn installed() -> Lab {
     lab
 }
 
-fn cluster(lab: &Lab) -> EmbeddedCluster {
+pub fn cluster(lab: &Lab) -> EmbeddedCluster {
     EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap()
 }
 

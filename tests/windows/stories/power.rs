@@ -3,6 +3,7 @@
 use std::process::Child;
 use std::time::Duration;
 
+use http::Method;
 use serde_json::Value;
 
 use crate::house::{House, SOON};
@@ -125,6 +126,40 @@ fn take_back(house: &House, (point, reached): Point) {
     let gone = house.run("uninstall --purge --yes");
     assert!([0, 16].contains(&gone.code), "{point}: {}{}", gone.stdout, gone.stderr);
     Picture::take(&house.machine).same_as_before(&before, point);
+}
+
+/// kubelet and the container runtime were faster after the boot: the pod has an endpoint on a network that goes,
+/// and would never get another one.
+#[test]
+fn after_a_boot_a_pod_that_lost_its_endpoint_is_made_again() {
+    const CONF: &str = r"Program Files\containerd\cni\conf\10-calico.conf";
+    let Some(house) = House::installed() else { return };
+    // kubelet's, with which CalicoNode deletes it.
+    house.machine.file("k/config", house.read(r"test\kubeconfig"));
+    house.until_healthy();
+    let (before, conf) = (house.fluent_bit(), house.read(CONF));
+    let id = house.hns()["Calico"]["ID"].clone();
+
+    house.machine.cut_power();
+    house.attach("a85b1b1b99600bf50f265b595b64ea6d", "10.244.7.5", true);
+    house.cluster().pod_runs(&before, "10.244.7.5".parse().unwrap()).unwrap();
+    // The network cannot stand yet.
+    house.order("startup", "exit=1 late\nexit=1 late\nrun");
+    let startups = house.starts("startup").len();
+    house.machine.power_on();
+    house.until_started("startup", startups + 2);
+    assert!(!house.machine.c(CONF).exists(), "kubelet would attach pods");
+    assert_eq!(house.read(&format!("{CONF}.withdrawn")), conf);
+
+    eventually("the pod to be made again", SOON, || {
+        (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
+    });
+    house.until_healthy();
+    assert_ne!(house.hns()["Calico"]["ID"], id, "the network was made anew");
+    assert_eq!(house.read(CONF), conf);
+    let events = house.cluster().as_admin(&Method::GET, "/api/v1/namespaces/demo/events", None).unwrap();
+    let told = events["items"].as_array().unwrap().iter().find(|event| event["reason"] == "NetworkLost").unwrap();
+    assert_eq!(told["involvedObject"]["name"], before["metadata"]["name"], "{told:#}");
 }
 
 /// Defect B13: upstream's first start after a boot removes every HNS network that is not NAT.

@@ -110,14 +110,14 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
 #[cfg(not(windows))]
 impl House {
     /// The DaemonSet's pod.
-    fn fluent_bit(&self) -> Value {
+    pub fn fluent_bit(&self) -> Value {
         let pods = self.cluster().pods_on(NODE).unwrap();
         let is_its = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
         pods.iter().find(is_its).cloned().unwrap_or_default()
     }
 
     /// An endpoint as Calico's CNI plugin makes them, of a sandbox that runs or does not.
-    fn attach(&self, sandbox: &str, ip: &str, runs: bool) {
+    pub fn attach(&self, sandbox: &str, ip: &str, runs: bool) {
         let network = network_id(self);
         let endpoint = json!({
             "ID": format!("26DCB6EE-F66B-4AB8-98D2-{}", &sandbox[..12]), "Name": format!("{sandbox}_Calico"),

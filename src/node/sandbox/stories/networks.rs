@@ -67,8 +67,14 @@ fn hns_refuses_what_it_refuses() {
     })
     .unwrap();
     tell.push(said(node.put(&calico, None)));
-    // After a reboot no pod lives on it.
-    node.remove_stale_network("Calico").unwrap();
+    // After a reboot no pod lives on it: no container runs.
+    let mut told = 0;
+    let mut tell_of = |_: &mut dyn Node, lost: Vec<Endpoint>| {
+        told += lost.len();
+        Ok(())
+    };
+    let gone = node.remove_stale_networks(&|name, _| name == "Calico", &mut tell_of).unwrap();
+    assert_eq!((gone, told), (vec!["Calico".to_owned()], 0));
     assert_eq!(node.get(&calico).unwrap(), None);
     node.edit(|model| {
         model.hns = None;

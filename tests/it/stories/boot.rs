@@ -1,0 +1,145 @@
+//! Windows starts, and kubelet and the container runtime are faster than CalicoNode: they attach pods to the
+//! network of before the boot, which goes. Those pods would never get another one.
+
+use std::fs;
+
+use calicoctl_win::node::sandbox::model::{Model, Name};
+use serde_json::{Value, json};
+
+use super::pods::{has_network, pods};
+use super::restart::cluster;
+use crate::lab::Lab;
+
+const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
+
+/// The power goes and comes back. kubelet runs when CalicoNode starts.
+fn boots(lab: &Lab) {
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        model.boot_id = "the next boot".into();
+        model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
+        for name in ["CalicoNode", "CalicoFelix"] {
+            model.services.get_mut(&Name::new(name)).unwrap().pid = None;
+        }
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let _scm = lab.run("service start").exits(0);
+    kubelet_goes_on(lab);
+}
+
+/// kubelet has done its part when somebody has looked at the pods.
+fn kubelet_goes_on(lab: &Lab) {
+    let _shown = lab.run("reconfigure --dry-run --set spec.calicoNetwork.vxlan.vxlanVNI=5000");
+}
+
+/// kubelet's own kubeconfig, where kubeadm has it written.
+fn with_kubelets_kubeconfig(lab: &Lab) {
+    let text = cluster(lab).kubeconfig_of("system:node:win-a1", Some("system:nodes")).unwrap();
+    lab.write("node/C/etc/kubernetes/kubelet.conf", text);
+}
+
+/// What is said of pods to whoever asks Kubernetes: the pod, and of what kind it is.
+fn events(lab: &Lab) -> Vec<(String, Value)> {
+    let lost = |(kind, _, event): &(String, String, Value)| kind == "events" && event["reason"] == "NetworkLost";
+    let told = lab.objects().into_iter().filter(lost);
+    told.map(|(_, _, event)| (event["involvedObject"]["name"].as_str().unwrap().into(), event["message"].clone()))
+        .collect()
+}
+
+/// Which pods of the node have an address without an endpoint behind it.
+fn dead(lab: &Lab) -> Vec<String> {
+    let dead = |(_, pod): &(String, Value)| pod["status"]["podIP"].is_string() && !has_network(lab, pod);
+    pods(lab).into_iter().filter(dead).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn after_a_boot_no_pod_keeps_an_address_without_an_endpoint() {
+    let lab = Lab::installed();
+    with_kubelets_kubeconfig(&lab);
+    let before = pods(&lab);
+    boots(&lab);
+    assert_eq!(dead(&lab), Vec::<String>::new());
+    let after = pods(&lab);
+    let daemons = |all: &[(String, Value)]| {
+        let found = all.iter().find(|(name, _)| name.starts_with("fluent-bit")).unwrap();
+        (found.1["metadata"]["uid"].clone(), found.1["status"]["phase"].clone())
+    };
+    assert_ne!(daemons(&after).0, daemons(&before).0, "it was made again");
+    assert_eq!(daemons(&after).1, "Running");
+    let said = json!("lost its network when the machine booted: deleted, so that it is made again");
+    let told = events(&lab);
+    assert!(told.len() == before.len() && told.iter().all(|(_, message)| *message == said), "{told:#?}");
+    assert!(lab.on_node(CONF).is_file() && !lab.on_node(&format!("{CONF}.withdrawn")).exists());
+    let status = lab.run("status -o json").exits(0).json();
+    assert_eq!(status["overall"], "Healthy", "{status:#}");
+}
+
+/// Neither kubelet's kubeconfig is there nor the right that `docs/rbac.yaml` names in a comment.
+#[test]
+fn pods_that_may_not_be_deleted_are_named_until_somebody_does() {
+    let lab = Lab::installed();
+    let names: Vec<String> = pods(&lab).into_iter().map(|(name, _)| name).collect();
+    boots(&lab);
+    assert_eq!(dead(&lab), names);
+    let status = lab.run("status -o json").exits(12).json();
+    let reasons = status["reasons"].to_string();
+    assert_eq!(status["overall"], "Degraded", "{status:#}");
+    for name in &names {
+        assert!(reasons.contains(&format!("demo/{name} (192.168.0.")), "{name}: {reasons}");
+    }
+    let text = lab.run("status").exits(12);
+    assert!(text.stdout.contains("pods have had no network since the boot and must be deleted: demo/"), "{text}");
+
+    // With the right it is done at the next look.
+    with_kubelets_kubeconfig(&lab);
+    let _again = lab.run("service restart").exits(0);
+    kubelet_goes_on(&lab);
+    assert_eq!(dead(&lab), Vec::<String>::new());
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
+/// A pod that nothing makes again is its owner's to delete.
+#[test]
+fn a_pod_without_a_controller_is_left_and_named() {
+    let lab = Lab::installed();
+    with_kubelets_kubeconfig(&lab);
+    let name = "web-5d8f7c9b6d-4xkzq";
+    lab.edit_object("pods", name, |pod| drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences")));
+    boots(&lab);
+    assert_eq!(dead(&lab), [name]);
+    let status = lab.run("status -o json").exits(12).json();
+    assert!(status["reasons"].to_string().contains(&format!("demo/{name} (192.168.0.")), "{status:#}");
+    let told = events(&lab).into_iter().find(|(pod, _)| pod == name).unwrap().1;
+    assert_eq!(told, "has had no network since the machine booted, and must be deleted");
+}
+
+/// While CalicoNode cannot bring up the network, kubelet sees no CNI configuration.
+#[test]
+fn until_the_network_stands_the_cni_configuration_is_withdrawn() {
+    let lab = Lab::installed();
+    let before = fs::read(lab.on_node(CONF)).unwrap();
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        model.boot_id = "the next boot".into();
+        for name in ["CalicoNode", "CalicoFelix"] {
+            model.services.get_mut(&Name::new(name)).unwrap().pid = None;
+        }
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let _refused = lab.fails_at("put network External#1+=fail", "service start");
+    assert!(!lab.on_node(CONF).exists());
+    assert_eq!(fs::read(lab.on_node(&format!("{CONF}.withdrawn"))).unwrap(), before);
+    let status = lab.run("status -o json").json();
+    assert!(status["reasons"].to_string().contains("the CNI configuration is withdrawn"), "{status:#}");
+    let planned = lab.run("plan -o json").exits(0).json();
+    assert!(!planned.to_string().contains("10-calico.conf"), "to us it is there: {planned:#}");
+
+    let _there = lab.run("service start").exits(0);
+    assert_eq!(fs::read(lab.on_node(CONF)).unwrap(), before);
+    assert!(!lab.on_node(&format!("{CONF}.withdrawn")).exists());
+    let gone = lab.copy();
+    // Withdrawn or not, an uninstall takes it along.
+    fs::rename(gone.on_node(CONF), gone.on_node(&format!("{CONF}.withdrawn"))).unwrap();
+    let _uninstalled = gone.run("uninstall -y").exits(0);
+    assert!(!gone.on_node(CONF).exists() && !gone.on_node(&format!("{CONF}.withdrawn")).exists());
+}
