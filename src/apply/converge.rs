@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::acls::Networks;
 use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::steps::{changed_since_plan, comes_with_release, take};
@@ -16,7 +17,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::diff::{self, diff, ids};
 use crate::plan::item::{Id, Network, State, World};
-use crate::plan::order::{SERVICES, is_own};
+use crate::plan::order::{FELIX_SERVICE, SERVICES, is_own};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 use crate::values::NodeName;
@@ -293,6 +294,7 @@ pub fn apply_proven(
     header.running.extend(others_running(node, change.target, &standing.owned())?);
     let mut journal = Journal::begin(node, header, originals)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
+    open_endpoints(node, &standing, &journal, change.target, events)?;
     proof(node, change.target, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -330,6 +332,7 @@ pub fn resume_proven(node: &mut dyn Node, proof: Proof, vacate: Vacate, events: 
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
     let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
+    open_endpoints(node, &standing, &journal, &goal, events)?;
     proof(node, &goal, events)?;
     commit(node, &standing, journal, changed, downtime, events)
 }
@@ -356,6 +359,7 @@ pub fn undo_vacating(node: &mut dyn Node, vacate: Vacate, events: Sink) -> Resul
     let target = journal.header.way_back(&target);
     let steps = plan(node, &standing, &target)?;
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, vacate, events)?;
+    open_endpoints(node, &standing, &journal, &target, events)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     if let Some(receipt) = standing.receipts.last().filter(written) {
@@ -366,6 +370,28 @@ pub fn undo_vacating(node: &mut dyn Node, vacate: Vacate, events: Sink) -> Resul
     keep::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
+}
+
+/// Where no Felix is left, what one has put on another product's endpoints decides nothing any more. Within the
+/// run: until it is done, the journal says so.
+fn open_endpoints(
+    node: &mut dyn Node,
+    standing: &Standing,
+    journal: &Journal,
+    goal: &Target,
+    events: Sink,
+) -> Result<()> {
+    if goal.world.contains_key(&Id::Service(FELIX_SERVICE.into())) {
+        return Ok(());
+    }
+    let stood = standing.base().and_then(|receipt| Some((receipt.about.as_ref()?, &receipt.target)));
+    let begun = journal.header.about.as_ref().map(|about| (about, &journal.header.target));
+    for (about, target) in stood.into_iter().chain(begun) {
+        if let Some(networks) = Networks::of(node, about, target) {
+            networks.open(node, events)?;
+        }
+    }
+    Ok(())
 }
 
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.

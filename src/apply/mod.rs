@@ -1,6 +1,7 @@
 //! Carrying a plan out: the journal before the first touch, compare-and-set at each step, the
 //! receipt at the end, and the way forward or back after a crash.
 
+pub mod acls;
 pub mod cancel;
 pub mod converge;
 pub mod cordon;

@@ -12,11 +12,13 @@ use super::engine::{engine, exit_after};
 use super::pods::{self, Pods};
 use super::prepare::{announce, node_name};
 use super::{cordon, lease, plan, traces};
+use crate::apply::acls::Networks;
 use crate::apply::converge::{self, Applied, Change, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
+use crate::node::hns::Endpoint;
 use crate::node::{Node, STATE_DIR};
 use crate::plan::item::Id;
 use crate::plan::order::all_services;
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         let (_, steps, mut plan) = look(&*node, &standing)?;
         plan.pods = attached(app, &*node, &standing, &steps)?;
         app.reporter.tell(&plan.text());
+        tell_of_acls(app, &*node, &standing)?;
         warn_of_the_secret(args, app, &standing);
         return plan::dry_run(plan, None);
     }
@@ -65,6 +68,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if !plan.changes.is_empty() {
         app.reporter.tell(&plan.text());
     }
+    let ruled = tell_of_acls(app, &*node, &standing)?;
     warn_of_the_secret(args, app, &standing);
     let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &plan, &args.drain)?) } else { None };
     if drains.is_none() && plan.pods.iter().any(|pod| pod.fate != Fate::Leaked) {
@@ -92,7 +96,13 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
             app.reporter.tell(&format!("Kept: {others}, what others had put into Calico's folder."));
         }
     }
-    let stays = what_stays(&*node);
+    let mut stays = what_stays(&*node);
+    // Some of those pods may have been moved away, or have ended.
+    let there = if ruled.is_empty() { Vec::new() } else { node.endpoints().unwrap_or_default() };
+    stays.extend(there.iter().filter(|endpoint| ruled.iter().any(|before| before.id == endpoint.id)).map(|endpoint| {
+        let Endpoint { name, network, .. } = endpoint;
+        format!("ACLs that let everything through on the HNS endpoint {name} of {network}, until its pod is made again")
+    }));
     for line in &stays {
         app.reporter.tell(&format!("Left: {line}."));
     }
@@ -195,6 +205,21 @@ fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step])
         let name = standing.node_name().context("find the name of the Node: no receipt tells it")?;
         cordon::reach(app, node, None, None, Some(LIMIT))?.pods_on(name.as_str())
     })
+}
+
+/// Tells which pods of another product's networks Felix keeps policies on; gives their endpoints.
+fn tell_of_acls(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Vec<Endpoint>> {
+    let stood = standing.receipt().and_then(|receipt| Some((receipt.about.as_ref()?, &receipt.target)));
+    let networks = stood.and_then(|(about, target)| Networks::of(node, about, target));
+    let ruled = networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(node))?;
+    if !ruled.is_empty() {
+        let names: Vec<&str> = ruled.iter().map(|endpoint| endpoint.name.as_str()).collect();
+        app.reporter.tell(&format!(
+            "Network policies end for the pods of these HNS endpoints, which let everything through then: {}",
+            names.join(", ")
+        ));
+    }
+    Ok(ruled)
 }
 
 /// Services and networks of Calico's names that are still there: somebody else's, or made anew since.

@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub remote: bool,
     /// Containers that share it.
     pub containers: Vec<String>,
+    /// Its ACLs, as HNS shows them.
+    pub acls: Vec<Value>,
 }
 
 impl Endpoint {
@@ -72,6 +74,17 @@ impl Endpoint {
     pub fn is_leaked(&self, running: &BTreeSet<String>) -> bool {
         let made_for = self.made_for();
         !made_for.is_empty() && !made_for.iter().any(|container| running.contains(container))
+    }
+
+    /// Whether ACLs decide what comes through: any that do not just let all of it.
+    pub fn is_ruled(&self) -> bool {
+        let open = |acl: &Value| {
+            let parts = ["LocalAddresses", "RemoteAddresses", "LocalPorts", "RemotePorts"];
+            text(acl, "Action").is_some_and(|action| action == "Allow")
+                && acl["Protocol"].as_u64().is_none_or(|protocol| protocol == ANY_PROTOCOL)
+                && parts.iter().all(|part| text(acl, part).is_none())
+        };
+        !self.acls.iter().all(open)
     }
 
     /// Its name, and the containers that HNS names.
@@ -250,6 +263,7 @@ pub fn endpoints(output: &Value) -> Vec<Endpoint> {
             state: value["State"].as_u64(),
             remote: value["IsRemoteEndpoint"] == json!(true),
             containers: containers.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            acls: objects(&value["Policies"]).filter(|policy| is_acl(policy)).cloned().collect(),
         })
     };
     objects(output).filter_map(endpoint).collect()
@@ -268,6 +282,30 @@ pub fn compute_systems(answer: &str) -> serde_json::Result<BTreeSet<String>> {
     };
     let stopped = |system: &&Value| text(system, "State").is_some_and(|state| state == "Stopped");
     Ok(objects(&systems).filter(|system| !stopped(system)).filter_map(id).collect())
+}
+
+/// Whether a policy of an endpoint is an ACL.
+pub fn is_acl(policy: &Value) -> bool {
+    text(policy, "Type").is_some_and(|kind| kind.eq_ignore_ascii_case("ACL"))
+}
+
+/// What HNS has for every IP protocol.
+const ANY_PROTOCOL: u64 = 256;
+
+/// The ACLs that let everything through, in Felix's form and at the priority of its last rules.
+pub fn all_through() -> Vec<Value> {
+    let acl = |direction: &str| {
+        json!({
+            "Type": "ACL", "Protocol": ANY_PROTOCOL, "Action": "Allow", "Direction": direction,
+            "RuleType": "Switch", "Priority": 65500,
+        })
+    };
+    vec![acl("In"), acl("Out")]
+}
+
+/// What is posted to an endpoint to replace its ACLs: all of them at once, as Felix does.
+pub fn acls_body(id: &str, acls: &[Value]) -> String {
+    json!({ "ID": id, "Policies": acls }).to_string()
 }
 
 /// The answer of `GET /globals/version`.

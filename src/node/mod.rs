@@ -72,6 +72,9 @@ pub trait Node {
     /// What HNS shows of a network besides its definition; none when there is no such network.
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
 
+    /// Replaces the ACLs of an HNS endpoint by such as let everything through. One that is gone is fine.
+    fn let_all_through(&mut self, endpoint: &str) -> Result<()>;
+
     /// Every HNS endpoint; none where HNS is not installed.
     fn endpoints(&self) -> Result<Vec<hns::Endpoint>>;
 

@@ -27,6 +27,9 @@ pub fn is_own(service: &str) -> bool {
 /// The service that the other two depend on, and that makes the HNS networks.
 pub const NODE_SERVICE: &str = "CalicoNode";
 
+/// The service that keeps network policies.
+pub const FELIX_SERVICE: &str = "CalicoFelix";
+
 /// Whether a running service must be stopped before this item changes.
 ///
 /// All three run our executable with the release's binaries and read `services.json`, the

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ipnet::Ipv4Net;
+use regex::Regex;
 use serde_json::json;
 
 use crate::agent::health::Readiness;
@@ -28,6 +29,7 @@ use crate::calico::agent_config::Command;
 use crate::calico::etcd::EtcdFiles;
 use crate::cluster::etcd::try_endpoints;
 use crate::fault::Fault;
+use crate::node::hns::{all_through, is_acl};
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
@@ -35,6 +37,7 @@ use crate::node::{Node, files};
 use crate::plan::item::{Id, Network, NetworkKind, State};
 use crate::report::event::{Event, Sink};
 use crate::sandbox;
+use crate::settings::Backend;
 use crate::values::{Cidr, Secret, WinPath};
 
 use kube::Kube;
@@ -125,6 +128,9 @@ pub fn service_hook(
         match prepared {
             Ok(Some(command)) => {
                 node.spawn(service, &command.program)?;
+                if (role, config.backend) == (Role::Felix, Backend::None) {
+                    enforce(node, command)?;
+                }
                 said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
                 if role == Role::Felix && command.health().is_some() {
                     // Nobody listens in a folder, so the stand-in's text says what Felix would.
@@ -161,6 +167,29 @@ fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("make the agents' folder")?;
     let text = serde_json::to_vec_pretty(said)?;
     files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
+}
+
+/// Felix on another product's networks: it gives HNS all ACLs of each endpoint of a pod on the networks that
+/// KUBE_NETWORK names, and those before are no more. The last ones deny.
+fn enforce(node: &mut SandboxNode, felix: &Command) -> Result<()> {
+    let pattern = felix.env.get("KUBE_NETWORK").map_or("", String::as_str);
+    let pattern = Regex::new(pattern).with_context(|| format!("KUBE_NETWORK {pattern} is no expression"))?;
+    let mut acls = all_through();
+    for (acl, priority) in all_through().into_iter().zip([65_000, 65_000]) {
+        let (mut acl, part) = (acl, json!("10.240.0.0/16"));
+        (acl["RemoteAddresses"], acl["Priority"]) = (part, priority.into());
+        acls.push(acl);
+    }
+    acls[..2].iter_mut().for_each(|acl| acl["Action"] = "Block".into());
+    node.edit(|model| {
+        let networks = model.networks.iter_mut().filter(|(name, _)| pattern.is_match(name.as_str()));
+        let endpoints = networks.flat_map(|(_, network)| network.endpoints.values_mut());
+        for endpoint in endpoints.filter(|endpoint| endpoint.container.is_some()) {
+            endpoint.policies.retain(|policy| !is_acl(policy));
+            endpoint.policies.extend(acls.iter().cloned());
+        }
+        Ok(())
+    })
 }
 
 /// A stand-in may say that it `crashes with CODE`: then its agent says that it does so again and again.
@@ -501,7 +530,7 @@ impl Startup<'_> {
             };
             let mac = mac(management_ip).context("timed out waiting for the interface with the management IP")?;
             let provider_address = vxlan.then_some(management_ip);
-            let endpoint = Endpoint { ip, mac, remote: vxlan, provider_address, container: None };
+            let endpoint = Endpoint { ip, mac, remote: vxlan, provider_address, container: None, policies: Vec::new() };
             let network = model.networks.get_mut(&Name::new(NETWORK));
             let network =
                 network.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).context("find the network")?;

@@ -81,7 +81,8 @@ fn attach(network: &mut NodeNetwork, sandbox: &str) -> Option<Ipv4Addr> {
     let ip = subnet.hosts().skip(2).find(|ip| !taken.contains(ip))?;
     let [_, b, c, d] = ip.octets();
     let mac = format!("0E-2A-64-{b:02X}-{c:02X}-{d:02X}");
-    let endpoint = Endpoint { ip, mac, remote: false, provider_address: None, container: Some(sandbox.to_owned()) };
+    let container = Some(sandbox.to_owned());
+    let endpoint = Endpoint { ip, mac, remote: false, provider_address: None, container, policies: Vec::new() };
     network.endpoints.insert(Name::new(format!("{sandbox}_{NETWORK}")), endpoint);
     Some(ip)
 }

@@ -203,6 +203,7 @@ fn a_network_with_pods_stays_and_names_them() {
                     remote: false,
                     provider_address: None,
                     container: Some("3f2c".into()),
+                    policies: Vec::new(),
                 };
                 model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
             }),
@@ -211,6 +212,47 @@ fn a_network_with_pods_stays_and_names_them() {
         assert_eq!(fault, "HnsNetworkInUse");
         assert!(what.contains("to which endpoints are attached: web of container 3f2c"), "{what}");
         assert!(node.get(&id).unwrap().is_some());
+    });
+}
+
+/// As Felix gives HNS its own: all at once, and what others put on the endpoint stays.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn the_acls_of_an_endpoint_are_replaced_by_such_as_let_everything_through() {
+    on_each_network(|node| {
+        node.put(&network("Calico"), Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
+        let policies = r#"[{"Type":"OutBoundNAT","Exceptions":["10.96.0.0/12"]},{"Type":"ACL","Protocol":256,"Action":"Block","Direction":"In","RuleType":"Switch","Priority":65500},{"Type":"ACL","Protocol":6,"Action":"Allow","Direction":"In","LocalPorts":"80","RuleType":"Switch","Priority":1000}]"#;
+        match test_dir(node) {
+            Some(test) => {
+                let web =
+                    format!(r#"{{"ID":"e1","Name":"web","State":2,"Policies":{policies},"IPAddress":"10.244.1.5"}}"#);
+                fs::write(test.join("hns.endpoints"), web).unwrap();
+            }
+            None => edit(node, |model| {
+                let web = Endpoint {
+                    ip: "10.244.1.5".parse().unwrap(),
+                    mac: "0E-2A-0A-F4-01-05".into(),
+                    remote: false,
+                    provider_address: None,
+                    container: Some("3f2c".into()),
+                    policies: serde_json::from_str(policies).unwrap(),
+                };
+                model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
+            }),
+        }
+        let seen =
+            |node: &dyn Node| node.endpoints().unwrap().into_iter().find(|endpoint| endpoint.name == "web").unwrap();
+        let before = seen(node);
+        assert_eq!((before.acls.len(), before.is_ruled()), (2, true));
+        node.let_all_through(&before.id).unwrap();
+        let after = seen(node);
+        assert_eq!((after.acls.len(), after.is_ruled(), after.ip), (2, false, before.ip), "{after:?}");
+        if let Some(test) = test_dir(node) {
+            let text = fs::read_to_string(test.join("hns.endpoints")).unwrap();
+            assert!(text.contains("OutBoundNAT") && !text.contains("Block"), "{text}");
+        }
+        // One that is gone has none.
+        node.let_all_through("e2").unwrap();
     });
 }
 

@@ -51,13 +51,14 @@ fn after_a_reboot_only_our_networks_are_made_anew() {
             remote: false,
             provider_address: None,
             container: Some("3f2c".into()),
+            policies: Vec::new(),
         };
         calico.endpoints.insert(Name::new("web-1"), endpoint);
     });
     story.start(Role::Node).unwrap();
     assert_eq!(story.networks(), before);
     let removed: Vec<&Event> =
-        story.events.iter().filter(|e| matches!(e, Event::Log { message } if message.contains("removing"))).collect();
+        story.events.iter().filter(|e| matches!(e, Event::Log { message } if message.contains("removed"))).collect();
     assert_eq!(removed.len(), 2, "{removed:?}");
     let external = story.node.model().unwrap().networks[&Name::new("External")].management_ip;
     assert_eq!(external, Some([10, 20, 0, 21].into()));

@@ -101,6 +101,7 @@ pub fn endpoints(model: &Model) -> Vec<hns::Endpoint> {
             ip: Some(endpoint.ip),
             state: Some(if endpoint.container.is_some() { 3 } else { 1 }),
             remote: endpoint.remote,
+            acls: endpoint.policies.iter().filter(|policy| hns::is_acl(policy)).cloned().collect(),
             // Containers in a network namespace are not named with it.
             containers: endpoint.container.into_iter().filter(|id| !name.as_str().starts_with(id.as_str())).collect(),
         })
@@ -111,6 +112,15 @@ pub fn endpoints(model: &Model) -> Vec<hns::Endpoint> {
 pub fn delete_endpoint(model: &mut Model, id: &str) {
     for network in model.networks.values_mut() {
         network.endpoints.retain(|name, _| endpoint_id(name) != id);
+    }
+}
+
+/// Replaces the ACLs of an endpoint by those that let everything through; its other policies stay.
+pub fn replace_acls(model: &mut Model, id: &str) {
+    let endpoints = model.networks.values_mut().flat_map(|network| network.endpoints.iter_mut());
+    for (_, endpoint) in endpoints.filter(|(name, _)| endpoint_id(name) == id) {
+        endpoint.policies.retain(|policy| !hns::is_acl(policy));
+        endpoint.policies.extend(hns::all_through());
     }
 }
 

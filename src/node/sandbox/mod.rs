@@ -591,6 +591,17 @@ impl Node for SandboxNode {
         self.fault_after(action, &names)
     }
 
+    fn let_all_through(&mut self, endpoint: &str) -> Result<()> {
+        let names = ["acls".to_owned(), endpoint.to_owned()];
+        let action = self.fault(Call::Put, &names)?;
+        self.changed.store(true, Relaxed);
+        self.edit(|model| {
+            hns::replace_acls(model, endpoint);
+            Ok(())
+        })?;
+        self.fault_after(action, &names)
+    }
+
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,

@@ -139,6 +139,19 @@ pub fn delete_endpoint(id: &str) -> Result<()> {
     }
 }
 
+/// Replaces the ACLs of an endpoint by such as let everything through.
+///
+/// # Errors
+/// As of [`put`].
+pub fn let_all_through(id: &str) -> Result<()> {
+    match call("POST", &format!("/endpoints/{id}"), hns::acls_body(id, &hns::all_through()), CHANGE_LIMIT)? {
+        Err(refusal) if refusal.on_delete() != Reaction::Gone => {
+            Err(refusal.fault(format!("change the ACLs of HNS endpoint {id}")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 type EnumerateComputeSystems = unsafe extern "system" fn(*const u16, *mut *mut u16, *mut *mut u16) -> i32;
 
 /// The containers that run, as the Host Compute Service, HNS's neighbour in the same library, knows them.

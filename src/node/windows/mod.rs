@@ -155,6 +155,11 @@ impl Node for WindowsNode {
         hns::delete_endpoint(id)
     }
 
+    fn let_all_through(&mut self, endpoint: &str) -> Result<()> {
+        self.changed.store(true, Relaxed);
+        hns::let_all_through(endpoint)
+    }
+
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>> {
         Ok(match kind {
             Listing::Networks => {

@@ -23,7 +23,7 @@ const BGP: &str = "reconfigure -y --set spec.calicoNetwork.backend=windows-bgp \
                    --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [Row; 14] = [
     Row { name: "install", start: lived_in, words: INSTALL, drift: nobody },
     Row {
         name: "reconfigure in place",
@@ -58,6 +58,7 @@ pub const ROWS: [Row; 13] = [
     Row { name: "uninstall", start: installed, words: "uninstall -y", drift: nobody },
     Row { name: "reconfigure the VNI under a dependent", start: with_dependent, words: VNI, drift: nobody },
     Row { name: "uninstall under a dependent", start: with_dependent, words: "uninstall -y", drift: nobody },
+    Row { name: "uninstall of policy only", start: policy_only, words: "uninstall -y", drift: nobody },
 ];
 
 /// A second adapter, and what belongs to other products: networks, a service, a route, a firewall
@@ -176,6 +177,16 @@ fn with_dependent() -> Lab {
                      description: Asks\n      imagePath: C:\\Contoso\\agent.exe\n      account: LocalSystem\n      \
                      start: auto\n      dependsOn: [containerd, CalicoNode]\n    pid: 3004\n";
     lab.edit_yaml(|yaml| yaml.replacen("services:\n", dependent, 1));
+    lab
+}
+
+/// Felix alone, on the pods of another product's network.
+fn policy_only() -> Lab {
+    let lab = lived_in();
+    let azure = "networks:\n  azure:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.240.0.0/16\n    endpoints:\n      \
+                 web-1: {ip: 10.240.0.7, mac: 00-15-5D-00-00-07, container: 3f2c9d}\n";
+    lab.edit_yaml(|yaml| yaml.replacen("networks:\n", azure, 1));
+    let _there = lab.run("install -y --set spec.calicoNetwork.backend=none").exits(0);
     lab
 }
 

@@ -33,7 +33,7 @@ fn kubelet_goes_on(lab: &Lab) {
 }
 
 /// kubelet's own kubeconfig, where kubeadm has it written.
-fn with_kubelets_kubeconfig(lab: &Lab) {
+pub fn with_kubelets_kubeconfig(lab: &Lab) {
     let text = cluster(lab).kubeconfig_of("system:node:win-a1", Some("system:nodes")).unwrap();
     lab.write("node/C/etc/kubernetes/kubelet.conf", text);
 }

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use super::boot::with_kubelets_kubeconfig;
 use super::credentials::runs_with_etcd;
 use crate::etcd::{Etcd, Member};
 use crate::lab::Lab;
@@ -11,6 +12,8 @@ use crate::lab::Lab;
 /// What a boot leaves while the datastore is away: CalicoNode's agent runs Calico's node startup again and
 /// again, which ends with 1. And somebody has touched a file that all services read.
 fn boots_without_datastore(lab: &Lab) {
+    // Pods may come before the network.
+    with_kubelets_kubeconfig(lab);
     lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
     let model: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
     let said = json!({

@@ -4,6 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use calicoctl_win::node::sandbox::model::{Model, Name};
+
 use crate::lab::{Lab, Picture};
 
 const STATE: &str = "C/ProgramData/calicoctl-win";
@@ -228,4 +230,49 @@ fn what_is_left_is_told_with_why() {
     let gone = lab.run("uninstall -y").exits(0);
     assert!(gone.stdout.contains("Left: the HNS network External, which was there before"), "{gone}");
     assert!(gone.stdout.contains("Kept: logs and receipts"), "{gone}");
+}
+
+/// Felix ends, and HNS keeps what it put on the endpoints of another product's network: pods would stay denied
+/// for good, by rules that nobody updates.
+#[test]
+fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
+    let lab = Lab::node();
+    let azure = "networks:\n  azure:\n    id: 0b7a4a2c-73a1-4d1e-a6a5-0c6e5f1a2b3c\n    kind: L2Bridge\n    subnet: 10.240.0.0/16\n";
+    let pods = "    endpoints:\n      web-1:\n        ip: 10.240.0.7\n        mac: 00-15-5D-00-00-07\n        container: 3f2c9d\n        \
+                policies: [{Type: OutBoundNAT, Exceptions: [10.240.0.0/16]}]\n";
+    lab.edit_yaml(|yaml| yaml.replace("networks:\n", &format!("{azure}{pods}")));
+    let acls = |lab: &Lab| {
+        let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
+        let policies = model.networks[&Name::new("azure")].endpoints[&Name::new("web-1")].policies.clone();
+        assert_eq!(policies[0]["Type"], "OutBoundNAT", "azure's own");
+        policies[1..].iter().map(|acl| format!("{} {}", acl["Action"], acl["Direction"])).collect::<Vec<_>>().join(", ")
+    };
+    let _installed = lab.run("install -y").exits(0);
+    assert!(acls(&lab).starts_with(r#""Block" "In", "Block" "Out""#), "Felix keeps policies: {}", acls(&lab));
+
+    let open = r#""Allow" "In", "Allow" "Out""#;
+    let before = "Network policies end for the pods of these HNS endpoints, which let everything through then: web-1";
+    assert!(lab.run("uninstall --dry-run").exits(0).stdout.contains(before));
+    for at in ["put acls=exit-before", "put acls=exit-after"] {
+        let killed = lab.copy();
+        let _killed = killed.fails_at(at, "uninstall -y").exits(137);
+        let undone = killed.copy();
+        let _on = killed.run("resume -y").exits(0);
+        assert_eq!(acls(&killed), open, "{at}");
+        let _back = undone.run("resume --undo -y").exits(0);
+        assert_eq!(acls(&undone), acls(&lab), "{at}: Felix keeps policies again");
+    }
+    let shown = lab.run("uninstall -y").exits(0).stdout;
+    assert_eq!(acls(&lab), open);
+    assert!(shown.contains(before) && !shown.contains("as it was before"), "{shown}");
+    let left =
+        "Left: ACLs that let everything through on the HNS endpoint web-1 of azure, until its pod is made again.";
+    assert!(shown.contains(left), "{shown}");
+
+    // Without such pods there is nothing to tell.
+    let other = Lab::node();
+    other.edit_yaml(|yaml| yaml.replace("networks:\n", azure));
+    let _installed = other.run("install -y").exits(0);
+    let shown = other.run("uninstall -y").exits(0).stdout;
+    assert!(shown.contains("this machine is as it was before") && !shown.contains("ACLs"), "{shown}");
 }

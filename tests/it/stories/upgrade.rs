@@ -205,6 +205,7 @@ fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
 #[test]
 fn a_reboot_in_the_middle_changes_nothing_of_that() {
     let lab = Lab::installed();
+    super::boot::with_kubelets_kubeconfig(&lab);
     let _killed = lab.fails_at("put *#5=exit-after", "upgrade -y --release v3.33.0").exits(137);
     lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
     let done = lab.run("resume -y -o json").exits(0).json();

@@ -398,6 +398,71 @@ static char *delete_one(const char *table, const char *id, int kept)
                                          : refusal(0x803B0001UL, "The network was not found. ");
 }
 
+/* The policies of an object, each with a comma behind it: its ACLs, or all others. */
+static const char *policies(struct text *out, const char *object, int acls)
+{
+    static const char *const KEY = "\"Policies\":[";
+    const char *at = strstr(object, KEY);
+    if (!at)
+        return object + 1;
+    for (at += strlen(KEY); *at && *at != ']';) {
+        const char *start = at;
+        int depth = 0;
+        do {
+            depth += (*at == '{') - (*at == '}');
+            at++;
+        } while (*at && depth > 0);
+        char *policy = _strdup(start);
+        policy[at - start] = 0;
+        char *type = json_text(policy, "Type");
+        if (*policy == '{' && acls == !strcmp(type, "ACL")) {
+            add(out, policy);
+            add(out, ",");
+        }
+        free(type);
+        free(policy);
+    }
+    return *at ? at + 1 : at;
+}
+
+/* As Felix posts it: {"ID","Policies":[ACL…]}. All ACLs at once; what else is on the endpoint stays. */
+static char *change_endpoint(const char *id, const char *request, int kept)
+{
+    char *all = read_state("hns.endpoints"), *rest = all, *line;
+    struct text left = {0};
+    int found = 0;
+    add(&left, "");
+    while ((line = next_line(&rest))) {
+        if (!same(line, "ID", id)) {
+            add(&left, line);
+        } else {
+            struct text changed = {0};
+            found = 1;
+            add(&changed, "");
+            const char *behind = policies(&changed, line, 0);
+            policies(&changed, request, 1);
+            if (changed.length)
+                changed.at[changed.length - 1] = 0;
+            const char *before = strstr(line, "\"Policies\":[");
+            char *head = _strdup(line);
+            head[before ? before - line : 1] = 0;
+            add(&left, head);
+            add(&left, "\"Policies\":[");
+            add(&left, changed.at);
+            add(&left, before ? "]" : "],");
+            add(&left, behind);
+            free(head);
+            free(changed.at);
+        }
+        add(&left, "\n");
+    }
+    if (found && kept)
+        write_state("hns.endpoints", left.at, "wb");
+    free(left.at);
+    free(all);
+    return found ? answer(request) : refusal(0x803B0002UL, "The endpoint was not found. ");
+}
+
 static char *serve(const char *method, const char *path, const char *request, int kept)
 {
     const char *table = table_of(path), *id = strchr(path + 1, '/');
@@ -416,6 +481,8 @@ static char *serve(const char *method, const char *path, const char *request, in
         return list(table);
     if (!strcmp(method, "DELETE") && *id)
         return delete_one(table, id, kept);
+    if (!strcmp(method, "POST") && !strcmp(table, "hns.endpoints") && *id && *request == '{')
+        return change_endpoint(id, request, kept);
     if (!strcmp(method, "POST") && !strcmp(table, "hns.networks") && *request == '{')
         return create_network(request, kept);
     if (!strcmp(method, "POST") && *request == '{') {

@@ -61,6 +61,7 @@ fn hns_refuses_what_it_refuses() {
             remote: false,
             provider_address: None,
             container: Some("3f2c".into()),
+            policies: Vec::new(),
         };
         network.endpoints.insert(Name::new("web-1"), endpoint);
         Ok(())

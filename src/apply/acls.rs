@@ -1,0 +1,66 @@
+//! Policy only: what Felix has put on the endpoints of another product's networks. HNS keeps it when Felix
+//! ends, and the pods would stay denied by rules that nobody updates any more.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use regex::Regex;
+
+use super::receipt::About;
+use super::store;
+use crate::calico::agent_config::FelixConfig;
+use crate::node::Node;
+use crate::node::hns::Endpoint;
+use crate::plan::Target;
+use crate::plan::item::{Id, State};
+use crate::plan::order::FELIX_SERVICE;
+use crate::report::event::{Event, Sink};
+use crate::settings::Backend;
+use crate::values::WinPath;
+
+/// The networks whose pods a Felix that goes has kept policies on; none where the networks were Calico's own,
+/// and went with their endpoints.
+pub struct Networks(Option<Regex>);
+
+impl Networks {
+    /// Of a generation, as it told Felix. Without that, or when it cannot be read, every network was meant.
+    pub fn of(node: &dyn Node, about: &About, target: &Target) -> Option<Self> {
+        let felix = Id::Service(FELIX_SERVICE.into());
+        if about.backend != Backend::None || !target.world.contains_key(&felix) {
+            return None;
+        }
+        let told = match target.world.get(&Id::File(WinPath::known(FelixConfig::PATH))) {
+            Some(State::File { sha256, .. }) => fs::read(node.disk(&store::blob(sha256))).ok(),
+            _ => None,
+        };
+        let told = told.and_then(|text| serde_json::from_slice::<FelixConfig>(&text).ok()?.env.remove("KUBE_NETWORK"));
+        Some(Self(told.and_then(|pattern| Regex::new(&pattern).ok())))
+    }
+
+    fn means(&self, network: &str) -> bool {
+        self.0.as_ref().is_none_or(|pattern| pattern.is_match(network))
+    }
+
+    /// The endpoints of pods on which Felix's rules still decide.
+    ///
+    /// # Errors
+    /// When HNS cannot be asked.
+    pub fn ruled(&self, node: &dyn Node) -> Result<Vec<Endpoint>> {
+        let mut endpoints = node.endpoints().context("list the HNS endpoints")?;
+        endpoints.retain(|endpoint| endpoint.is_a_pods() && self.means(&endpoint.network) && endpoint.is_ruled());
+        Ok(endpoints)
+    }
+
+    /// Has HNS let everything through there. Its list of ACLs is replaced, as Felix does it, since no list at
+    /// all is nothing that anybody was seen to give HNS.
+    ///
+    /// # Errors
+    /// When HNS cannot be asked, or refuses.
+    pub fn open(&self, node: &mut dyn Node, events: Sink) -> Result<()> {
+        for Endpoint { id, name, network, .. } in self.ruled(node)? {
+            node.let_all_through(&id).with_context(|| format!("take Calico's ACLs off the HNS endpoint {name}"))?;
+            events(Event::Log { message: format!("took Calico's ACLs off the HNS endpoint {name} of {network}") });
+        }
+        Ok(())
+    }
+}
