@@ -66,7 +66,7 @@ pub trait Node {
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: &mut dyn FnMut(&mut dyn Node, Vec<hns::Endpoint>) -> Result<()>,
+        before: TellOfEndpoints<'_>,
     ) -> Result<Vec<String>>;
 
     /// What HNS shows of a network besides its definition; none when there is no such network.
@@ -214,6 +214,9 @@ pub fn machine() -> Result<Box<dyn Node>> {
         .hint("try it on a sandbox node in a folder: calicoctl-win install --sandbox DIR --yes")
         .into())
 }
+
+/// Who is told of endpoints before they go.
+pub type TellOfEndpoints<'a> = &'a mut dyn FnMut(&mut dyn Node, Vec<hns::Endpoint>) -> Result<()>;
 
 /// Where CalicoNode keeps the CNI configuration while no network stands behind it: beside its place, under a
 /// name that no container runtime reads. To everybody else it is [`Id::CniConf`] all the same.

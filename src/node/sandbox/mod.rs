@@ -28,7 +28,7 @@ use crate::node::acl::Caller;
 use crate::node::hns::{Endpoint, Pods};
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, NetworkDetails, Node, is_key_alone, is_of_node, withdrawn};
+use crate::node::{Listing, NetworkDetails, Node, TellOfEndpoints, is_key_alone, is_of_node, withdrawn};
 use crate::plan::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::values::WinPath;
 
@@ -605,7 +605,7 @@ impl Node for SandboxNode {
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: &mut dyn FnMut(&mut dyn Node, Vec<Endpoint>) -> Result<()>,
+        before: TellOfEndpoints<'_>,
     ) -> Result<Vec<String>> {
         let model = self.model()?;
         let is_stale = |name: &Name, network: &model::NodeNetwork| match network.state() {

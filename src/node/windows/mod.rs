@@ -45,7 +45,7 @@ use windows_sys::Win32::Foundation::GetLastError;
 use super::acl::Caller;
 use super::hns::Endpoint;
 use super::trust::Rights;
-use super::{Listing, NetworkDetails, Node, Process, is_key_alone, is_of_node, program, withdrawn};
+use super::{Listing, NetworkDetails, Node, Process, TellOfEndpoints, is_key_alone, is_of_node, program, withdrawn};
 use crate::facts::NodeFacts;
 use crate::plan::item::{Access, Id, Network, State};
 use crate::values::WinPath;
@@ -133,7 +133,7 @@ impl Node for WindowsNode {
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: &mut dyn FnMut(&mut dyn Node, Vec<Endpoint>) -> Result<()>,
+        before: TellOfEndpoints<'_>,
     ) -> Result<Vec<String>> {
         self.changed.store(true, Relaxed);
         hns::remove_stale(stale, &mut |lost| before(self, lost))
