@@ -63,6 +63,7 @@ fn is_refused(output: &Output, words: &[&str]) {
 }
 
 /// The verbs that README has come before the first install, and that: all of them ask the cluster.
+#[cfg(unix)]
 const FIRST: [&str; 5] = ["plan", "preflight", "cluster check", "install --dry-run", "install -y"];
 
 #[cfg(unix)]
