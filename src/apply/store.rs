@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::receipt::{self, Receipt};
 use crate::calico::paths;
 use crate::fault::{Exit, Fault};
-use crate::node::{Node, STATE_DIR, STORE_DIR, files, record};
+use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
 use crate::plan::Owned;
 use crate::plan::item::{Access, Id, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
@@ -144,7 +144,11 @@ pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> 
     let file = format!("{name}-{}", Sha256::of(path.as_str().as_bytes()).short());
     record::save(node, &originals_folder().join(&file), &original)
         .and_then(|()| match state {
-            State::File { sha256, .. } => add_file(node, &node.disk(path), sha256),
+            State::File { sha256, .. } => {
+                let there = node.disk(path);
+                let hidden = matches!(id, Id::CniConf(_)) && !there.exists();
+                add_file(node, &if hidden { node.disk(&withdrawn(path)) } else { there }, sha256)
+            }
             _ => Ok(()),
         })
         .with_context(|| format!("keep the original of {path}"))

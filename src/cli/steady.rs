@@ -22,6 +22,7 @@ use crate::node::{Listing, Node};
 use crate::plan::item::{Id, Network, NetworkKind, State};
 use crate::plan::order::NODE_SERVICE;
 use crate::plan::{Step, Target};
+use crate::report::document::exit_of;
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
@@ -396,10 +397,14 @@ pub(super) fn ends_working(app: &mut App, node: &mut dyn Node, target: &Target, 
 
 /// It stands all the same: its logs, and what is seen of it from outside, tell the cause.
 fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
-    if ended.is_err() {
-        app.generation = applied.generation;
+    let Err(error) = ended else { return Ok(()) };
+    app.generation = applied.generation;
+    if exit_of(&error) != Exit::Failed {
+        return Err(error);
     }
-    ended
+    let what = "the change is made, and whether it works could not be looked at";
+    let hint = format!("mend the cause that is named here, then look: {}", app.command("status"));
+    Err(error.context(Fault::new(Exit::VerifyFailed, "ProofIncomplete", what).hint(hint)))
 }
 
 fn datastore(config: &AgentConfig) -> &str {

@@ -201,6 +201,26 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
     });
 }
 
+/// CalicoNode hides it from kubelet until the network stands.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn a_cni_configuration_that_is_withdrawn_is_there_and_goes_with_it() {
+    on_each(|node| {
+        let folder = folder(node, "net.d");
+        let (conf, hidden) = (folder.join("10-calico.conf"), folder.join("10-calico.conf.withdrawn"));
+        let id = Id::CniConf(conf.clone());
+        let [old, new] = ["{}", "{\"new\": 1}"].map(|text| stored(node, text, Access::Inherited));
+        let there = |node: &dyn Node| [&conf, &hidden].map(|path| node.disk(path).exists());
+        for (then, left) in [(Some(&new), [true, false]), (None, [false, false])] {
+            node.put(&id, Some(&old)).unwrap();
+            fs::rename(node.disk(&conf), node.disk(&hidden)).unwrap();
+            assert!(node.get(&id).unwrap().is_some());
+            node.put(&id, then).unwrap();
+            assert_eq!((there(node), node.get(&id).unwrap().is_some()), (left, then.is_some()));
+        }
+    });
+}
+
 /// A folder in which everybody may write and delete.
 const OPEN: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1301ff;;;WD)";
 

@@ -517,6 +517,15 @@ impl SandboxNode {
         }
     }
 
+    /// Removes what CalicoNode keeps of a CNI configuration that is to go or is written anew: first where it
+    /// goes, so that it does not come back, else last.
+    fn put_withdrawn(&self, id: &Id, now: bool) -> Result<()> {
+        if let (Id::CniConf(path), true) = (id, now) {
+            Disk { root: &self.root, model: &self.model()? }.put_file(&withdrawn(path), None)?;
+        }
+        Ok(())
+    }
+
     fn end(&mut self, name: &str) -> Result<()> {
         self.edit(|model| {
             services::end(model, name);
@@ -561,9 +570,10 @@ impl Node for SandboxNode {
         if matches!(id, Id::Network(_)) && state.is_none() {
             self.play_kubelet()?;
         }
+        self.put_withdrawn(id, state.is_none())?;
         self.change(id, state, action)?;
-        if let Id::CniConf(path) = id {
-            Disk { root: &self.root, model: &self.model()? }.put_file(&withdrawn(path), None)?;
+        self.put_withdrawn(id, state.is_some())?;
+        if matches!(id, Id::CniConf(_)) {
             self.play_kubelet()?;
         }
         self.fault_after(action, &names)

@@ -96,12 +96,20 @@ impl Node for WindowsNode {
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
+                if matches!(id, Id::CniConf(_)) {
+                    // First what CalicoNode keeps of it, so that it does not come back.
+                    disk::put_file(&withdrawn(path), None)?;
+                }
                 let left = disk::put_file(path, None)?;
                 self.left_until_reboot.extend(left);
                 Ok(())
             }
-            (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
+            (Id::File(path), Some(State::File { sha256, access })) => {
                 disk::put_file(path, Some((sha256, access))).map(drop)
+            }
+            (Id::CniConf(path), Some(State::File { sha256, access })) => {
+                disk::put_file(path, Some((sha256, access)))?;
+                disk::put_file(&withdrawn(path), None).map(drop)
             }
             (Id::RegValue { key, name }, None) => registry::put(key, name, None),
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),

@@ -203,6 +203,23 @@ fn a_node_that_was_not_ready_before_for_a_reason_of_others_is_named_and_undoes_n
     assert_eq!(lab.run("status -o json").json()["calico_version"], "v3.33.0");
 }
 
+/// The first install stands when its proof fails, and says so also where nothing could be looked at.
+#[test]
+fn an_install_that_could_not_be_looked_at_stands_and_says_so() {
+    let bare = Lab::node();
+    let found = (1..40).find_map(|n| {
+        let lab = bare.copy();
+        let output = lab.fails_at(&format!("list adapters#{n}=fail"), "install -y -o json");
+        (output.code == 11).then(|| (lab, output.json()))
+    });
+    let (lab, said) = found.unwrap();
+    let error = &said["error"];
+    assert_eq!((&error["id"], &said["changed"]), (&json!("ProofIncomplete"), &json!(true)), "{said:#}");
+    assert_eq!(error["why"], "list adapters: failed, as a sandbox fault asked");
+    assert!(error["state"].as_str().unwrap().starts_with("the change is made and generation 1 is current"), "{said:#}");
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}
+
 #[test]
 fn without_a_kubelet_nobody_waits_for_the_node() {
     let lab = Lab::node();
