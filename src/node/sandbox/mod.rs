@@ -11,7 +11,7 @@ mod services;
 #[cfg(test)]
 mod stories;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -178,6 +178,12 @@ impl SandboxNode {
         let mut yaml = self.yaml.borrow_mut();
         yaml.refresh()?;
         Ok(yaml.model.clone())
+    }
+
+    /// The same to look at: it is asked often, and large.
+    fn look(&self) -> Result<Ref<'_, Model>> {
+        self.yaml.borrow_mut().refresh()?;
+        Ok(Ref::map(self.yaml.borrow(), |yaml| &yaml.model))
     }
 
     /// Changes what `node.yaml` says, past Windows's rules: for what others than the engine do to
@@ -554,7 +560,7 @@ impl Node for SandboxNode {
 
     fn get(&self, id: &Id) -> Result<Option<State>> {
         self.fault(Call::Get, &id_names(id))?;
-        self.read(id, &self.model()?)
+        self.read(id, &*self.look()?)
     }
 
     fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
@@ -678,11 +684,11 @@ impl Node for SandboxNode {
 
     fn dependents(&self, service: &str) -> Result<Vec<String>> {
         self.alive()?;
-        Ok(services::dependents(&self.model()?, service))
+        Ok(services::dependents(&*self.look()?, service))
     }
 
     fn process(&self, service: &str) -> Result<Option<crate::node::Process>> {
-        let model = self.model()?;
+        let model = self.look()?;
         let pid = model.services.get(&Name::new(service)).and_then(|service| service.pid);
         Ok(pid.map(|pid| crate::node::Process { pid, since: None }))
     }
@@ -757,11 +763,11 @@ impl Node for SandboxNode {
     }
 
     fn caller(&self) -> Caller {
-        self.model().map(|model| access::caller(&model)).unwrap_or_default()
+        self.look().map(|model| access::caller(&model)).unwrap_or_default()
     }
 
     fn rights(&self, place: &Path) -> Result<Option<Rights>> {
-        let model = self.model()?;
+        let model = self.look()?;
         let root = std::path::absolute(&self.root).context("find the sandbox")?;
         let place = std::path::absolute(place).with_context(|| format!("find {}", place.display()))?;
         let Some(path) = (Disk { root: &root, model: &model }).path_of(&place) else { return Ok(None) };
