@@ -53,12 +53,6 @@ impl Tally {
 impl<'a> Ground<'a> {
     pub fn new(row: &'a Row) -> Self {
         let start = (row.start)();
-        if full() {
-            // Thousands of answers that never come, or are refused again and again, are waited for.
-            let config =
-                "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {transport: {timeout: 3s}}\n";
-            start.write("node/C/ProgramData/calicoctl-win/config.yaml", config);
-        }
         let undone = Whole::of(&start);
         (row.drift)(&start);
         let old = Whole::of(&start);
