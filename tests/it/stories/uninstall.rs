@@ -253,6 +253,14 @@ fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
     let open = r#""Allow" "In", "Allow" "Out""#;
     let before = "Network policies end for the pods of these HNS endpoints, which let everything through then: web-1";
     assert!(lab.run("uninstall --dry-run").exits(0).stdout.contains(before));
+    let gone = lab.copy();
+    let shown = gone.run("uninstall -y").exits(0).stdout;
+    assert_eq!(acls(&gone), open);
+    assert!(shown.contains(before) && !shown.contains("as it was before"), "{shown}");
+    let left =
+        "Left: ACLs that let everything through on the HNS endpoint web-1 of azure, until its pod is made again.";
+    assert!(shown.contains(left), "{shown}");
+
     for at in ["put acls=exit-before", "put acls=exit-after"] {
         let killed = lab.copy();
         let _killed = killed.fails_at(at, "uninstall -y").exits(137);
@@ -262,12 +270,6 @@ fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
         let _back = undone.run("resume --undo -y").exits(0);
         assert_eq!(acls(&undone), acls(&lab), "{at}: Felix keeps policies again");
     }
-    let shown = lab.run("uninstall -y").exits(0).stdout;
-    assert_eq!(acls(&lab), open);
-    assert!(shown.contains(before) && !shown.contains("as it was before"), "{shown}");
-    let left =
-        "Left: ACLs that let everything through on the HNS endpoint web-1 of azure, until its pod is made again.";
-    assert!(shown.contains(left), "{shown}");
 
     // Without such pods there is nothing to tell.
     let other = Lab::node();
