@@ -36,10 +36,10 @@ fn copy_folder(from: &Path, to: &Path) {
     fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
 }
 
-/// Does `work` with each of the items, several at a time: a run spends much of its time waiting.
-/// Gives the results in the order of the items.
+/// Does `work` with each of the items, several at a time: a run spends much of its time waiting, and where
+/// every point is taken hundreds wait half a minute for an answer. Gives the results in the order of the items.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let workers = std::thread::available_parallelism().map_or(2, usize::from) + 1;
+    let workers = std::thread::available_parallelism().map_or(2, usize::from) * if full() { 8 } else { 1 } + 1;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..workers {
