@@ -211,6 +211,7 @@ fn keep_node(
     board: &Board<'_>,
     host: &Host<'_>,
 ) -> Result<()> {
+    // Before anything is waited for, the renewal of the token too: until the network stands no pod may come.
     published::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
     // In every wait: a token may end while node startup fails for that very reason.
     let renewal = RefCell::new(Renewal::new(config, host.renew));

@@ -147,6 +147,7 @@ pub fn prepare<'a>(
     around: &mut Around<'_>,
 ) -> Result<Option<&'a Command>> {
     if role == Role::Node {
+        published::withdraw_after_boot(node, config, around.events)?;
         return startup::bring_up(node, config, around).map(|_| None);
     }
     let command = component(role, config)?;

@@ -28,7 +28,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Node startup needs the Node object that kubelet makes.
-const KUBELET: &str = "kubelet.exe";
+pub const KUBELET: &str = "kubelet.exe";
 
 /// The Host Networking Service.
 pub const HNS: &str = "hns";
@@ -50,8 +50,6 @@ const PODS_EVERY: Duration = Duration::from_secs(60);
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change; when
 /// node startup does not succeed in time.
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Option<Upkeep>> {
-    // Before anything is waited for: until the network stands no pod may come.
-    published::withdraw_after_boot(node, config, around.events)?;
     let upkeep = match config.backend {
         Backend::None => None,
         _ => Some(once_hns_answers(node, config, around)?),

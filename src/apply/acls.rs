@@ -24,9 +24,9 @@ pub struct Networks(Option<Regex>);
 
 impl Networks {
     /// Of a generation, as it told Felix. Without that, or when it cannot be read, every network was meant.
-    pub fn of(node: &dyn Node, about: &About, target: &Target) -> Option<Self> {
+    pub fn of(node: &dyn Node, about: Option<&About>, target: &Target) -> Option<Self> {
         let felix = Id::Service(FELIX_SERVICE.into());
-        if about.backend != Backend::None || !target.world.contains_key(&felix) {
+        if about?.backend != Backend::None || !target.world.contains_key(&felix) {
             return None;
         }
         let told = match target.world.get(&Id::File(WinPath::known(FelixConfig::PATH))) {

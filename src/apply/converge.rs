@@ -384,9 +384,9 @@ fn open_endpoints(
     if goal.world.contains_key(&Id::Service(FELIX_SERVICE.into())) {
         return Ok(());
     }
-    let stood = standing.base().and_then(|receipt| Some((receipt.about.as_ref()?, &receipt.target)));
-    let begun = journal.header.about.as_ref().map(|about| (about, &journal.header.target));
-    for (about, target) in stood.into_iter().chain(begun) {
+    let stood = standing.base().map(|receipt| (receipt.about.as_ref(), &receipt.target));
+    let begun = (journal.header.about.as_ref(), &journal.header.target);
+    for (about, target) in stood.into_iter().chain([begun]) {
         if let Some(networks) = Networks::of(node, about, target) {
             networks.open(node, events)?;
         }

@@ -159,8 +159,11 @@ impl Lab {
             let since = said.and_then(|said| Some(said.waiting_for?.since));
             // An earlier run's clock may have been ahead of this one's.
             let again = since.is_some_and(|since| !(0..60).contains(&node.now().duration_since(since).as_secs()));
+            if !again {
+                continue;
+            }
             let services = node.model()?.services;
-            if again && let Some(service) = services.get(&Name::new(role.service())) {
+            if let Some(service) = services.get(&Name::new(role.service())) {
                 self.play_agent(node, role.service(), &service.definition, Duration::ZERO)?;
             }
         }

@@ -2,7 +2,6 @@
 //! are taken off it.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result};
 
 use super::app::App;
-use super::app::reach::believe_kubeconfig;
+use super::app::reach::cluster_as;
 use super::cordon;
 use crate::agent;
 use crate::agent::published::LostEndpoint;
@@ -260,10 +259,7 @@ pub(super) fn recreate(
     let (mut logins, mut known) = (Vec::new(), None);
     let mut refused = Error::msg("neither kubelet nor Calico has a kubeconfig on this node");
     for file in cordon::logins_of(node) {
-        let place = node.disk(&file);
-        let pods = believe_kubeconfig(Some(node), &place, None)
-            .and_then(|()| Ok(fs::read_to_string(&place)?))
-            .and_then(|text| connect(&text, place.parent().unwrap_or(Path::new(""))))
+        let pods = cluster_as(node, &file, connect)
             .and_then(|login| Ok((login.pods_on(name.as_str())?, login)))
             .with_context(|| format!("ask for the pods of this node with {file}"));
         match pods {
@@ -302,7 +298,7 @@ pub(super) fn recreate(
         let new = lost.pod.is_none() || deleted;
         if new {
             // It is in the Event Log too.
-            logins.iter().any(|login| login.tell_of_pod(pod, name.as_str(), "NetworkLost", told).is_ok());
+            logins.iter().any(|login| login.warn_on_pod(pod, name.as_str(), "NetworkLost", told).is_ok());
             events(Event::Warning { id: "PodsLostNetwork", message });
         }
     }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::app::App;
 use crate::agent::Role;
+use crate::agent::startup::KUBELET;
 use crate::agent::state::{self, AgentState, Phase};
 use crate::apply::cancel;
 use crate::apply::converge::Applied;
@@ -54,8 +55,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// The endpoint that Calico's node startup makes on the pods' network, for the host.
 const HOST_ENDPOINT: &str = "Calico_ep";
-
-const KUBELET: &str = "kubelet.exe";
 
 /// Talks to the cluster with a kubeconfig's text.
 type Connect = dyn Fn(&str) -> Result<Cluster>;

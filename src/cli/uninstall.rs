@@ -209,8 +209,8 @@ fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step])
 
 /// Tells which pods of another product's networks Felix keeps policies on; gives their endpoints.
 fn tell_of_acls(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Vec<Endpoint>> {
-    let stood = standing.receipt().and_then(|receipt| Some((receipt.about.as_ref()?, &receipt.target)));
-    let networks = stood.and_then(|(about, target)| Networks::of(node, about, target));
+    let stood = standing.receipt();
+    let networks = stood.and_then(|receipt| Networks::of(node, receipt.about.as_ref(), &receipt.target));
     let ruled = networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(node))?;
     if !ruled.is_empty() {
         let names: Vec<&str> = ruled.iter().map(|endpoint| endpoint.name.as_str()).collect();

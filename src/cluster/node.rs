@@ -35,18 +35,33 @@ impl Cluster {
     /// Leaves an Event on a Node, for who looks at it with `kubectl describe node`. As kubelet's own it lies
     /// in the namespace `default`, and has the Node's name in the place of its uid.
     pub fn warn_on_node(&self, name: &str, reason: &str, message: &str) -> Result<()> {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": name });
+        self.warn_about(&node, EVENTS, name, reason, message)
+    }
+
+    /// Leaves an Event of type Warning on `object`, a reference with at least its `name`, in a namespace.
+    /// `host`: the Node on which it was seen.
+    pub(super) fn warn_about(
+        &self,
+        object: &Value,
+        namespace: &str,
+        host: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<()> {
         let now = Timestamp::now();
         let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let name = object["name"].as_str().unwrap_or_default();
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": EVENTS },
-            "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": name, "uid": name },
+            "metadata": { "name": format!("{name}.{:x}", now.as_nanosecond()), "namespace": namespace },
+            "involvedObject": object,
             "type": "Warning", "reason": reason, "message": message, "count": 1,
             "firstTimestamp": time, "lastTimestamp": time,
-            "source": { "component": FIELD_MANAGER, "host": name },
-            "reportingComponent": FIELD_MANAGER, "reportingInstance": name,
+            "source": { "component": FIELD_MANAGER, "host": host },
+            "reportingComponent": FIELD_MANAGER, "reportingInstance": host,
         });
-        self.post::<_, Value>(&path(["api", "v1", "namespaces", EVENTS, "events"]), &event).map(drop)
+        self.post::<_, Value>(&path(["api", "v1", "namespaces", namespace, "events"]), &event).map(drop)
     }
 
     /// Keeps new pods off a Node; false when it was cordoned already. `by`: the run that is to undo it,

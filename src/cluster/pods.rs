@@ -5,12 +5,11 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
-use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use serde_json::{Value, json};
 
+use super::Cluster;
 use super::api::{path, query};
-use super::{Cluster, FIELD_MANAGER};
 use crate::fault::{Exit, Fault};
 
 /// A pod that is bound to a node.
@@ -90,20 +89,10 @@ impl Cluster {
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
-    pub fn tell_of_pod(&self, pod: &PodOnNode, node: &str, reason: &str, message: &str) -> Result<()> {
-        let now = Timestamp::now();
-        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let event = json!({
-            "apiVersion": "v1", "kind": "Event",
-            "metadata": {"namespace": pod.namespace, "name": format!("{}.{:x}", pod.name, now.as_nanosecond())},
-            "involvedObject": {
-                "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid,
-            },
-            "reason": reason, "message": message, "type": "Warning", "count": 1,
-            "source": {"component": FIELD_MANAGER, "host": node}, "firstTimestamp": time, "lastTimestamp": time,
-        });
-        let _made: Value = self.post(&path(["api", "v1", "namespaces", &pod.namespace, "events"]), &event)?;
-        Ok(())
+    pub fn warn_on_pod(&self, pod: &PodOnNode, node: &str, reason: &str, message: &str) -> Result<()> {
+        let PodOnNode { namespace, name, uid, .. } = pod;
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid });
+        self.warn_about(&pod, namespace, node, reason, message)
     }
 
     /// Asks whether pods may be deleted.

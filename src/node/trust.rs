@@ -175,9 +175,8 @@ fn refused(what: &str, file: &str, at: &str, acl: &Acl, caller: &Caller, other: 
     Fault::new(Exit::Conflict, OTHERS_MAY_WRITE, format!("{what} {file} is not believed: {may}")).hint(hint)
 }
 
-/// The commands that leave a file to administrators and the caller, each a line that cmd and PowerShell
-/// both take. Others may go on reading a folder that
-/// is not our own.
+/// The commands that leave a file to administrators and the caller, each a line that cmd and PowerShell both
+/// take. Others may go on reading a folder that is not our own.
 fn closing(name: &str, acl: &Acl, caller: &Caller, folder: bool) -> Vec<String> {
     let mut commands = Vec::new();
     if acl.other(caller, acl::CONTROL).is_some_and(|other| other.owns) {

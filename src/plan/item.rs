@@ -274,9 +274,9 @@ impl fmt::Display for Id {
 }
 
 impl State {
-    /// Whether what is there serves what is wanted. Equality, but a folder that is there is good
-    /// enough whoever may read it, as long as others may not write where it is to be closed; and of a network the fields that the wanting side leaves open
-    /// may be anything; its management IP never counts.
+    /// Whether what is there serves what is wanted. Equality, but a folder that is there is good enough whoever
+    /// may read it, as long as others may not write where it is to be closed; and of a network the fields that
+    /// the wanting side leaves open may be anything; its management IP never counts.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         fn open<T: PartialEq>(have: Option<&T>, want: Option<&T>) -> bool {
             want.is_none() || have == want

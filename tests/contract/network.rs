@@ -13,6 +13,7 @@ use calicoctl_win::node::sandbox::model::{Endpoint, Name};
 use calicoctl_win::node::{Listing, Node};
 use calicoctl_win::plan::item::{FirewallRule, Id, IpConfig, Network, NetworkKind, State};
 use calicoctl_win::values::WinPath;
+use serde_json::Value;
 
 use crate::nodes::on_each;
 
@@ -180,6 +181,21 @@ fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
     });
 }
 
+/// A pod on the sandbox's network Calico.
+fn attach_web(node: &mut dyn Node, policies: Vec<Value>) {
+    edit(node, |model| {
+        let web = Endpoint {
+            ip: "10.244.1.5".parse().unwrap(),
+            mac: "0E-2A-0A-F4-01-05".into(),
+            remote: false,
+            provider_address: None,
+            container: Some("3f2c".into()),
+            policies,
+        };
+        model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
+    });
+}
+
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
 fn a_network_with_pods_stays_and_names_them() {
@@ -196,17 +212,7 @@ fn a_network_with_pods_stays_and_names_them() {
                 );
                 fs::write(test.join("hns.endpoints"), web).unwrap();
             }
-            None => edit(node, |model| {
-                let web = Endpoint {
-                    ip: "10.244.1.5".parse().unwrap(),
-                    mac: "0E-2A-0A-F4-01-05".into(),
-                    remote: false,
-                    provider_address: None,
-                    container: Some("3f2c".into()),
-                    policies: Vec::new(),
-                };
-                model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
-            }),
+            None => attach_web(node, Vec::new()),
         }
         let (fault, _, what) = fault(node.put(&id, None));
         assert_eq!(fault, "HnsNetworkInUse");
@@ -228,17 +234,7 @@ fn the_acls_of_an_endpoint_are_replaced_by_such_as_let_everything_through() {
                     format!(r#"{{"ID":"e1","Name":"web","State":2,"Policies":{policies},"IPAddress":"10.244.1.5"}}"#);
                 fs::write(test.join("hns.endpoints"), web).unwrap();
             }
-            None => edit(node, |model| {
-                let web = Endpoint {
-                    ip: "10.244.1.5".parse().unwrap(),
-                    mac: "0E-2A-0A-F4-01-05".into(),
-                    remote: false,
-                    provider_address: None,
-                    container: Some("3f2c".into()),
-                    policies: serde_json::from_str(policies).unwrap(),
-                };
-                model.networks.get_mut(&Name::new("Calico")).unwrap().endpoints.insert(Name::new("web"), web);
-            }),
+            None => attach_web(node, serde_json::from_str(policies).unwrap()),
         }
         let seen =
             |node: &dyn Node| node.endpoints().unwrap().into_iter().find(|endpoint| endpoint.name == "web").unwrap();

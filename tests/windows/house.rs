@@ -116,6 +116,16 @@ impl House {
         Some(house)
     }
 
+    /// A healthy node whose kubelet runs, and on which an administrator's kubeconfig lies where it usually does.
+    pub fn joined() -> Option<Self> {
+        let house = Self::new()?;
+        drop(house.start_kubelet());
+        house.install();
+        house.machine.file("k/config", house.read(r"test\kubeconfig"));
+        house.until_healthy();
+        Some(house)
+    }
+
     /// Cuts the power and keeps what the machine and the cluster then are.
     #[cfg(not(windows))]
     pub fn save(&mut self) -> Saved {

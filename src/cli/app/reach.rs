@@ -86,10 +86,7 @@ impl App {
 
     /// Talks to the cluster as a program of the node does, with its kubeconfig.
     pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
-        let place = node.disk(file);
-        believe_kubeconfig(Some(node), &place, None)?;
-        let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
-        self.connect(&text, place.parent().unwrap_or(Path::new("")), None, timeout)
+        cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
     }
 
     /// Talks to the cluster with a kubeconfig's text.
@@ -118,6 +115,18 @@ fn connect(
         None => None,
     };
     Cluster::connect(text, base, context, dial, options)
+}
+
+/// As [`App::cluster_as`], for those who have no app at hand. `connect`: told a kubeconfig's text and folder.
+pub(in crate::cli) fn cluster_as(
+    node: &dyn Node,
+    file: &WinPath,
+    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
+) -> Result<Cluster> {
+    let place = node.disk(file);
+    believe_kubeconfig(Some(node), &place, None)?;
+    let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
+    connect(&text, place.parent().unwrap_or(Path::new("")))
 }
 
 /// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.

@@ -3,25 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use calicoctl_win::node::sandbox::model::{Model, Name};
 use serde_json::{Value, json};
 
+use super::boot::power_returns;
 use crate::lab::Lab;
 
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
 /// Windows starts, and with it CalicoNode.
 fn boots(lab: &Lab) {
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        model.boot_id = "the next boot".into();
-        // After everything that the run wrote down, whatever its clock says.
-        model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
-        for name in ["CalicoNode", "CalicoFelix"] {
-            model.services.get_mut(&Name::new(name)).unwrap().pid = None;
-        }
-        serde_yaml::to_string(&model).unwrap()
-    });
+    power_returns(lab);
     let _scm = lab.run("service start");
 }
 

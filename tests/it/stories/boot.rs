@@ -12,17 +12,23 @@ use crate::lab::Lab;
 
 const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
 
-/// The power goes and comes back. kubelet runs when CalicoNode starts.
-fn boots(lab: &Lab) {
+/// The power goes and comes back; no service of Calico runs yet.
+pub fn power_returns(lab: &Lab) {
     lab.edit_yaml(|yaml| {
         let mut model: Model = serde_yaml::from_str(yaml).unwrap();
         model.boot_id = "the next boot".into();
+        // After everything that a run wrote down, whatever its clock says.
         model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
         for name in ["CalicoNode", "CalicoFelix"] {
             model.services.get_mut(&Name::new(name)).unwrap().pid = None;
         }
         serde_yaml::to_string(&model).unwrap()
     });
+}
+
+/// The same, and CalicoNode starts. kubelet runs before.
+fn boots(lab: &Lab) {
+    power_returns(lab);
     let _scm = lab.run("service start").exits(0);
     kubelet_goes_on(lab);
 }
@@ -118,14 +124,7 @@ fn a_pod_without_a_controller_is_left_and_named() {
 fn until_the_network_stands_the_cni_configuration_is_withdrawn() {
     let lab = Lab::installed();
     let before = fs::read(lab.on_node(CONF)).unwrap();
-    lab.edit_yaml(|yaml| {
-        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
-        model.boot_id = "the next boot".into();
-        for name in ["CalicoNode", "CalicoFelix"] {
-            model.services.get_mut(&Name::new(name)).unwrap().pid = None;
-        }
-        serde_yaml::to_string(&model).unwrap()
-    });
+    power_returns(&lab);
     let _refused = lab.fails_at("put network External#1+=fail", "service start");
     assert!(!lab.on_node(CONF).exists());
     assert_eq!(fs::read(lab.on_node(&format!("{CONF}.withdrawn"))).unwrap(), before);

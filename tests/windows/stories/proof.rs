@@ -10,16 +10,6 @@ const CONF: &str = r"Program Files\containerd\cni\conf\10-calico.conf";
 
 const VNI: [&str; 6] = ["reconfigure", "-y", "--set", "calicoNetwork.vxlan.vxlanVNI=5000", "-o", "ndjson"];
 
-/// A healthy node, on which an administrator's kubeconfig lies where it usually does.
-fn node() -> Option<House> {
-    let house = House::new()?;
-    drop(house.start_kubelet());
-    house.install();
-    house.machine.file("k/config", house.read(r"test\kubeconfig"));
-    house.until_healthy();
-    Some(house)
-}
-
 fn set_ready(house: &House, status: &str) {
     let message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady";
     let ready = json!({ "type": "Ready", "status": status, "reason": "KubeletNotReady", "message": message });
@@ -39,7 +29,7 @@ fn waits_for(house: &House, what: &str) -> Option<()> {
 
 #[test]
 fn nothing_is_published_while_node_startup_fails_on_the_new_network() {
-    let Some(house) = node() else { return };
+    let Some(house) = House::joined() else { return };
     let (startups, felix) = (house.starts("startup").len(), house.starts("felix").len());
     house.order("startup", "exit=1 late\nexit=1 late\nexit=1 late\nrun");
     let mut run = house.machine.start(&VNI, "test/said");
@@ -61,7 +51,7 @@ fn nothing_is_published_while_node_startup_fails_on_the_new_network() {
 
 #[test]
 fn a_node_is_uncordoned_when_it_is_ready_and_not_before() {
-    let Some(house) = node() else { return };
+    let Some(house) = House::joined() else { return };
     set_ready(&house, "False");
     let mut run = house.machine.start(&VNI, "test/said");
     eventually("the wait for a Ready node", SOON, || {

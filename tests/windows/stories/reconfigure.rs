@@ -28,13 +28,8 @@ fn network_id(house: &House) -> Value {
     house.hns()["Calico"]["ID"].clone()
 }
 
-/// A healthy node, on which an administrator's kubeconfig lies where it usually does.
 fn node() -> Option<House> {
-    let house = House::new()?;
-    drop(house.start_kubelet());
-    house.install();
-    house.machine.file("k/config", house.read(r"test\kubeconfig"));
-    house.until_healthy();
+    let house = House::joined()?;
     house.until_started("felix", 1);
     Some(house)
 }
