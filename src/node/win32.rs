@@ -7,6 +7,7 @@ pub const PATH_NOT_FOUND: u32 = 3;
 pub const ACCESS_DENIED: u32 = 5;
 pub const SHARING_VIOLATION: u32 = 32;
 pub const INVALID_PARAMETER: u32 = 87;
+pub const BROKEN_PIPE: u32 = 109;
 pub const DISK_FULL: u32 = 112;
 pub const MODULE_NOT_FOUND: u32 = 126;
 pub const PROCEDURE_NOT_FOUND: u32 = 127;

@@ -378,6 +378,16 @@ mod on_the_machine {
             );
         });
     }
+
+    #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+    fn a_service_that_ends_instead_of_answering_a_stop_has_stopped() {
+        machine("ContractGoes", "ends-when-told-to-stop", |node, name| {
+            start(node, name).unwrap();
+            stop(node, name);
+            assert_eq!(node.process(name).unwrap(), None);
+        });
+    }
 }
 
 /// Not a test: the program of the services above, told by its last argument what to do. Started by
@@ -419,7 +429,9 @@ mod program {
         let does = does();
         let (told, tell) = channel();
         let accepts = does != "takes-no-stop";
+        let goes = does == "ends-when-told-to-stop";
         let handler = move |control| match control {
+            ServiceControl::Stop if goes => exit(4),
             ServiceControl::Stop => {
                 let _main_ends_first = told.send(());
                 ServiceControlHandlerResult::NoError

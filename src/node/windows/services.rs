@@ -432,7 +432,9 @@ pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
     while status(&opened, name)?.state != SERVICE_STOP_PENDING {
         let Err(error) = opened.stop() else { break };
         match scm::code(&error) {
-            Some(ERROR_SERVICE_NOT_ACTIVE) => break,
+            // With the last two its process ended before it answered: the order before this one had reached
+            // it, or it crashed over this one.
+            Some(ERROR_SERVICE_NOT_ACTIVE | win32::BROKEN_PIPE | win32::PROCESS_ABORTED) => break,
             // It takes no order while it starts or pauses. One that never takes any is not told
             // from that, so both have the limit.
             Some(ERROR_SERVICE_CANNOT_ACCEPT_CTRL | ERROR_INVALID_SERVICE_CONTROL | win32::SERVICE_REQUEST_TIMEOUT) => {
