@@ -1,4 +1,4 @@
-//! Gives the Windows executable its application manifest, and keeps the released Linux one small.
+//! Gives the Windows executable its application manifest.
 
 use std::env;
 
@@ -16,16 +16,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             // No windows, no controls: Nano Server and HostProcess images do not have them.
             .remove_dependency("Microsoft.Windows.Common-Controls");
         embed_manifest(manifest)?;
-    }
-    // Only the profile dist is made with this optimisation. It aborts on a panic, so it has no use
-    // for unwind tables, and its relocations can be packed: together 1.5 MB of 9.
-    let released = env::var("OPT_LEVEL").is_ok_and(|level| level == "z");
-    if released && env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        let script = format!("{}/packaging/no-unwind-tables.ld", env::var("CARGO_MANIFEST_DIR")?);
-        println!("cargo::rerun-if-changed={script}");
-        for option in [&format!("-T,{script}"), "--no-eh-frame-hdr", "-z,pack-relative-relocs"] {
-            println!("cargo::rustc-link-arg-bins=-Wl,{option}");
-        }
     }
     Ok(())
 }

@@ -26,117 +26,95 @@ pub enum Exit {
     Busy,
     Unsupported,
     NotInstalled,
+    ClusterAccessDenied,
+    ReleaseUnavailable,
+    NeedsDrain,
+    DowngradeRefused,
+    PlanStale,
+    Interrupted,
+    UntrustedFile,
     Usage,
     Cancelled,
     RebootStarted,
     RebootRequired,
 }
 
+/// Class, process exit code, name and meaning, in the order of the numbers.
+const TABLE: [(Exit, i32, &str, &str); 28] = [
+    (Exit::Ok, 0, "OK", "done, or nothing to do"),
+    (Exit::Failed, 1, "FAILED", "failed for a reason that has no class of its own"),
+    (Exit::ChangesPending, 2, "CHANGES_PENDING", "changes are pending (only with --detailed-exitcode)"),
+    (Exit::PreflightFailed, 3, "PREFLIGHT_FAILED", "a check that must pass did not; nothing was changed"),
+    (Exit::InvalidConfig, 4, "INVALID_CONFIG", "the config, or a value given for it, is not valid"),
+    (Exit::NotElevated, 5, "NOT_ELEVATED", "needs an elevated session (Run as administrator)"),
+    (Exit::ReleaseInvalid, 6, "RELEASE_INVALID", "the Calico release is not what it should be, or does not exist"),
+    (
+        Exit::ClusterUnreachable,
+        7,
+        "CLUSTER_UNREACHABLE",
+        "the cluster cannot be reached, or lacks something that may still come",
+    ),
+    (Exit::DrainBlocked, 8, "DRAIN_BLOCKED", "the node could not be drained; it was uncordoned again"),
+    (Exit::FailedRolledBack, 9, "FAILED_ROLLED_BACK", "the change failed and the former state is back"),
+    (Exit::FailedIncomplete, 10, "FAILED_INCOMPLETE", "the change stopped half-way; `resume` finishes or undoes it"),
+    (Exit::VerifyFailed, 11, "VERIFY_FAILED", "applied, but the node did not come up in time"),
+    (Exit::Unhealthy, 12, "UNHEALTHY", "installed, but not healthy"),
+    (Exit::Conflict, 13, "CONFLICT", "something else owns this node's Calico, or what the command would write"),
+    (Exit::Busy, 14, "BUSY", "another run holds the lock"),
+    (Exit::Unsupported, 15, "UNSUPPORTED", "this Windows build, platform or combination is not supported"),
+    (Exit::NotInstalled, 16, "NOT_INSTALLED", "Calico is not installed here by this tool"),
+    (
+        Exit::ClusterAccessDenied,
+        17,
+        "CLUSTER_ACCESS_DENIED",
+        "the cluster does not accept the credentials, context, rights, certificate or TLS version",
+    ),
+    (Exit::ReleaseUnavailable, 18, "RELEASE_UNAVAILABLE", "the release could not be downloaded"),
+    (Exit::NeedsDrain, 19, "NEEDS_DRAIN", "the change interrupts pods: `reconfigure` drains the node"),
+    (
+        Exit::DowngradeRefused,
+        20,
+        "DOWNGRADE_REFUSED",
+        "the change installs an older Calico: `--allow-downgrade` permits it",
+    ),
+    (Exit::PlanStale, 21, "PLAN_STALE", "the node or the config has changed since the plan was made"),
+    (Exit::Interrupted, 22, "INTERRUPTED", "a run was interrupted: `resume` finishes or undoes it first"),
+    (Exit::UntrustedFile, 23, "UNTRUSTED_FILE", "others can write to a file or folder that this command would trust"),
+    (Exit::Usage, 64, "USAGE", "the command line is not right"),
+    (Exit::Cancelled, 130, "CANCELLED", "cancelled; the journal says how far it got"),
+    (Exit::RebootStarted, 1641, "REBOOT_STARTED", "done, and a reboot was started"),
+    (Exit::RebootRequired, 3010, "REBOOT_REQUIRED", "done; Windows must reboot to finish"),
+];
+
 impl Exit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 21] = [
-        Self::Ok,
-        Self::Failed,
-        Self::ChangesPending,
-        Self::PreflightFailed,
-        Self::InvalidConfig,
-        Self::NotElevated,
-        Self::ReleaseInvalid,
-        Self::ClusterUnreachable,
-        Self::DrainBlocked,
-        Self::FailedRolledBack,
-        Self::FailedIncomplete,
-        Self::VerifyFailed,
-        Self::Unhealthy,
-        Self::Conflict,
-        Self::Busy,
-        Self::Unsupported,
-        Self::NotInstalled,
-        Self::Usage,
-        Self::Cancelled,
-        Self::RebootStarted,
-        Self::RebootRequired,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.0)
+    }
+
+    const fn row(self) -> &'static (Self, i32, &'static str, &'static str) {
+        &TABLE[self as usize]
+    }
 
     /// The process exit code. Never 259, which Windows reads as "still running".
     pub const fn code(self) -> i32 {
-        match self {
-            Self::Ok => 0,
-            Self::Failed => 1,
-            Self::ChangesPending => 2,
-            Self::PreflightFailed => 3,
-            Self::InvalidConfig => 4,
-            Self::NotElevated => 5,
-            Self::ReleaseInvalid => 6,
-            Self::ClusterUnreachable => 7,
-            Self::DrainBlocked => 8,
-            Self::FailedRolledBack => 9,
-            Self::FailedIncomplete => 10,
-            Self::VerifyFailed => 11,
-            Self::Unhealthy => 12,
-            Self::Conflict => 13,
-            Self::Busy => 14,
-            Self::Unsupported => 15,
-            Self::NotInstalled => 16,
-            Self::Usage => 64,
-            Self::Cancelled => 130,
-            Self::RebootStarted => 1641,
-            Self::RebootRequired => 3010,
-        }
+        self.row().1
     }
 
     /// The name scripts match on, as in `"exit_name": "CLUSTER_UNREACHABLE"`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::Failed => "FAILED",
-            Self::ChangesPending => "CHANGES_PENDING",
-            Self::PreflightFailed => "PREFLIGHT_FAILED",
-            Self::InvalidConfig => "INVALID_CONFIG",
-            Self::NotElevated => "NOT_ELEVATED",
-            Self::ReleaseInvalid => "RELEASE_INVALID",
-            Self::ClusterUnreachable => "CLUSTER_UNREACHABLE",
-            Self::DrainBlocked => "DRAIN_BLOCKED",
-            Self::FailedRolledBack => "FAILED_ROLLED_BACK",
-            Self::FailedIncomplete => "FAILED_INCOMPLETE",
-            Self::VerifyFailed => "VERIFY_FAILED",
-            Self::Unhealthy => "UNHEALTHY",
-            Self::Conflict => "CONFLICT",
-            Self::Busy => "BUSY",
-            Self::Unsupported => "UNSUPPORTED",
-            Self::NotInstalled => "NOT_INSTALLED",
-            Self::Usage => "USAGE",
-            Self::Cancelled => "CANCELLED",
-            Self::RebootStarted => "REBOOT_STARTED",
-            Self::RebootRequired => "REBOOT_REQUIRED",
-        }
+        self.row().2
     }
 
     /// One sentence for `explain`, `--help` and the documentation.
     pub const fn meaning(self) -> &'static str {
-        match self {
-            Self::Ok => "done, or nothing to do",
-            Self::Failed => "failed for a reason that has no class of its own",
-            Self::ChangesPending => "changes are pending (only with --detailed-exitcode)",
-            Self::PreflightFailed => "a check that must pass did not; nothing was changed",
-            Self::InvalidConfig => "the config, or a value given for it, is not valid",
-            Self::NotElevated => "needs an elevated session (Run as administrator)",
-            Self::ReleaseInvalid => "the Calico release could not be fetched or is not what it should be",
-            Self::ClusterUnreachable => "the cluster cannot be reached, or refuses us",
-            Self::DrainBlocked => "the node could not be drained; it was uncordoned again",
-            Self::FailedRolledBack => "the change failed and the former state is back",
-            Self::FailedIncomplete => "the change stopped half-way; `resume` finishes or undoes it",
-            Self::VerifyFailed => "applied, but the node did not come up in time",
-            Self::Unhealthy => "installed, but not healthy",
-            Self::Conflict => "something else owns this node's Calico, or changed it since the plan",
-            Self::Busy => "another run holds the lock",
-            Self::Unsupported => "this Windows build, platform or combination is not supported",
-            Self::NotInstalled => "Calico is not installed here by this tool",
-            Self::Usage => "the command line is not right",
-            Self::Cancelled => "cancelled; the journal says how far it got",
-            Self::RebootStarted => "done, and a reboot was started",
-            Self::RebootRequired => "done; Windows must reboot to finish",
-        }
+        self.row().3
+    }
+
+    /// Whether the same command may succeed later with nothing changed by hand: what is away may come back,
+    /// another run ends, pods that block a drain go.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::ClusterUnreachable | Self::ReleaseUnavailable | Self::Busy | Self::DrainBlocked)
     }
 }
 

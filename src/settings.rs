@@ -7,6 +7,7 @@ mod backend;
 mod cluster_side;
 mod connection;
 mod detection;
+mod maintenance;
 mod network;
 mod resolve;
 mod resolver;
@@ -22,12 +23,12 @@ use serde::{Deserialize, Serialize};
 pub use backend::{Undecided, detect_in as backend_of, pools_for_windows};
 pub use cluster_side::{ClusterSide, cluster_side};
 pub use connection::{Connection, connection, provider};
+pub use maintenance::{Drain, Maintenance, Reboot, maintenance, reboot};
 pub use network::credentials;
-pub use resolve::{release, resolve, to_config_document};
+pub use resolve::{creates_token_secret, release, resolve, root_dir, to_config_document};
 
 use crate::calico::version::CalicoVersion;
 use crate::config::Origin;
-use crate::config::spec::{Mode, OnBlocked, RebootPolicy};
 pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
@@ -225,8 +226,6 @@ pub struct Resolved {
 /// How this program goes about it, as against what the node becomes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
-    /// Label of the configuration, for logs and receipts.
-    pub name: Option<String>,
     pub connection: Connection,
     /// With [`Credentials::Secret`]: whether the token secret may be created where there is none.
     pub create_token_secret: bool,
@@ -235,11 +234,6 @@ pub struct RunSettings {
     /// Secret to fetch etcd's certificates from, into the files that [`EtcdTls`] names.
     pub etcd_tls_secret: Option<SecretRef>,
     pub maintenance: Maintenance,
-    pub reboot: Reboot,
-    /// Ids of preflight checks whose failure does not stop the run.
-    pub preflight_ignore: Vec<String>,
-    /// Ways by which people must be able to reach this machine.
-    pub remote_access: Vec<RemoteAccess>,
 }
 
 /// A way to work on this machine from elsewhere.
@@ -284,36 +278,6 @@ impl RemoteAccess {
 pub struct SecretRef {
     pub namespace: String,
     pub name: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Maintenance {
-    pub drain: Drain,
-    /// None decides by whether this program cordoned the node.
-    pub uncordon: Option<bool>,
-    pub mode: Mode,
-    pub confirm_timeout: Duration,
-}
-
-/// As `kubectl drain`'s flags.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drain {
-    /// None decides by whether the change interrupts pods.
-    pub enabled: Option<bool>,
-    pub timeout: Duration,
-    /// Seconds; none leaves it to each pod.
-    pub grace_period_seconds: Option<u32>,
-    pub ignore_daemon_sets: bool,
-    pub delete_empty_dir_data: bool,
-    pub force: bool,
-    pub disable_eviction: bool,
-    pub on_blocked: OnBlocked,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reboot {
-    pub policy: RebootPolicy,
-    pub resume_on_boot: bool,
 }
 
 /// A field's value, as it would stand in the config document, and who decided it.

@@ -1,14 +1,12 @@
 //! YAML text as a tree that remembers where each node stands. Types come later, from the config's
-//! schema or by [`read`]: a scalar keeps its source text, so that a MAC prefix `0E-20` or a version
+//! schema: a scalar keeps its source text, so that a MAC prefix `0E-20` or a version
 //! `3.30` is not read as a number first.
-
-mod typed;
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
-use serde_yaml::Spanned;
+use serde_yaml::{Error as YamlError, Spanned};
 
 /// A node of the document. Lines and columns count from 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,21 +77,79 @@ pub struct Malformed {
     pub problem: String,
 }
 
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at line {}, column {}", self.problem, self.line, self.column)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl From<YamlError> for Malformed {
+    /// No value is quoted, since it may be a secret, but a word that is none of a fixed few.
+    fn from(error: YamlError) -> Self {
+        let at = error.location();
+        let position = |of: fn(&serde_yaml::Location) -> u64| {
+            at.as_ref().map_or(1, |location| usize::try_from(of(location)).unwrap_or(1)).max(1)
+        };
+        let (line, column) = (position(serde_yaml::Location::line), position(serde_yaml::Location::column));
+        let problem = match error.without_snippet() {
+            YamlError::Unexpected { expected, .. } | YamlError::InvalidScalar { ty: expected, .. } => {
+                format!("expected {}", plainly(expected))
+            }
+            YamlError::SerdeInvalidType { expected, .. } | YamlError::SerdeInvalidValue { expected, .. } => {
+                format!("expected {}", plainly(expected))
+            }
+            YamlError::InvalidBooleanStrict { .. } => "expected true or false".into(),
+            YamlError::DuplicateMappingKey { key, .. } => {
+                format!("duplicate field {}", key.as_deref().unwrap_or_default())
+            }
+            // The library appends the position, which is told apart.
+            other => {
+                let message = other.to_string();
+                let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);
+                problem.lines().next().unwrap_or_default().to_owned()
+            }
+        };
+        Self { line, column, problem }
+    }
+}
+
+/// What a type takes, in the words of who writes YAML.
+fn plainly(expected: &str) -> &str {
+    match expected {
+        "a map" | "mapping start" => "a section with fields",
+        "a sequence" | "sequence start" => "a list",
+        "a string" => "text",
+        "string scalar" => "a single value",
+        "a boolean" | "bool" => "true or false",
+        what if what.starts_with("struct ") => "a section with fields",
+        what => what,
+    }
+}
+
+fn options() -> serde_yaml::Options {
+    serde_yaml::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        emit_comments: false,
+    }
+}
+
 /// A text of one document as a value of a type.
 ///
 /// # Errors
-/// Where the text is not YAML, or not what the type takes. No value is quoted, since it may be a secret,
-/// but a word that is none of a fixed few.
+/// Where the text is not YAML, or not what the type takes.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
-    let documents = parse(text)?;
-    match documents.as_slice() {
-        [] => Node { value: Value::Null, line: 1, column: 1 }.read(),
-        [only] => only.read(),
-        [_, second, ..] => {
-            let problem = "a second document begins".to_owned();
-            Err(Malformed { line: second.line, column: second.column, problem })
-        }
-    }
+    Ok(serde_yaml::from_str_with_options(text, options())?)
+}
+
+/// The documents of a text, without the empty ones, each as a value of a type.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
+    Ok(serde_yaml::from_multiple_with_options(text, options())?)
 }
 
 /// The documents in a text, without the empty ones. Duplicate keys are refused.
@@ -103,33 +159,8 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
 pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
     // Notepad writes one.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let options = serde_yaml::options! {
-        strict_booleans: true,
-        with_snippet: false,
-        emit_comments: false,
-    };
-    serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options)
-        .map(|documents| documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
-        .map_err(|error| {
-            let at = error.location();
-            let position = |of: fn(&serde_yaml::Location) -> u64| {
-                at.as_ref().map_or(1, |location| usize::try_from(of(location)).unwrap_or(1)).max(1)
-            };
-            let message = error.without_snippet().to_string();
-            // The library appends the position, which we show in front.
-            let problem = match message.rsplit_once(" at line ") {
-                Some((problem, _)) => problem.to_owned(),
-                None => message,
-            };
-            Malformed {
-                line: position(serde_yaml::Location::line),
-                column: position(serde_yaml::Location::column),
-                problem: match problem.lines().next().unwrap_or_default().split_once(", set DuplicateKeyPolicy") {
-                    Some((duplicate, _)) => duplicate.replace("mapping key: ", "field "),
-                    None => problem.lines().next().unwrap_or_default().to_owned(),
-                },
-            }
-        })
+    let documents = serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options())?;
+    Ok(documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
 }
 
 /// What serde sees of a node.
@@ -218,6 +249,10 @@ impl<'de> Deserialize<'de> for Raw {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
     use super::*;
 
     /// Every scalar as `line:column text = json`.
@@ -287,5 +322,79 @@ mod tests {
     2:2 tabs disallowed within this context (block indentation)
     1:4 alias references unknown anchor
     "#);
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Machine {
+        name: String,
+        #[serde(default)]
+        version: Option<String>,
+        #[serde(default)]
+        ports: Vec<u16>,
+        #[serde(default)]
+        metrics: BTreeMap<String, f64>,
+        #[serde(default)]
+        state: State,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    enum State {
+        #[default]
+        Stopped,
+        Running {
+            pid: i64,
+        },
+    }
+
+    fn machine(text: &str) -> Result<Machine, String> {
+        read(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn text_is_taken_as_it_is_written() {
+        let machine = machine("name: 0E-20\nversion: 3.30\nports: [1, 2]\nmetrics: {a: 1, b: -2, c: 0.5}\n").unwrap();
+        assert_eq!((machine.name.as_str(), machine.version.as_deref()), ("0E-20", Some("3.30")));
+        assert_eq!(machine.ports, [1, 2]);
+        assert_eq!(machine.metrics.values().copied().collect::<Vec<_>>(), [1.0, -2.0, 0.5]);
+        assert_eq!(machine.state, State::Stopped);
+    }
+
+    #[test]
+    fn nothing_is_no_option_and_an_enum_is_a_word_or_a_section() {
+        assert_eq!(machine("{name: a, version: , state: stopped}").unwrap().version, None);
+        assert_eq!(machine("name: a\nstate:\n  running: {pid: -7}\n").unwrap().state, State::Running { pid: -7 });
+    }
+
+    #[test]
+    fn errors_say_where_and_quote_no_value() {
+        let problems: Vec<String> = [
+            "name: a\nnmae: b\n",
+            "version: a\n",
+            "name: a\nports: sesame\n",
+            "name: a\nports:\n- 1\n- sesame\n",
+            "name: a\nports: [70000]\n",
+            "name: [sesame]\n",
+            "name: a\nstate: stoppt\n",
+            "name: a\nstate: {running: {pid: sesame}}\n",
+            "- sesame\n",
+            "sesame\n",
+        ]
+        .iter()
+        .map(|text| machine(text).unwrap_err())
+        .collect();
+        insta::assert_snapshot!(problems.join("\n"), @"
+        unknown field `nmae`, expected one of name, version, ports, metrics, state at line 2, column 1
+        missing field `name` at line 1, column 1
+        expected a list at line 2, column 8
+        expected u16 at line 4, column 3
+        expected u16 at line 2, column 9
+        expected a single value at line 1, column 7
+        unknown variant `stoppt`, expected one of stopped, running at line 2, column 8
+        expected i64 at line 2, column 24
+        expected a section with fields at line 1, column 1
+        expected a section with fields at line 1, column 1
+        ");
     }
 }

@@ -254,7 +254,7 @@ mod tests {
                 give(node, path, now, 365 * DAY);
                 return Ok(None);
             }
-            Err(Fault::new(Exit::ClusterUnreachable, "TokenRenewalForbidden", "it may not").hint("let it").into())
+            Err(Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", "it may not").hint("let it").into())
         };
         let mut renewal = Renewal::new(&config, &renew);
         let told = scene.live(245, &mut renewal);

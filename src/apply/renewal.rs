@@ -28,7 +28,7 @@ pub fn replace(node: &mut dyn Node, files: &[(WinPath, Vec<u8>)], events: Sink<'
     let standing = Standing::load(node)?;
     if standing.journal.is_some() {
         let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
-        return Err(Fault::new(Exit::Conflict, "InterruptedRun", what)
+        return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
     }

@@ -265,7 +265,7 @@ pub(super) fn comes_with_release(id: &Id, steps: &[Step]) -> bool {
 }
 
 pub(super) fn changed_since_plan(id: &Id) -> Fault {
-    Fault::new(Exit::Conflict, "ChangedSincePlan", format!("{id} was changed by someone else since the plan was made"))
+    Fault::new(Exit::PlanStale, "ChangedSincePlan", format!("{id} was changed by someone else since the plan was made"))
         .hint("look at what it is now, then plan again: calicoctl-win plan")
 }
 

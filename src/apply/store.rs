@@ -83,7 +83,7 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
         return Ok(());
     }
     let what = format!("{} is not what it was when it was looked at (sha256 {})", file.display(), sha256.short());
-    Err(Fault::new(Exit::Conflict, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
+    Err(Fault::new(Exit::PlanStale, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
 }
 
 /// Whether the bytes that a state is made of are in the store, whole. True for what needs none.

@@ -27,7 +27,6 @@ use crate::apply::lock::{Holder, Lock};
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::calico::version::CalicoVersion;
 use crate::cluster::lease::Term;
-use crate::config::spec::RebootPolicy;
 use crate::config::types::Auto;
 use crate::config::{self, Document, Layered};
 use crate::facts::{Adapter, NodeFacts, Part};
@@ -45,7 +44,7 @@ use crate::report::document::{RunResult, Status};
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::settings;
+use crate::settings::{self, Reboot};
 use crate::values::WinPath;
 
 pub(crate) struct App {
@@ -279,7 +278,7 @@ impl App {
             cni_bin: given(&spec.windows_nodes.cni_bin_dir).or_else(|| Some(runtime?.cni_bin_dir.clone())),
             logs: spec.services.log_dir.clone(),
         };
-        let root = spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"));
+        let root = settings::root_dir(spec);
         let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
         match survey::survey(node, &folders, &root, installed).context("look at the machine") {
             Ok(mut survey) => {
@@ -298,21 +297,19 @@ impl App {
         Ok(facts)
     }
 
-    /// What the config says of a restart that Windows needs.
-    pub fn reboots(&self, node: &dyn Node) -> RebootPolicy {
-        let given = || self.config(node, &Source::default(), &[]).ok()?.config.spec.reboot.policy;
-        given().unwrap_or(RebootPolicy::Request)
+    /// What the config says of restarts; what it cannot be asked is as by default.
+    pub fn reboot(&self, node: &dyn Node) -> Reboot {
+        settings::reboot(&self.config(node, &Source::default(), &[]).unwrap_or_default())
     }
 
     /// What is to become of this run when Windows starts before it is over: what the command line says,
     /// else the config.
     pub fn at_boot(&self, node: &dyn Node) -> Option<AtBoot> {
-        let given = || self.config(node, &Source::default(), &[]).ok()?.config.spec.reboot.resume_on_boot;
         match self.global.at_boot {
             Some(AtBootFlag::Leave) => None,
             Some(AtBootFlag::Finish) => Some(AtBoot::Finish),
             Some(AtBootFlag::Undo) => Some(AtBoot::Undo),
-            None => given().unwrap_or_default().then_some(AtBoot::Finish),
+            None => self.reboot(node).resume_on_boot.then_some(AtBoot::Finish),
         }
     }
 
@@ -399,7 +396,7 @@ impl App {
     pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
         let msg = format!("dry run: would {what}");
         self.reporter.tell(&msg);
-        Ending::result(RunResult::new(Exit::Ok, false, msg))
+        Ending::result(RunResult::pending(msg))
     }
 
     /// A command to show, with the sandbox it belongs to.
@@ -429,6 +426,10 @@ impl App {
             result.status = Status::Succeeded;
         }
         result.changed |= changed;
+        if result.status == Status::ChangesPending && self.global.detailed_exitcode {
+            result.exit_code = Exit::ChangesPending.code();
+            result.exit_name = Exit::ChangesPending.name().into();
+        }
         let exit = class(&result);
         if let Some(failure) = &mut result.error {
             failure.state = self.state_after(exit, changed);
@@ -451,7 +452,7 @@ impl App {
             }
         }
         // What is kept says the class; what is shown now, the number that this process ends with.
-        let code = self.global.exit_codes.code(class(&result));
+        let code = self.global.exit_codes.code(&result);
         result.exit_code = code;
         if shown {
             self.reporter.close(&result);
@@ -574,7 +575,7 @@ fn still_safe(node: &mut dyn Node) -> Result<()> {
         None => Ok(()),
         Some(reason) => {
             let what = format!("{state} was not ours when the run began: {reason}");
-            Err(Fault::new(Exit::Conflict, "UnsafeFolder", what)
+            Err(Fault::new(Exit::UntrustedFile, "UnsafeFolder", what)
                 .hint("find out who made it, and run the command again")
                 .into())
         }

@@ -3,19 +3,16 @@
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::Taint;
 use crate::config::types::Wait;
 use crate::report::reporter::{Color, Format, Style};
 
-/// Takes a Windows machine from bare to a working Calico node, keeps it right, changes it safely,
-/// and takes it off again.
+/// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
-#[command(name = "calicoctl-win", version, max_term_width = 100, disable_help_subcommand = true)]
-#[command(
-    after_help = "Try it anywhere: calicoctl-win install --sandbox DIR --yes\nAny check, exit code or field: calicoctl-win explain ID"
-)]
+#[command(name = "calicoctl-win", version, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -29,25 +26,28 @@ pub struct Global {
     /// Config file; repeat to layer, later ones win, - is stdin
     #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
     pub config: Vec<PathBuf>,
-    /// Override one field of the config, as calicoNetwork.vxlan.vxlanVNI=5000
+    /// Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
     #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
     pub set: Vec<String>,
-    /// Shape of the output
+    /// Output format
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
     pub output: Option<Format>,
-    /// Go on without this session: prints the name of the run at once, for status and logs
+    /// Continue without this session: prints the name of the run at once, for status and logs
     #[arg(long, global = true, env = "CALICO_WIN_DETACH")]
     pub detach: bool,
-    /// This is the process that goes on
+    /// This is the process that continues
     #[arg(long, global = true, hide = true, value_name = "RUN")]
     pub detached_run: Option<String>,
-    /// What becomes of this run when Windows starts before it is over [default: leave, or finish with
+    /// What to do with this run if Windows restarts before it ends [default: leave, or finish with
     /// reboot.resumeOnBoot]
     #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
     pub at_boot: Option<AtBoot>,
     /// Show what would be done and stop
     #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN")]
     pub dry_run: bool,
+    /// Exit 2 if a plan or a dry run finds something to change
+    #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE")]
+    pub detailed_exitcode: bool,
     /// Do not ask for confirmation
     #[arg(short, long, global = true, env = "CALICO_WIN_YES")]
     pub yes: bool,
@@ -69,7 +69,7 @@ pub struct Global {
     /// Name of this machine's Kubernetes Node
     #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_NODE_NAME")]
     pub node_name: Option<String>,
-    /// Namespace of Calico's service account, calico-system or kube-system, where it is not to be looked for
+    /// Namespace of Calico's service account [default: detected]
     #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CALICO_NAMESPACE")]
     pub calico_namespace: Option<String>,
     /// Proxy for downloads
@@ -78,10 +78,10 @@ pub struct Global {
     /// PEM file with CAs to trust for downloads
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_CA_FILE")]
     pub ca_file: Option<String>,
-    /// Use no network but the cluster's
+    /// Use no network but the cluster
     #[arg(long, global = true, env = "CALICO_WIN_OFFLINE")]
     pub offline: bool,
-    /// Checks that may fail, by id
+    /// Ids of checks that may fail
     #[arg(
         long,
         global = true,
@@ -93,10 +93,10 @@ pub struct Global {
     /// How exit codes are numbered
     #[arg(long, global = true, value_enum, default_value = "native", env = "CALICO_WIN_EXIT_CODES")]
     pub exit_codes: ExitCodes,
-    /// Say more
+    /// Show more details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Say only what failed, and the result
+    /// Show only what failed, and the result
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// Colour the text
@@ -110,7 +110,7 @@ pub struct Global {
 fn path_and_value(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((path, _)) if !path.is_empty() => Ok(text.into()),
-        _ => Err("write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000".into()),
+        _ => Err("write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000".into()),
     }
 }
 
@@ -127,89 +127,93 @@ impl Global {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExitCodes {
-    /// As documented
+    /// The numbers in docs/exit-codes.md
     Native,
-    /// A needed reboot is 0
+    /// A required reboot is 0
     Simple,
-    /// A needed reboot is 1003, what may work later is 1002
+    /// A required reboot is 1003, what may work later is 1002
     CloudbaseInit,
 }
 
-/// What CalicoNode does with a run that a boot cut off.
+/// What CalicoNode does with a run that a restart interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AtBoot {
-    /// Nothing: `resume` is for you to call
+    /// Leaves it for resume
     Leave,
     /// Finishes it
     Finish,
-    /// Takes it back
+    /// Undoes it
     Undo,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Check node, cluster and release; changes nothing
+    /// Check this machine, the cluster and the release; changes nothing
+    #[command(alias = "doctor")]
     Preflight(Preflight),
-    /// Show what install or uninstall would do
+    /// Show what install or uninstall would change
     Plan(Plan),
-    /// Make this node what the config says, the first time or again
+    /// Install Calico, or bring this node in line with the config
     Install(Install),
-    /// Change a node that runs: drains it where the change interrupts pods, and uncordons it afterwards
+    /// Change a running node; drains it first if the change interrupts pods
     Reconfigure(Reconfigure),
-    /// Go to another Calico release, or to this build of the program; one that does not work is taken back
+    /// Upgrade Calico, or this program; rolled back if the node does not work
     Upgrade(Upgrade),
-    /// Keep a change that was made with --mode try, or take it back at once
+    /// Keep a change made with --mode try, or revert it
     Confirm(Confirm),
-    /// Go back to the generation before, or to one that is named
+    /// Return to the previous generation, or to a named one
     Rollback(Rollback),
-    /// Show the generations of this node, and what each is made of
+    /// Show the generations of this node, and what each consists of
     #[command(subcommand)]
     Receipt(Receipt),
-    /// Put back what was changed since the last run
+    /// Restore what was changed since the last run
     Repair(Repair),
     /// Finish an interrupted run, or undo it
     Resume(Resume),
-    /// Take off everything that install made, and give back what was there before
+    /// Remove Calico and restore the previous state
+    #[command(aliases = ["remove", "delete"])]
     Uninstall(Uninstall),
-    /// Services, HNS networks, CNI files, credentials, drift on one screen
+    /// Show services, HNS networks, CNI files, credentials and drift
     Status(Status),
-    /// Show the logs of the components, and follow them
+    /// Show or follow the logs of the components
     Logs(Logs),
-    /// Start, stop or look at Calico's services
+    /// Start, stop and show Calico's services
     #[command(subcommand)]
     Service(Service),
     /// Cordon, drain and taint this machine's Kubernetes Node
     #[command(subcommand)]
     Node(Node),
-    /// Show, fetch and renew the node's kubeconfig and etcd certificates
+    /// Show, fetch and rotate the node's kubeconfig or etcd certificates
     #[command(subcommand)]
     Credentials(Credentials),
-    /// Make, check and show the config document
+    /// Create, check and show the config
     #[command(subcommand)]
     Config(Config),
-    /// Fetch, verify and extract Calico releases
+    /// Download, verify and extract Calico releases
     #[command(subcommand)]
     Release(Release),
-    /// Check the cluster and prepare it for Windows nodes; needs no node
+    /// Check the cluster, and prepare it for Windows nodes; from any machine
     #[command(subcommand)]
     Cluster(ClusterVerb),
-    /// Explain a check, exit code, event or config field, offline
+    /// Explain a check, exit code, event or config field
     Explain(Explain),
     /// Print a completion script
     Completion(Completion),
+    /// Print the options that every command takes
+    Options,
     /// Print the version
     Version,
 }
 
 #[derive(Debug, Args)]
 pub struct Preflight {
-    /// Look again until all checks pass
+    /// Repeat until all checks pass
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait, as 90s or 10m
+    /// How long to wait, for example 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
     pub timeout: String,
-    /// Mend what can be mended, after asking
+    /// Fix what can be fixed automatically; asks first
     #[arg(long)]
     pub fix: bool,
 }
@@ -235,9 +239,6 @@ pub struct Plan {
     /// Save the plan, for: install --plan FILE
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Exit 2 when there is something to change
-    #[arg(long)]
-    pub detailed_exitcode: bool,
     /// Plan for the node that this facts file describes, on any machine
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
@@ -250,41 +251,41 @@ pub struct Plan {
 pub struct Install {
     #[command(flatten)]
     pub source: Source,
-    /// Carry out a saved plan; refused when node or config changed since
+    /// Apply a saved plan; refused if the node or the config has changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Go to an older release than the one on this node
+    /// Allow an older release than the one on this node
     #[arg(long)]
     pub allow_downgrade: bool,
     /// Register the services but do not start them
     #[arg(long)]
     pub no_start: bool,
-    /// Fetch and verify the release, then stop
+    /// Download and verify the release, then stop
     #[arg(long)]
     pub download_only: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Reconfigure {
-    /// Take back a field that was set before: its default counts, or what the cluster says; repeatable
+    /// Reset a field to its default, or to what the cluster says; repeatable
     #[arg(long, value_name = "PATH")]
     pub unset: Vec<String>,
-    /// Carry out a saved plan; refused when node or config changed since
+    /// Apply a saved plan; refused if the node or the config has changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Go to an older release than the one on this node
+    /// Allow an older release than the one on this node
     #[arg(long)]
     pub allow_downgrade: bool,
-    /// try: the node goes back by itself unless the change is confirmed in time [default: auto]
+    /// try: revert automatically unless the change is confirmed in time [default: auto]
     #[arg(long, value_enum, value_name = "MODE", env = "CALICO_WIN_MODE")]
     pub mode: Option<ChangeMode>,
     /// With --mode try: how long to wait for confirm [default: 5m]
     #[arg(long, value_name = "TIME", env = "CALICO_WIN_CONFIRM_TIMEOUT")]
     pub confirm_timeout: Option<Wait>,
-    /// Keep pods off until FelixConfiguration says this node's VNI, at most so long
+    /// Keep pods off until FelixConfiguration has this node's VNI; at most this long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
     pub wait_for_cluster_vni: Option<Wait>,
-    /// Do not move pods away, though the change cuts them off
+    /// Do not drain the node, even if the change interrupts pods
     #[arg(long)]
     pub no_drain: bool,
     #[command(flatten)]
@@ -295,16 +296,16 @@ pub struct Reconfigure {
 pub struct Upgrade {
     #[command(flatten)]
     pub source: Source,
-    /// Carry out a saved plan; refused when node or config changed since
+    /// Apply a saved plan; refused if the node or the config has changed since
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// Go to an older release than the one on this node
+    /// Allow an older release than the one on this node
     #[arg(long)]
     pub allow_downgrade: bool,
-    /// Move pods away before, though an upgrade leaves them their network
+    /// Drain the node first, even if pods keep their network
     #[arg(long = "drain", conflicts_with = "no_drain")]
     pub drains: bool,
-    /// Do not move pods away, though the change cuts them off
+    /// Do not drain the node, even if the change interrupts pods
     #[arg(long)]
     pub no_drain: bool,
     #[command(flatten)]
@@ -315,9 +316,9 @@ pub struct Upgrade {
 pub enum Receipt {
     /// One line for each generation, oldest first
     List,
-    /// What a generation is made of and what of the node is ours
+    /// What a generation consists of, and what on the node belongs to it
     Show {
-        /// Its number [default: the one that stands]
+        /// Its number [default: the current one]
         #[arg(value_name = "GENERATION")]
         generation: Option<u32>,
     },
@@ -325,10 +326,10 @@ pub enum Receipt {
 
 #[derive(Debug, Args)]
 pub struct Rollback {
-    /// Number of the generation [default: the one before]
+    /// Number of the generation [default: the previous one]
     #[arg(long, value_name = "GENERATION")]
     pub to: Option<u32>,
-    /// Do not move pods away, though the change cuts them off
+    /// Do not drain the node, even if the change interrupts pods
     #[arg(long)]
     pub no_drain: bool,
     #[command(flatten)]
@@ -337,7 +338,7 @@ pub struct Rollback {
 
 #[derive(Debug, Args)]
 pub struct Repair {
-    /// Do not move pods away, though the change cuts them off
+    /// Do not drain the node, even if the change interrupts pods
     #[arg(long)]
     pub no_drain: bool,
     #[command(flatten)]
@@ -347,39 +348,39 @@ pub struct Repair {
 /// How a change is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ChangeMode {
-    /// For good
+    /// Keep the change
     Auto,
-    /// Goes back by itself unless it is confirmed
+    /// Revert it automatically unless it is confirmed
     Try,
 }
 
 #[derive(Debug, Args)]
 pub struct Confirm {
-    /// Take the change back now
+    /// Revert the change now
     #[arg(long)]
     pub revert: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// Go back to how the node was before the run
+    /// Restore the state before the run
     #[arg(long)]
     pub undo: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Uninstall {
-    /// Also remove our own state, logs and receipts
+    /// Also remove the state, logs and receipts of calicoctl-win
     #[arg(long)]
     pub purge: bool,
-    /// Also delete the token secret that install made in the cluster; every other node that logs in with it
-    /// loses access
+    /// Also delete the token secret that install created in the cluster; other nodes that log in with it
+    /// lose access
     #[arg(long)]
     pub delete_token_secret: bool,
-    /// Move pods away before; the node stays cordoned
+    /// Drain the node first; it stays cordoned
     #[arg(long = "drain")]
     pub drains: bool,
-    /// Also give back this node's IPAM blocks, and take Calico's annotations off the Node
+    /// Also release this node's IPAM blocks, and remove Calico's annotations from the Node
     #[arg(long)]
     pub cluster_traces: bool,
     #[command(flatten)]
@@ -391,23 +392,23 @@ pub struct Status {
     /// Wait until the node is healthy and no run is in progress
     #[arg(long)]
     pub wait: bool,
-    /// How long to wait, as 90s or 10m
+    /// How long to wait, for example 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
     pub timeout: String,
-    /// How this run ended, or that it is at it; with --wait, when it is over. Exits as the run did
+    /// Show the state or outcome of a run; exits as the run did
     #[arg(long, value_name = "ID")]
     pub run: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Service {
-    /// Start the services, in order
+    /// Start the services
     Start,
-    /// Stop the services, in order
+    /// Stop the services
     Stop,
     /// Stop, then start
     Restart,
-    /// Show whether they run
+    /// Show their state
     Status,
     /// What the Service Control Manager starts
     #[command(hide = true)]
@@ -432,16 +433,16 @@ pub enum Component {
 
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Go on with what is written from now on
+    /// Follow: print what is written from now on
     #[arg(short, long)]
     pub follow: bool,
-    /// Only of this one
+    /// Only this component
     #[arg(long, value_enum, value_name = "NAME")]
     pub component: Option<LogOf>,
-    /// Only of this run of the tool
+    /// Only this run of calicoctl-win
     #[arg(long, value_name = "ID", conflicts_with = "component")]
     pub run: Option<String>,
-    /// Only what was written since: 10m, 2h, or a time as 2026-01-02T15:04:05Z
+    /// Only lines since then: 10m, 2h, or a time like 2026-01-02T15:04:05Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
 }
@@ -453,7 +454,7 @@ pub enum LogOf {
     Node,
     Felix,
     Confd,
-    /// The runs of this tool
+    /// The runs of calicoctl-win
     Tool,
 }
 
@@ -461,22 +462,22 @@ pub enum LogOf {
 pub enum Node {
     /// Keep new pods off the node
     Cordon,
-    /// Let new pods come to the node again
+    /// Let new pods run on the node again
     Uncordon,
-    /// Cordon the node and move its pods away, as kubectl drain; nothing is cordoned if a pod may not go
+    /// Cordon the node and evict its pods, like kubectl drain; cordons nothing if a pod may not be evicted
     Drain(DrainFlags),
-    /// Add taints; those of others stay
+    /// Add taints; other taints stay
     Taint {
-        /// As os=windows:NoSchedule
+        /// For example os=windows:NoSchedule
         #[arg(value_name = "KEY[=VALUE]:EFFECT", required = true)]
         taints: Vec<Taint>,
         /// Replace the value of a taint with the same key and effect
         #[arg(long)]
         overwrite: bool,
     },
-    /// Take taints off; those of others stay
+    /// Remove taints; other taints stay
     Untaint {
-        /// A key alone means all its taints
+        /// A key alone means all taints with it
         #[arg(value_name = "KEY[=VALUE][:EFFECT]", required = true)]
         taints: Vec<Taint>,
     },
@@ -487,68 +488,68 @@ pub enum Node {
 #[command(next_help_heading = "Drain")]
 pub struct DrainFlags {
     /// Leave pods of DaemonSets where they are
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pub ignore_daemonsets: Option<bool>,
-    /// Also pods with emptyDir volumes, whose data is lost
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Also pods with emptyDir volumes, whose data is deleted
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pub delete_emptydir_data: Option<bool>,
-    /// Also pods that no controller makes again, and those that say they are not safe to evict
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Also pods without a controller, and pods marked as not safe to evict
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pub force: Option<bool>,
-    /// Seconds each pod has to end; -1 leaves it to the pod
+    /// Seconds each pod has to stop; -1 uses the value of the pod
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub grace_period: Option<i64>,
-    /// Longest wait for the drain, as 90s or 10m; 0 waits for ever [default: 10m]
+    /// Longest wait for the drain, for example 90s or 10m; 0 waits forever [default: 10m]
     #[arg(long, alias = "timeout", value_name = "TIME", env = "CALICO_WIN_DRAIN_TIMEOUT")]
     pub drain_timeout: Option<Wait>,
     /// Only pods with these labels
     #[arg(long, value_name = "SELECTOR")]
     pub pod_selector: Option<String>,
-    /// Delete in place of evicting, past disruption budgets
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Delete pods instead of evicting them; ignores disruption budgets
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pub disable_eviction: Option<bool>,
-    /// Do not wait for pods that should have ended so many seconds ago; 0 waits
+    /// Do not wait for pods whose deletion is older than this many seconds; 0 waits
     #[arg(long, value_name = "SECONDS")]
     pub skip_wait_for_delete_timeout: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Credentials {
-    /// What the node logs in with: whose it is, where it came from, when it ends; never the secrets
+    /// Show what the node logs in with, its origin and expiry; never the secrets
     Show,
-    /// Get credentials as install would, and write them into a folder; the node stays as it is
+    /// Fetch credentials into a folder, without changing the node
     Fetch {
         /// Folder for calico-kube-config, or for etcd's server.key, server.crt and ca.crt
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
-    /// Give the node new credentials; Calico's services take them up by themselves
+    /// Replace the credentials of the node; Calico's services pick them up
     Rotate,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Print a complete config to start from
+    /// Print a config to start from
     Init {
         /// Write it here instead of printing it; an existing file is left alone
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Make a config from the config.ps1 of Calico's own scripts, which is read and never run
+    /// Create a config from the config.ps1 of Calico's scripts, which is read and never run
     Import {
         /// The config.ps1
         #[arg(value_name = "FILE", required_unless_present = "live", conflicts_with = "live")]
         file: Option<PathBuf>,
-        /// From what runs on this node: its services, config.ps1, CNI configuration and HNS networks
+        /// From what this node runs: services, config.ps1, CNI configuration and HNS networks
         #[arg(long)]
         live: bool,
         /// Write it here instead of printing it; an existing file is left alone
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Print the config as it takes effect
+    /// Print the effective config
     Show {
-        /// Say for each field where its value comes from
+        /// Show where each value comes from
         #[arg(long)]
         origins: bool,
     },
@@ -564,7 +565,7 @@ pub enum Config {
 
 #[derive(Debug, Subcommand)]
 pub enum Release {
-    /// Fetch and verify a release into the cache
+    /// Download and verify a release into the cache
     Download {
         #[command(flatten)]
         source: Source,
@@ -584,7 +585,7 @@ pub enum Release {
     Extract {
         /// The archive
         zip: PathBuf,
-        /// Folder to make; must not exist, or be empty
+        /// Folder to create; must not exist, or be empty
         #[arg(long, value_name = "DIR")]
         dest: PathBuf,
         /// SHA-256 it must have
@@ -600,11 +601,11 @@ pub enum Release {
 
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
-    /// The checks of `preflight` that concern the cluster, from any machine; changes nothing
+    /// Run the checks that concern the cluster; changes nothing
     Check,
-    /// Show the patches that the cluster needs before it takes Windows nodes
+    /// Show the patches that the cluster needs for Windows nodes
     Prepare {
-        /// Make them, after asking
+        /// Apply them; asks first
         #[arg(long)]
         apply: bool,
     },
@@ -612,7 +613,7 @@ pub enum ClusterVerb {
 
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// As StrictAffinityOff, CLUSTER_UNREACHABLE, 7, phase_complete or calicoNetwork.vxlan.vxlanVNI
+    /// For example StrictAffinity, CLUSTER_UNREACHABLE, 7, phase_complete or calicoNetwork.vxlan.vxlanVNI
     pub id: String,
 }
 

@@ -48,9 +48,12 @@ fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterF
     let text = text(&patches);
     let nothing = if awaited.is_empty() { counted(0) } else { "nothing to patch: the operator's turn".to_owned() };
     if !apply || app.global.dry_run {
-        let said = if patches.is_empty() { nothing } else { counted(patches.len()) };
-        app.reporter.document("ClusterPatches", &shown, &format!("{text}{said}\n"));
-        return Ending::shown(Exit::Ok, said);
+        let result = match patches.len() {
+            0 => RunResult::new(Exit::Ok, false, nothing),
+            patches => RunResult::pending(counted(patches)),
+        };
+        app.reporter.document("ClusterPatches", &shown, &format!("{text}{}\n", result.msg));
+        return Ok(Ending::Shown(Box::new(result)));
     }
     if patches.is_empty() {
         app.reporter.say(&nothing);

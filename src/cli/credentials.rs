@@ -244,12 +244,12 @@ fn wanted<'a>(
     credentials: settings::Credentials,
     kubernetes: &'a settings::Kubernetes,
 ) -> Result<Wanted<'a>> {
-    let spec = &layered.config.spec.kubernetes;
+    let spec = &layered.config.spec;
     Ok(Wanted {
         credentials,
         kubernetes,
-        create_secret: spec.create_service_account_token.unwrap_or(true),
-        file: spec.calico_kubeconfig.as_deref(),
+        create_secret: settings::creates_token_secret(spec),
+        file: spec.kubernetes.calico_kubeconfig.as_deref(),
         limit: settings::connection(layered, None)?.timeout,
     })
 }

@@ -57,9 +57,9 @@ pub(super) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<any
     if steps.iter().any(changed) {
         return None;
     }
+    let is_unusable = |exit| matches!(exit, Exit::ClusterUnreachable | Exit::ClusterAccessDenied);
     let unusable = |error: &anyhow::Error| {
-        Fault::of(error)
-            .is_some_and(|fault| fault.exit == Exit::ClusterUnreachable || fault.id == "EtcdCertificateInvalid")
+        Fault::of(error).is_some_and(|fault| is_unusable(fault.exit) || fault.id == "EtcdCertificateInvalid")
     };
     ask(app, node, &config, &datastore).err().filter(unusable)
 }

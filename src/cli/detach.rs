@@ -72,7 +72,7 @@ pub(super) fn start(verb: &Verb, app: &mut App) -> Result<Ending> {
 }
 
 /// The commands that can go on without their caller.
-fn name(verb: &Verb) -> Option<&'static str> {
+pub(super) fn name(verb: &Verb) -> Option<&'static str> {
     Some(match verb {
         Verb::Install(_) => "install",
         Verb::Reconfigure(_) => "reconfigure",

@@ -11,49 +11,29 @@ use super::cordon;
 use super::pods;
 use crate::apply::cancel;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
-use crate::config::spec;
-use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::AttachedPod;
 use crate::report::event::Event;
-use crate::settings::Connection;
-
-/// How long a drain may take unless somebody says otherwise. kubectl waits for ever.
-const TIMEOUT: Duration = Duration::from_secs(600);
-
-/// What a config document says of draining; what it leaves open is as with kubectl, but for the limit.
-pub(super) fn of_document(given: &spec::Drain) -> DrainOptions {
-    DrainOptions {
-        ignore_daemonsets: given.ignore_daemon_sets.unwrap_or_default(),
-        delete_emptydir_data: given.delete_empty_dir_data.unwrap_or_default(),
-        force: given.force.unwrap_or_default(),
-        grace_period: given.grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok()),
-        timeout: limit(given.timeout.as_ref().map_or(TIMEOUT, Wait::length)),
-        pod_selector: None,
-        disable_eviction: given.disable_eviction.unwrap_or_default(),
-        skip_wait_for_delete: None,
-    }
-}
-
-/// No time at all means without a limit, as with kubectl.
-pub(super) fn limit(given: Duration) -> Option<Duration> {
-    Some(given).filter(|given| !given.is_zero())
-}
+use crate::settings::{Connection, Drain};
 
 impl DrainFlags {
-    /// What the flags say, over what holds without them.
-    pub fn over(&self, base: DrainOptions) -> DrainOptions {
+    /// What the flags say, over what the config says.
+    pub fn over(&self, config: &Drain) -> DrainOptions {
         DrainOptions {
-            ignore_daemonsets: self.ignore_daemonsets.unwrap_or(base.ignore_daemonsets),
-            delete_emptydir_data: self.delete_emptydir_data.unwrap_or(base.delete_emptydir_data),
-            force: self.force.unwrap_or(base.force),
-            grace_period: self.grace_period.map_or(base.grace_period, |seconds| u32::try_from(seconds).ok()),
-            timeout: self.drain_timeout.as_ref().map_or(base.timeout, |wait| limit(wait.length())),
-            pod_selector: self.pod_selector.clone().or(base.pod_selector),
-            disable_eviction: self.disable_eviction.unwrap_or(base.disable_eviction),
+            ignore_daemonsets: self.ignore_daemonsets.unwrap_or(config.ignore_daemon_sets),
+            delete_emptydir_data: self.delete_emptydir_data.unwrap_or(config.delete_empty_dir_data),
+            force: self.force.unwrap_or(config.force),
+            grace_period: self.grace_period.map_or(config.grace_period_seconds, |seconds| u32::try_from(seconds).ok()),
+            // No time at all means without a limit, as with kubectl.
+            timeout: self
+                .drain_timeout
+                .as_ref()
+                .map_or(config.timeout, |wait| Some(wait.length()).filter(|limit| !limit.is_zero())),
+            pod_selector: self.pod_selector.clone(),
+            disable_eviction: self.disable_eviction.unwrap_or(config.disable_eviction),
             skip_wait_for_delete: match self.skip_wait_for_delete_timeout {
-                Some(0) | None => base.skip_wait_for_delete,
+                Some(0) | None => None,
                 Some(seconds) => Some(Duration::from_secs(seconds)),
             },
         }

@@ -127,7 +127,7 @@ pub(super) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>)
     }
     let names: Vec<String> = left.iter().map(ToString::to_string).collect();
     app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
-    match app.reboots(node) {
+    match app.reboot(node).policy {
         RebootPolicy::Never => return Exit::Ok,
         RebootPolicy::Request => {}
         RebootPolicy::Now => match node.restart("calicoctl-win: Windows restarts, as reboot.policy says") {

@@ -31,7 +31,7 @@ use crate::plan::show::Plan;
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
-use crate::settings::Connection;
+use crate::settings::{self, Connection};
 
 /// Which world, and what may happen on the way.
 struct Way<'a> {
@@ -70,7 +70,7 @@ pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
 fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
     if let Some(journal) = &standing.journal {
         let what = format!("a run was interrupted: {}", super::resume::describe(journal));
-        return Err(Fault::new(Exit::Conflict, "InterruptedRun", what)
+        return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
     }
@@ -116,8 +116,9 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
     }
     let mut reach = None;
-    let wanted = way.no_drain.then_some(false);
-    let options = drain_options(app, &*node, way.drain)?;
+    let maintenance = settings::maintenance(&app.config(&*node, &Source::default(), &[])?);
+    let wanted = if way.no_drain { Some(false) } else { maintenance.drain.enabled };
+    let options = way.drain.over(&maintenance.drain);
     let pods = (plan.needs_drain, plan.pods.as_slice());
     let drains = drain::before(app, name, pods, wanted, options, |app| Ok(&reach.insert(connect(app, &*node)?).1))?;
     app.confirm(&format!("Apply this to {name}?"))?;
@@ -233,15 +234,6 @@ fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> 
                 .into())
         }
     }
-}
-
-/// As for `reconfigure`, but without what only the resolved settings say.
-fn drain_options(app: &App, node: &dyn Node, flags: &DrainFlags) -> Result<DrainOptions> {
-    let layered = app.config(node, &Source::default(), &[])?;
-    let given = &layered.config.spec.maintenance.drain;
-    let usual =
-        DrainOptions { ignore_daemonsets: given.ignore_daemon_sets.unwrap_or(true), ..drain::of_document(given) };
-    Ok(flags.over(usual))
 }
 
 fn connect(app: &App, node: &dyn Node) -> Result<(Connection, Cluster)> {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Install, app: &mut App) -> Result<Ending> {
     app.reporter.tell(&prepared.plan.text());
     if prepared.plan.needs_drain {
         return Err(Fault::new(
-            Exit::Conflict,
+            Exit::NeedsDrain,
             "NeedsDrain",
             "this change replaces the HNS network under the pods of this node",
         )
@@ -88,7 +88,7 @@ pub(super) fn begin(
     }
     if let (Some(Downgrade { from, to }), false) = (&prepared.plan.downgrade, asked.downgrade) {
         let what = format!("this is a downgrade: Calico {from} is on this node, and {to} is older");
-        return Err(Fault::new(Exit::Conflict, "DowngradeNotAllowed", what)
+        return Err(Fault::new(Exit::DowngradeRefused, "DowngradeNotAllowed", what)
             .hint(format!(
                 "set spec.calico.version to {from} to keep it, or add --allow-downgrade to install {to} all the same"
             ))

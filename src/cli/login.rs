@@ -125,7 +125,7 @@ pub(super) fn needs(layered: &Layered) -> Needs<'_> {
     let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     Needs {
         login: settings::credentials(spec),
-        create_secret: spec.kubernetes.create_service_account_token.unwrap_or(true),
+        create_secret: settings::creates_token_secret(spec),
         etcd_secret: name.map(|name| (namespace, name)),
         etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
     }

@@ -15,6 +15,7 @@ use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
 use crate::fault::Exit;
 use crate::report::document::RunResult;
+use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let command = match verb {
@@ -52,7 +53,7 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
             Ok(ending)
         }
         Verb::Drain(flags) => {
-            let options = flags.over(drain::of_document(&layered.config.spec.maintenance.drain));
+            let options = flags.over(&settings::maintenance(&layered).drain);
             drain_node(app, &cluster, &name, &options)
         }
     };
@@ -119,7 +120,8 @@ fn nothing(name: &str, word: &str) -> String {
 
 fn would(app: &mut App, name: &str, word: &str) -> Result<Ending> {
     let msg = format!("dry run: node {name} would be {word}");
-    done(app, false, msg)
+    app.reporter.tell(&msg);
+    Ending::result(RunResult::pending(msg))
 }
 
 fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {

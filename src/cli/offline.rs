@@ -1,12 +1,13 @@
-//! Verbs that need neither node nor cluster: `version`, `completion`, `explain`.
+//! Verbs that need neither node nor cluster: `version`, `completion`, `options`, `explain`.
 
-use anyhow::Result;
-use clap::CommandFactory;
+use anyhow::{Context, Result};
+use clap_complete::env::Shells;
 use serde_json::json;
 
-use super::Ending;
 use super::app::App;
-use super::args::{Cli, Completion, Explain};
+use super::args::{Completion, Explain};
+use super::command;
+use super::{COMPLETE, Ending};
 use crate::fault::{Exit, Fault};
 use crate::report::explain;
 use crate::report::reporter::Format;
@@ -19,9 +20,17 @@ pub(crate) fn version(app: &mut App) -> Result<Ending> {
 }
 
 pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
+    let name = "calicoctl-win";
+    let shells = Shells::builtins();
+    let shell = shells.completer(&args.shell.to_string()).context("find the shell")?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "calicoctl-win", &mut script);
+    shell.write_registration(COMPLETE, name, name, name, &mut script)?;
     app.reporter.raw(&String::from_utf8_lossy(&script));
+    Ok(Ending::Quiet)
+}
+
+pub(crate) fn options(app: &mut App) -> Result<Ending> {
+    app.reporter.raw(&command::global_options());
     Ok(Ending::Quiet)
 }
 

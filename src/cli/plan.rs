@@ -45,16 +45,18 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         text.push_str(&format!("Saved: {0}   Apply it: {1} --plan {0}\n", file.display(), app.command("install")));
     }
     app.reporter.document("Plan", &PlanDocument { plan, warnings: app.warnings() }, &text);
-    if pending && args.detailed_exitcode {
-        Ending::shown(Exit::ChangesPending, counts)
+    Ok(Ending::Shown(Box::new(if pending {
+        RunResult::pending(counts)
     } else {
-        Ending::shown(Exit::Ok, counts)
-    }
+        RunResult::new(Exit::Ok, false, counts)
+    })))
 }
 
 /// How a dry run ends: with the plan, and nothing else different.
 pub(super) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
-    let mut result = RunResult::new(Exit::Ok, false, format!("dry run: {}", plan.counts()));
+    let msg = format!("dry run: {}", plan.counts());
+    let mut result =
+        if plan.changes.is_empty() { RunResult::new(Exit::Ok, false, msg) } else { RunResult::pending(msg) };
     result.generation = generation;
     result.plan = Some(plan);
     Ending::result(result)
@@ -127,7 +129,7 @@ impl Saved {
         } else {
             "the node has changed since the plan was saved"
         };
-        Err(Fault::new(Exit::Conflict, "PlanStale", what)
+        Err(Fault::new(Exit::PlanStale, "PlanStale", what)
             .hint("look at a new plan and save it again: calicoctl-win plan --out FILE")
             .into())
     }

@@ -35,7 +35,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::item::Id;
 use crate::plan::show::Change;
-use crate::settings::{Backend, Datastore, Drain, Maintenance};
+use crate::settings::{Backend, Datastore, Maintenance};
 
 /// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
 /// is done.
@@ -198,23 +198,10 @@ fn show(args: &Args, app: &mut App, prepared: &Prepared) -> Result<Option<DrainO
     }
     let maintenance = &prepared.resolved.run.maintenance;
     let wanted = if args.no_drain { Some(false) } else { maintenance.drain.enabled };
-    let options = args.drain.over(of_settings(&maintenance.drain));
+    let options = args.drain.over(&maintenance.drain);
     let name = prepared.about.node_name.as_str();
     let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
     drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))
-}
-
-pub(super) fn of_settings(drain: &Drain) -> DrainOptions {
-    DrainOptions {
-        ignore_daemonsets: drain.ignore_daemon_sets,
-        delete_emptydir_data: drain.delete_empty_dir_data,
-        force: drain.force,
-        grace_period: drain.grace_period_seconds,
-        timeout: drain::limit(drain.timeout),
-        pod_selector: None,
-        disable_eviction: drain.disable_eviction,
-        skip_wait_for_delete: None,
-    }
 }
 
 /// Keeps the node as it is until the Linux side has the same VNI: until then pods here reach nobody.

@@ -34,10 +34,14 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
                 format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
             }
             (None, Some(cordon)) => format!("dry run: would uncordon node {}", cordon.node),
-            (None, None) => "no run was interrupted".into(),
+            (None, None) => {
+                let msg = "no run was interrupted";
+                app.reporter.tell(msg);
+                return Ending::result(RunResult::new(Exit::Ok, false, msg));
+            }
         };
         app.reporter.tell(&msg);
-        return Ending::result(RunResult::new(Exit::Ok, false, msg));
+        return Ending::result(RunResult::pending(msg));
     }
     // The way back from a trial is the run that was not finished.
     let look = app.node()?;

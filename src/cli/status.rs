@@ -312,7 +312,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
         let record = detach::find(&*node, run);
         if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
             let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
-            let exit = Exit::ALL.into_iter().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
+            let exit = Exit::all().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
             let body = json!({ "run": run, "state": "ended", "result": result });
             let text = format!("run {run} ended: {} (exit {})\n{msg}", exit.name(), exit.code());
             app.reporter.document("Run", &body, &text);

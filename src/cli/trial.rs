@@ -33,6 +33,7 @@ use crate::plan::item::{Access, Id};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::{Event, Sink};
+use crate::settings;
 use crate::values::WinPath;
 
 /// What the way back is called in journals and receipts.
@@ -439,9 +440,7 @@ fn empty(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<()> {
     cluster.reach()?;
     let layered = app.config(node, &Source::default(), &[])?;
     let connection = app.connection(node, &layered)?;
-    let given = &layered.config.spec.maintenance.drain;
-    let mut options = DrainFlags::default().over(drain::of_document(given));
-    options.ignore_daemonsets = given.ignore_daemon_sets.unwrap_or(true);
+    let mut options = DrainFlags::default().over(&settings::maintenance(&layered).drain);
     options.timeout = Some(options.timeout.map_or(DRAIN_WITHIN, |limit| limit.min(DRAIN_WITHIN)));
     let place = Place { cluster: &cluster, connection: &connection, name: &trial.node };
     drain::empty(app, node, &place, REVERT, &options)

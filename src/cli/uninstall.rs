@@ -26,7 +26,7 @@ use crate::plan::show::{AttachedPod, Fate, Plan};
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
-use crate::settings::Connection;
+use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
 /// How long the cluster may take to tell which pods are here: it goes on without.
@@ -258,10 +258,7 @@ impl Drain {
             Some(name) => name.to_string(),
             None => node_name(&layered, &node.facts().context("measure the node")?),
         };
-        let given = &layered.config.spec.maintenance.drain;
-        let usual =
-            DrainOptions { ignore_daemonsets: given.ignore_daemon_sets.unwrap_or(true), ..drain::of_document(given) };
-        let options = flags.over(usual);
+        let options = flags.over(&settings::maintenance(&layered).drain);
         drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
         Ok(Self { connection, cluster, name, options })
     }

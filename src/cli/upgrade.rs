@@ -137,7 +137,7 @@ fn show(args: &Upgrade, app: &mut App, prepared: &Prepared) -> Result<Option<Dra
         (_, true) => Some(false),
         _ => maintenance.drain.enabled,
     };
-    let options = args.drain.over(reconfigure::of_settings(&maintenance.drain));
+    let options = args.drain.over(&maintenance.drain);
     let name = prepared.about.node_name.as_str();
     let pods = (prepared.plan.needs_drain, prepared.plan.pods.as_slice());
     drain::before(app, name, pods, wanted, options, |_| Ok(&prepared.cluster))

@@ -301,7 +301,7 @@ pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
     }
     let what = format!("the kubeconfig's user lacks {} rights: {}", needed.len(), needed.join(", "));
     let hint = "let a cluster administrator give them: `calicoctl-win explain ClusterRights` prints a manifest";
-    Some(Fault::new(Exit::ClusterUnreachable, "ClusterRights", what).hint(hint))
+    Some(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint))
 }
 
 /// One line of the manifest: `(verb, groups, resource)`, the objects, and what it is for.

@@ -175,7 +175,7 @@ impl Cluster {
             _ => "the service account calico-node".into(),
         };
         let what = format!("{what} may not get nodes, so Calico would not run with its credentials");
-        Err(Fault::new(Exit::ClusterUnreachable, "ServiceAccountForbidden", what)
+        Err(Fault::new(Exit::ClusterAccessDenied, "ServiceAccountForbidden", what)
             .hint("its ClusterRole calico-node or the binding to it is missing: install Calico on the Linux side first")
             .into())
     }
@@ -405,7 +405,7 @@ fn belongs(credentials: &NodeCredentials, namespace: &str) -> Result<()> {
     match said.account {
         Some((space, account)) if space != namespace || account != SERVICE_ACCOUNT => {
             let what = format!("the token that came for {namespace}/{SERVICE_ACCOUNT} is of {space}/{account}");
-            Err(Fault::new(Exit::ClusterUnreachable, "TokenOfAnother", what)
+            Err(Fault::new(Exit::ClusterAccessDenied, "TokenOfAnother", what)
                 .hint("look what the secret holds, and at what stands between here and the API server")
                 .into())
         }
@@ -441,7 +441,7 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
 /// later), so renewing needs a Role more.
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
-    Fault::new(Exit::ClusterUnreachable, "TokenRenewalForbidden", what).hint(
+    Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(
         "give it that right: `calicoctl-win explain TokenRenewalForbidden` prints the Role; \
          or renew by hand before the end: calicoctl-win credentials rotate",
     )
@@ -483,6 +483,6 @@ fn empty_token(where_: &str) -> Fault {
 
 fn foreign_secret(namespace: &str) -> Fault {
     let what = format!("the secret {namespace}/{TOKEN_SECRET} is not a token of the service account {SERVICE_ACCOUNT}");
-    Fault::new(Exit::ClusterUnreachable, "TokenSecretForeign", what)
+    Fault::new(Exit::ClusterAccessDenied, "TokenSecretForeign", what)
         .hint("someone else made it: rename it, or use kubernetes.credentials: token-request")
 }

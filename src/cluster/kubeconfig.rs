@@ -22,7 +22,7 @@ use super::errors::{self, without_values};
 use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
 use crate::values::Secret;
-use crate::yaml::{self, Malformed, Node};
+use crate::yaml::{self, Malformed};
 
 /// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
@@ -107,11 +107,9 @@ pub fn files_of(text: &str, base_dir: &Path, context: Option<&str>) -> Files {
     }
 }
 
-/// A kubeconfig of one document or several. Not by kube's own reader, for whose many types the YAML
-/// engine's code would be generated once more.
+/// A kubeconfig of one document or several. Not by kube's own reader, whose errors quote values.
 fn parse(origin: &str, text: &str) -> Result<Kubeconfig> {
-    let documents = yaml::parse(text).and_then(|nodes| nodes.iter().map(Node::read).collect::<Result<Vec<_>, _>>());
-    let documents = documents.map_err(|Malformed { line, column, problem }| {
+    let documents = yaml::read_all(text).map_err(|Malformed { line, column, problem }| {
         let what = format!("{origin} is not valid: line {line}, column {column}");
         anyhow!("{}", without_values(&problem)).context(broken(what))
     })?;
@@ -449,11 +447,11 @@ fn no_such_context(origin: &str, wanted: &str, contexts: &[&str]) -> Fault {
         [] => "it has no contexts at all: is it the right file?".to_owned(),
         all => format!("choose one with --context: {}", all.join(", ")),
     };
-    Fault::new(Exit::ClusterUnreachable, "ContextNotFound", what).hint(hint)
+    Fault::new(Exit::ClusterAccessDenied, "ContextNotFound", what).hint(hint)
 }
 
 fn broken(what: String) -> Fault {
-    Fault::new(Exit::ClusterUnreachable, "KubeconfigInvalid", what)
+    Fault::new(Exit::ClusterAccessDenied, "KubeconfigInvalid", what)
         .hint("compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster")
 }
 

@@ -117,7 +117,8 @@ impl Cluster {
             let Err(error) = patched.map_err(anyhow::Error::from) else { break };
             tries += 1;
             // An answer that got lost says nothing of the change; and twice is the same as once.
-            let lost = Fault::of(&error).is_some_and(|fault| fault.exit == Exit::ClusterUnreachable);
+            let of_cluster = [Exit::ClusterUnreachable, Exit::ClusterAccessDenied];
+            let lost = Fault::of(&error).is_some_and(|fault| of_cluster.contains(&fault.exit));
             if !lost || tries == TRIES {
                 return Err(error);
             }

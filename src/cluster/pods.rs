@@ -111,7 +111,7 @@ impl Cluster {
         }
         let what = "pods have to be deleted for this change, and the kubeconfig's user lacks the right: delete pods";
         let hint = "let a cluster administrator give it: `calicoctl-win explain ClusterRights` prints a manifest";
-        Err(Fault::new(Exit::ClusterUnreachable, "ClusterRights", what).hint(hint).into())
+        Err(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint).into())
     }
 }
 

@@ -71,7 +71,7 @@ impl fmt::Display for Origin {
 }
 
 /// The config that all layers make together, and who set what in it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Layered {
     pub config: Config,
     layers: layers::Layers,

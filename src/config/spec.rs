@@ -284,7 +284,7 @@ pub struct Services {
     pub log_dir: Option<WinPath>,
     /// How much Felix logs. Default: `info`.
     pub felix_log_severity: Option<LogLevel>,
-    /// Whether the service kube-proxy, where it runs, is stopped before the HNS network is made anew and
+    /// Whether the service kube-proxy, where it runs, is stopped before the HNS network is re-created and
     /// started afterwards. Default: `true`.
     pub restart_kube_proxy: Option<bool>,
     /// Environment variables for every Calico component, over those this program sets. No secrets.

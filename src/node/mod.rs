@@ -248,6 +248,6 @@ pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";
 
 /// A folder of ours that is not safe to use, and why.
 fn unsafe_folder(folder: &WinPath, why: &str) -> Fault {
-    Fault::new(Exit::Conflict, "UnsafeFolder", format!("{folder} cannot be trusted: {why}"))
+    Fault::new(Exit::UntrustedFile, "UnsafeFolder", format!("{folder} cannot be trusted: {why}"))
         .hint("look who made it and what is in it; then remove it, or what is named here, and run the command again")
 }

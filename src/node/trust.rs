@@ -172,7 +172,7 @@ fn refused(what: &str, file: &str, at: &str, acl: &Acl, caller: &Caller, other: 
     for command in commands {
         let _ = write!(hint, "\n{command}");
     }
-    Fault::new(Exit::Conflict, OTHERS_MAY_WRITE, format!("{what} {file} is not believed: {may}")).hint(hint)
+    Fault::new(Exit::UntrustedFile, OTHERS_MAY_WRITE, format!("{what} {file} is not believed: {may}")).hint(hint)
 }
 
 /// The commands that leave a file to administrators and the caller, each a line that cmd and PowerShell both

@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny that is skipped falls through",
-        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes; a later release lists them all: policy lint",
+        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
             counted(cluster, |all| (all.skipped, &all.examples), "have rules that Windows skips")
         }),
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "Windows has no IP sets: the address of every pod that a rule selects stands in the rules of every endpoint, and all are written anew when one pod comes or goes",
-        fix: "select by namespace or label in place of all(), and join nets to larger ones; a later release lists them all: policy lint",
+        fix: "select by namespace or label in place of all(), and join nets to larger ones",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
             counted(cluster, |all| (all.costly, &all.costly_examples), "cost much on Windows nodes")
         }),

@@ -12,7 +12,6 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{Certificate, NoProxy, Proxy, StatusCode, Url, redirect, tls};
 
 use super::files::PathContext;
-use super::invalid;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 
@@ -154,10 +153,9 @@ impl Http {
             return Ok(());
         }
         let limit = self.transport.timeout.as_secs();
-        Err(Failure::done(
-            unavailable(url, &format!("it took longer than {limit} s"))
-                .hint("run the command again: it goes on where it stopped; or give it more time with --timeout"),
-        ))
+        Err(Failure::done(unavailable(url, &format!("it took longer than {limit} s")).hint(
+            "run the command again: it goes on where it stopped; or give it more time with --set transport.timeout=5m",
+        )))
     }
 
     /// Tries, and tries again after a growing pause.
@@ -231,6 +229,7 @@ fn failed(url: &Url, error: reqwest::Error) -> Failure {
     });
     let mut fault = unavailable(url, &innermost(&error));
     if certificate {
+        fault.exit = Exit::ReleaseInvalid;
         fault =
             fault.hint("if a proxy or mirror with a certificate of your own is in between, name its CA with --ca-file");
     }
@@ -245,7 +244,7 @@ fn innermost(error: &Error) -> String {
 
 /// A fault for a URL that could not be had, without the secrets a URL can hold.
 pub fn unavailable(url: &Url, why: &str) -> Fault {
-    invalid("ReleaseUnavailable", format!("cannot fetch {}: {why}", shown(url)))
+    Fault::new(Exit::ReleaseUnavailable, "ReleaseUnavailable", format!("cannot fetch {}: {why}", shown(url)))
         .hint("check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped")
 }
 
@@ -255,6 +254,7 @@ pub fn answered(url: &Url, status: StatusCode) -> Fault {
     // Object stores say 403 for what they do not have.
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN) {
         fault.id = ABSENT;
+        fault.exit = Exit::ReleaseInvalid;
         fault = fault
             .hint("check the version and the URL; on a node without internet access name a file with --release FILE");
     }

@@ -29,6 +29,8 @@ pub fn envelope(kind: &str, body: &impl Serialize) -> Value {
 pub enum Status {
     Succeeded,
     NoChanges,
+    /// A dry run, or a plan, that found something to change.
+    ChangesPending,
     Failed,
     Cancelled,
     RebootRequired,
@@ -39,6 +41,8 @@ pub enum Status {
 /// The document of every verb that changes something, and of every failure of any verb.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RunResult {
+    /// Done, or nothing to do: also where Windows must still restart.
+    pub success: bool,
     pub status: Status,
     pub changed: bool,
     pub exit_code: i32,
@@ -78,6 +82,8 @@ pub struct Failure {
     pub hint: Option<String>,
     /// `explain` has a page for it.
     pub id: String,
+    /// The same command may succeed later with nothing changed by hand.
+    pub retryable: bool,
     /// The checks that failed, as in `PreflightReport`; absent for any other failure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -110,6 +116,7 @@ impl RunResult {
             _ => Status::NoChanges,
         };
         Self {
+            success: true,
             status,
             changed,
             exit_code: exit.code(),
@@ -130,11 +137,17 @@ impl RunResult {
         }
     }
 
+    /// A look that found something to change.
+    pub fn pending(msg: impl Into<String>) -> Self {
+        Self { status: Status::ChangesPending, ..Self::new(Exit::Ok, false, msg) }
+    }
+
     /// A run that failed.
     pub fn failed(error: &anyhow::Error) -> Self {
         let exit = exit_of(error);
         let failure = Failure::new(error);
         Self {
+            success: false,
             status: if exit == Exit::Cancelled { Status::Cancelled } else { Status::Failed },
             error: Some(failure.clone()),
             rolled_back: exit == Exit::FailedRolledBack,
@@ -175,7 +188,8 @@ impl Failure {
         let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
         let id = fault.map_or("Failed", |fault| fault.id).into();
         let state = "nothing was changed".into();
-        let mut failure = Self { what, why: None, state, hint, id, checks, chain };
+        let retryable = exit_of(error).is_retryable();
+        let mut failure = Self { what, why: None, state, hint, id, retryable, checks, chain };
         let (_, causes) = failure.around();
         failure.why = (!causes.is_empty()).then(|| causes.join(": "));
         failure

@@ -11,7 +11,7 @@ const DOCUMENTS: [&str; 2] = [include_str!("../../docs/explain.md"), include_str
 /// What stands under an id, as Markdown without its heading. Case does not matter, and an exit
 /// code may be given by its number.
 pub fn explain(id: &str) -> Option<&'static str> {
-    let wanted = Exit::ALL.iter().find(|exit| exit.code().to_string() == id).map_or(id, |exit| exit.name());
+    let wanted = Exit::all().find(|exit| exit.code().to_string() == id).map_or(id, |exit| exit.name());
     sections().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, text)| text)
 }
 

@@ -5,12 +5,12 @@ use anyhow::Result;
 use super::network::{kubernetes, network};
 use super::resolver::{Resolver, filled};
 use super::{
-    Backend, Calico, Cni, Datastore, Drain, EtcdTls, FieldOrigin, Maintenance, POOL_CIDRS, Platform, Provider, Reboot,
-    Resolved, RunSettings, SecretRef, Services, Settings, Source, connection,
+    Backend, Calico, Cni, Datastore, EtcdTls, FieldOrigin, POOL_CIDRS, Platform, Provider, Resolved, RunSettings,
+    SecretRef, Services, Settings, Source, connection, maintenance,
 };
 use crate::calico::paths::ETCD_TLS;
 use crate::calico::version::CalicoVersion;
-use crate::config::spec::{DatastoreType, LogLevel, Mode, OnBlocked, RebootPolicy, SourceType, Spec, StaticRules};
+use crate::config::spec::{DatastoreType, LogLevel, SourceType, Spec, StaticRules};
 use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
 use crate::config::{Layered, Origin, fault};
 use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
@@ -29,7 +29,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let mut to = Resolver::new(layered);
     let config = &layered.config;
     let spec = &config.spec;
-    let name = to.optional("metadata.name", filled(&config.metadata.name));
+    to.optional("metadata.name", filled(&config.metadata.name));
     let version = version(&mut to, spec);
     let calico = calico(&mut to, spec, version);
     let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
@@ -43,7 +43,9 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let node_name = node_name(&mut to, spec, node, cluster, provider);
     let kubernetes = kubernetes(&mut to, spec, cluster);
     let create_token_secret =
-        to.or_default("spec.kubernetes.createServiceAccountToken", spec.kubernetes.create_service_account_token, true);
+        to.decide("spec.kubernetes.createServiceAccountToken", spec.kubernetes.create_service_account_token, || {
+            (creates_token_secret(spec), Origin::Default)
+        });
     let calico_kubeconfig = to.optional("spec.kubernetes.calicoKubeconfig", filled(&spec.kubernetes.calico_kubeconfig));
     let (network, ipip) = network(&mut to, spec, provider, &node.adapters, cluster);
     let (datastore, etcd_tls_secret) = datastore(&mut to, spec, &calico.root, &kubernetes.calico_namespace);
@@ -51,13 +53,10 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let services = services(&mut to, spec, &calico.root);
     let platform = platform(&mut to, spec, provider, network.backend);
     let dsr = dsr(&mut to, spec, node);
-    let maintenance = maintenance(&mut to, spec);
-    let reboot = Reboot {
-        policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
-        resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
-    };
-    let remote_access = to.or_default("spec.preflight.remoteAccess", spec.preflight.remote_access.clone(), Vec::new());
-    let preflight_ignore = to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new());
+    let maintenance = maintenance::decide(&mut to, spec);
+    maintenance::decide_reboot(&mut to, spec);
+    to.or_default("spec.preflight.remoteAccess", spec.preflight.remote_access.clone(), Vec::new());
+    to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new());
 
     if let (Some(reason), true) = (&ipip, to.findings.is_empty()) {
         return Err(ipip_fault(reason).into());
@@ -84,20 +83,20 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
             dsr,
             api_group: cluster.map(|cluster| cluster.api_group),
         },
-        run: RunSettings {
-            name,
-            connection,
-            create_token_secret,
-            calico_kubeconfig,
-            etcd_tls_secret,
-            maintenance,
-            reboot,
-            preflight_ignore,
-            remote_access,
-        },
+        run: RunSettings { connection, create_token_secret, calico_kubeconfig, etcd_tls_secret, maintenance },
         origins: to.origins,
         warnings: to.warnings,
     })
+}
+
+/// Where Calico lies, or is to lie.
+pub fn root_dir(spec: &Spec) -> WinPath {
+    spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"))
+}
+
+/// Whether the secret with a token may be made where there is none.
+pub fn creates_token_secret(spec: &Spec) -> bool {
+    spec.kubernetes.create_service_account_token.unwrap_or(true)
 }
 
 /// The effective config as a document that gives the same settings again, whatever the cluster
@@ -167,7 +166,7 @@ fn calico(to: &mut Resolver<'_>, spec: &Spec, version: CalicoVersion) -> Calico 
         version,
         source,
         sha256: to.optional("spec.calico.source.sha256", given.sha256.clone()),
-        root: to.or_default("spec.calico.rootDir", spec.calico.root_dir.clone(), WinPath::known(r"C:\CalicoWindows")),
+        root: to.decide("spec.calico.rootDir", spec.calico.root_dir.clone(), || (root_dir(spec), Origin::Default)),
     }
 }
 
@@ -360,40 +359,6 @@ fn dsr(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> bool {
         Some(hns) => (hns.supports_dsr(), Origin::Detected(format!("HNS {}.{}", hns.major, hns.minor))),
         None => (node.os.supports_dsr(), Origin::Detected(format!("Windows build {}.{}", node.os.build, node.os.ubr))),
     })
-}
-
-fn maintenance(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
-    let given = &spec.maintenance;
-    let drain = &given.drain;
-    let path = |name: &str| format!("spec.maintenance.drain.{name}");
-    // These two stay open until a change is planned; the document says `auto` then.
-    let mut open = |path: &str, given: &Option<Auto<bool>>| match given.clone().and_then(Auto::given) {
-        Some(choice) => to.optional(path, Some(choice)),
-        None => {
-            to.note(path, "auto", Origin::Default);
-            None
-        }
-    };
-    let enabled = open(&path("enabled"), &drain.enabled);
-    let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
-    let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
-    Maintenance {
-        drain: Drain {
-            enabled,
-            timeout: to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).length(),
-            grace_period_seconds: u32::try_from(grace).ok(),
-            ignore_daemon_sets: to.or_default(&path("ignoreDaemonSets"), drain.ignore_daemon_sets, true),
-            delete_empty_dir_data: to.or_default(&path("deleteEmptyDirData"), drain.delete_empty_dir_data, false),
-            force: to.or_default(&path("force"), drain.force, false),
-            disable_eviction: to.or_default(&path("disableEviction"), drain.disable_eviction, false),
-            on_blocked: to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail),
-        },
-        uncordon,
-        mode: to.or_default("spec.maintenance.mode", given.mode, Mode::Auto),
-        confirm_timeout: to
-            .or_default("spec.maintenance.confirmTimeout", given.confirm_timeout.clone(), Wait::known("5m"))
-            .length(),
-    }
 }
 
 #[cfg(test)]

@@ -47,14 +47,14 @@ const EVENT_TYPES: [&str; 23] = [
 fn the_table_of_exit_codes_is_the_one_in_the_code() {
     let documented: Vec<String> = rows(&read("docs/exit-codes.md"), "code");
     let ours: Vec<String> =
-        Exit::ALL.iter().map(|e| format!("| {} | `{}` | {} |", e.code(), e.name(), e.meaning())).collect();
+        Exit::all().map(|e| format!("| {} | `{}` | {} |", e.code(), e.name(), e.meaning())).collect();
     assert_eq!(documented, ours);
 }
 
 #[test]
 fn every_id_that_the_program_prints_can_be_explained() {
     let mut ids: BTreeSet<String> = BTreeSet::new();
-    ids.extend(Exit::ALL.iter().map(|exit| exit.name().to_owned()));
+    ids.extend(Exit::all().map(|exit| exit.name().to_owned()));
     ids.extend(EVENT_TYPES.map(str::to_owned));
     for (_, text) in product() {
         ids.extend(printed_ids(&text));
@@ -183,6 +183,8 @@ fn the_saved_facts_that_tests_and_readers_use_are_read() {
 fn every_command_in_the_documents_is_one_that_the_program_has() {
     // `calicoctl-win verb …` or `cargo run -- verb …`, up to what ends code or a command.
     let command = Regex::new(r"(?m)(?:calicoctl-win|cargo run --) ([a-z][^`#>|\n]*)").expect("it is one");
+    let global = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).arg("options").output().unwrap();
+    let global = String::from_utf8_lossy(&global.stdout).into_owned();
     let mut seen = 0;
     for document in documents() {
         let text = read(&document);
@@ -196,7 +198,8 @@ fn every_command_in_the_documents_is_one_that_the_program_has() {
             let shown = String::from_utf8_lossy(&help.stdout);
             assert!(help.status.success() && !shown.is_empty(), "{document}: there is no `{found}`");
             for flag in words.iter().filter(|word| word.starts_with('-')) {
-                assert!(shown.contains(flag), "{document}: `{found}`: no {flag} in\n{shown}");
+                let known = shown.contains(flag) || global.contains(flag);
+                assert!(known, "{document}: `{found}`: no {flag} in\n{shown}");
             }
             seen += 1;
         }
@@ -224,6 +227,95 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
         }
     }
     assert!(seen > 20, "the hints have more commands than {seen}");
+}
+
+/// Options in our texts that are other programs'.
+const OF_OTHERS: [&str; 31] = [
+    // kubectl, kubeadm and calicoctl
+    "--client",
+    "--clusterrole",
+    "--raw",
+    "--resource",
+    "--serviceaccount",
+    "--show-blocks",
+    "--show-configuration",
+    "--show-managed-fields",
+    "--type",
+    "--user",
+    "--verb",
+    // the API server, etcd, kubelet and kube-proxy
+    "--cipher-suites",
+    "--cluster-name",
+    "--enable-dsr",
+    "--feature-gates",
+    "--listen-client-urls",
+    "--max-pods",
+    "--run-service",
+    "--source-vip",
+    "--tls-min-version",
+    "--trusted-ca-file",
+    // Calico's components
+    "--complete-startup",
+    "--confdir",
+    // cargo, its tests and our scripts
+    "--bench",
+    "--check",
+    "--exact",
+    "--ignored",
+    "--lib",
+    "--nocapture",
+    "--target",
+    "--test",
+];
+
+/// Every option of every command, the hidden one too.
+fn options() -> BTreeSet<String> {
+    let flag = Regex::new(r"--[a-z][a-z-]+").expect("it is one");
+    let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
+    let mut known = BTreeSet::from(["--detached-run".to_owned()]);
+    let mut open = vec![vec!["options".to_owned()], vec![]];
+    while let Some(words) = open.pop() {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
+        let help = program.args(&words).args(["--help"].iter().filter(|_| words != ["options"])).output().unwrap();
+        let help = String::from_utf8_lossy(&help.stdout);
+        known.extend(flag.find_iter(&help).map(|found| found.as_str().to_owned()));
+        let below = command.captures_iter(&help).map(|found| found[1].to_owned()).filter(|name| name != "help");
+        let group = help.contains("\nCommands:") || words.is_empty();
+        open.extend(below.filter(|_| group).map(|name| [words.clone(), vec![name]].concat()));
+    }
+    known
+}
+
+#[test]
+fn every_option_field_and_file_that_a_text_names_is_there() {
+    let flag = Regex::new(r"(?:^|[^\w-])(--[a-z][a-z-]+)").expect("it is one");
+    let file = Regex::new(r"(?:^|[^\w/.])((?:docs|packaging|templates|tests|src)/[\w./-]*\w)").expect("it is one");
+    let field = Regex::new(r"`spec\.([a-zA-Z0-9.]+)`").expect("it is one");
+    let options = options();
+    let fields: Vec<String> = calicoctl_win::config::fields().map(|field| field.path).collect();
+    let said: Vec<(String, String)> = documents().into_iter().map(|name| (name.clone(), read(&name))).collect();
+    let code = product().into_iter().map(|(path, text)| {
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        (path, lines.join("\n"))
+    });
+    let mut wrong = Vec::new();
+    for (name, text) in said.iter().cloned().chain(code) {
+        let flags = flag.captures_iter(&text).map(|found| found[1].to_owned());
+        wrong.extend(
+            flags
+                .filter(|flag| !options.contains(flag) && !OF_OTHERS.contains(&flag.as_str()))
+                .map(|flag| format!("{name}: {flag}")),
+        );
+        let files = file.captures_iter(&text).map(|found| found[1].to_owned());
+        wrong.extend(files.filter(|file| !project().join(file).exists()).map(|file| format!("{name}: {file}")));
+    }
+    for (name, text) in &said {
+        let named = field.captures_iter(text).map(|found| format!("spec.{}", &found[1]));
+        let is_there =
+            |path: &String| fields.iter().any(|field| field == path || field.starts_with(&format!("{path}.")));
+        wrong.extend(named.filter(|path| !is_there(path)).map(|path| format!("{name}: {path}")));
+    }
+    assert!(options.len() > 60 && wrong.is_empty(), "{} options\n{}", options.len(), wrong.join("\n"));
 }
 
 /// What makes an advice dangerous: commands in it, commands that `;` joins, a restart of the machine and a

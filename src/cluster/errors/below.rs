@@ -11,7 +11,7 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, RootCertStore};
 
-use super::{SLOW_HINT, seconds, unreachable};
+use super::{SLOW_HINT, denied, seconds, unreachable};
 use crate::cluster::Options;
 use crate::cluster::api::Call;
 use crate::cluster::kubeconfig::{certificates, why_no_login};
@@ -97,10 +97,10 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Option
             )
         }
         Transport::Certificate(why) => certificate_fault(&at, why),
-        Transport::TlsVersion => unreachable("ClusterTlsVersion", format!("{at} offers no TLS that we accept")).hint(
+        Transport::TlsVersion => denied("ClusterTlsVersion", format!("{at} offers no TLS that we accept")).hint(
             "it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it",
         ),
-        Transport::NotTls => unreachable("ClusterNotTls", format!("what answers at {server} does not speak TLS"))
+        Transport::NotTls => denied("ClusterNotTls", format!("what answers at {server} does not speak TLS"))
             .hint("is the port right? An API server's is mostly 6443 or 443"),
         Transport::Tls => unreachable("ClusterTls", format!("no TLS session with {at} came about"))
             .hint("the reason is TLS's own; a client certificate of another cluster is a common one"),
@@ -116,26 +116,26 @@ fn certificate_fault(at: &str, why: &CertificateError) -> Fault {
         CertificateError::Expired => expired(at, ""),
         CertificateError::ExpiredContext { not_after, .. } => expired(at, &format!(" on {}", date(*not_after))),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            unreachable("ClusterCertificateExpired", format!("the certificate of {at} is not valid yet"))
+            denied("ClusterCertificateExpired", format!("the certificate of {at} is not valid yet"))
                 .hint("set the clock of this machine right")
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            unreachable("ClusterCertificateName", format!("the certificate of {at} is for other names"))
+            denied("ClusterCertificateName", format!("the certificate of {at} is for other names"))
                 .hint("write one of its names as `server` in the kubeconfig, or as `tls-server-name`")
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            unreachable("ClusterUntrusted", format!("the certificate of {at} is not from the CA that we trust")).hint(
+            denied("ClusterUntrusted", format!("the certificate of {at} is not from the CA that we trust")).hint(
                 "the kubeconfig's certificate-authority is of another cluster or was replaced, \
                      or a proxy breaks TLS open: fetch a fresh kubeconfig",
             )
         }
-        _ => unreachable("ClusterUntrusted", format!("the certificate of {at} is not acceptable"))
+        _ => denied("ClusterUntrusted", format!("the certificate of {at} is not acceptable"))
             .hint("the reason names what is wrong with it"),
     }
 }
 
 fn expired(at: &str, when: &str) -> Fault {
-    unreachable("ClusterCertificateExpired", format!("the certificate of {at} has expired{when}"))
+    denied("ClusterCertificateExpired", format!("the certificate of {at} has expired{when}"))
         .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
 }
 
@@ -197,7 +197,7 @@ pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
     }
     let Some(not_after) = expired else { return Ok(()) };
     let what = format!("the cluster's CA in the kubeconfig has expired on {}", date(not_after));
-    let fault = unreachable("ClusterCaExpired", what)
+    let fault = denied("ClusterCaExpired", what)
         .hint("renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right");
     Err(fault.into())
 }

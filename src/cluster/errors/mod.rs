@@ -18,7 +18,7 @@ use super::granted::Access;
 use crate::fault::{Exit, Fault};
 
 const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
-                         --timeout gives it longer";
+                         --set transport.timeout=2m gives it longer";
 
 /// Why one try came to nothing.
 #[derive(Debug)]
@@ -190,6 +190,11 @@ impl Failure {
 
 fn unreachable(id: &'static str, what: impl Into<String>) -> Fault {
     Fault::new(Exit::ClusterUnreachable, id, what)
+}
+
+/// What stays so until somebody changes the kubeconfig, a right or a certificate.
+fn denied(id: &'static str, what: impl Into<String>) -> Fault {
+    Fault::new(Exit::ClusterAccessDenied, id, what)
 }
 
 fn status_of(answer: &Answer) -> Option<Status> {

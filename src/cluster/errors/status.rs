@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use regex::{Match, Regex};
 
-use super::{Resource, budget_of, unreachable};
+use super::{Resource, budget_of, denied, unreachable};
 use crate::cluster::api::{Answer, Call};
 use crate::fault::{Exit, Fault};
 
@@ -14,13 +14,11 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
     let text = String::from_utf8_lossy(&answer.body);
     match answer.status {
         400 if text.contains("HTTP request to an HTTPS server") => {
-            unreachable("ClusterNeedsTls", format!("the API server at {server} speaks TLS only"))
+            denied("ClusterNeedsTls", format!("the API server at {server} speaks TLS only"))
                 .hint("write https:// in the server URL of the kubeconfig")
         }
-        401 => {
-            unreachable("ClusterUnauthorized", format!("the API server at {server} does not accept our credentials"))
-                .hint("the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig")
-        }
+        401 => denied("ClusterUnauthorized", format!("the API server at {server} does not accept our credentials"))
+            .hint("the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig"),
         403 => forbidden(server, call, status),
         404 if absent => unreachable("ClusterObjectAbsent", format!("{name}: there is no such object"))
             .hint("it was deleted, or never made; look with kubectl"),
@@ -108,12 +106,12 @@ pub(super) fn is_denied(status: Option<&Status>) -> bool {
 fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
     let pattern = Regex::new(DENIED).expect("the pattern is right");
-    let Some(denied) = pattern.captures(message) else {
+    let Some(found) = pattern.captures(message) else {
         // Admission says 403 as well, in other words.
-        return unreachable("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
+        return denied("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
             .hint("the reason says what it objects to; an administrator's kubeconfig may be needed");
     };
-    let part = |name| denied.name(name).map(|m: Match<'_>| m.as_str());
+    let part = |name| found.name(name).map(|m: Match<'_>| m.as_str());
     let (user, verb) = (part("user").unwrap_or_default(), part("verb").unwrap_or_default());
     let object = match (part("path"), part("resource"), part("group").unwrap_or_default(), part("namespace")) {
         (Some(path), ..) => format!("the path {path}"),
@@ -122,10 +120,10 @@ fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     };
     let what = format!("user {user} may not {verb} {object}");
     if user == "system:anonymous" {
-        return unreachable("ClusterForbidden", format!("{what}: we were taken for nobody"))
+        return denied("ClusterForbidden", format!("{what}: we were taken for nobody"))
             .hint("the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator");
     }
-    let fault = unreachable("ClusterForbidden", what);
+    let fault = denied("ClusterForbidden", what);
     match part("resource") {
         Some(resource) => {
             let group = part("group").unwrap_or_default();

@@ -49,37 +49,37 @@ fn every_refusal_has_a_name_a_reason_and_a_mend() {
         refused("list-rv-future-504", "GET", NODE),
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
-    CLUSTER_UNREACHABLE ClusterUnauthorized
+    CLUSTER_ACCESS_DENIED ClusterUnauthorized
       what the API server at https://api.cluster.test:6443 does not accept our credentials
       why  HTTP 401: Unauthorized
       mend the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user system:anonymous may not list secrets of the core group in namespace calico-system: we were taken for nobody
       why  HTTP 403: secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" in the namespace "calico-system"
       mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user may not list secrets of the core group in namespace calico-system
       why  HTTP 403: secrets is forbidden: User "nobody-user" cannot list resource "secrets" in API group "" in the namespace "calico-system"
       mend let a cluster administrator run: kubectl create role calicoctl-win-list-secrets --verb=list --resource=secrets -n calico-system && kubectl create rolebinding calicoctl-win-list-secrets --role=calicoctl-win-list-secrets --user=nobody-user -n calico-system
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user may not get nodes of the core group in the whole cluster
       why  HTTP 403: nodes "win-worker-1" is forbidden: User "nobody-user" cannot get resource "nodes" in API group "" at the cluster scope
       mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-get-nodes --verb=get --resource=nodes && kubectl create clusterrolebinding calicoctl-win-get-nodes --clusterrole=calicoctl-win-get-nodes --user=nobody-user
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user may not patch felixconfigurations of crd.projectcalico.org in the whole cluster
       why  HTTP 403: felixconfigurations.crd.projectcalico.org "default" is forbidden: User "nobody-user" cannot patch resource "felixconfigurations" in API group "crd.projectcalico.org" at the cluster scope
       mend let a cluster administrator run: kubectl create clusterrole calicoctl-win-patch-felixconfigurations --verb=patch --resource=felixconfigurations.crd.projectcalico.org && kubectl create clusterrolebinding calicoctl-win-patch-felixconfigurations --clusterrole=calicoctl-win-patch-felixconfigurations --user=nobody-user
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user nobody-user may not create serviceaccounts/token of the core group in namespace calico-system
       why  HTTP 403: serviceaccounts "calico-node" is forbidden: User "nobody-user" cannot create resource "serviceaccounts/token" in API group "" in the namespace "calico-system"
       mend let a cluster administrator run: kubectl create role calicoctl-win-create-serviceaccounts-token --verb=create --resource=serviceaccounts/token -n calico-system && kubectl create rolebinding calicoctl-win-create-serviceaccounts-token --role=calicoctl-win-create-serviceaccounts-token --user=nobody-user -n calico-system
 
-    CLUSTER_UNREACHABLE ClusterForbidden
+    CLUSTER_ACCESS_DENIED ClusterForbidden
       what user system:anonymous may not get the path /apis/nothing: we were taken for nobody
       why  HTTP 403: forbidden: User "system:anonymous" cannot get path "/apis/nothing"
       mend the kubeconfig's user has no credentials; give the kubeconfig of a cluster administrator
@@ -196,7 +196,7 @@ fn what_breaks_below_http_has_a_name_too() {
     insta::assert_snapshot!(all.join("\n"), @r#"
     CLUSTER_UNREACHABLE ClusterTimeout
       what the API server at https://api.cluster.test:6443 did not answer GET /version within 2 s
-      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --timeout gives it longer
+      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --set transport.timeout=2m gives it longer
 
     CLUSTER_UNREACHABLE ClusterConnectionLost
       what the API server at https://api.cluster.test:6443 cut the connection during GET /version
@@ -215,33 +215,33 @@ fn what_breaks_below_http_has_a_name_too() {
 
     CLUSTER_UNREACHABLE ClusterTimeout
       what no connection to the API server at https://api.cluster.test:6443 within 0.1 s
-      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --timeout gives it longer
+      mend a firewall, proxy or VPN may be in the way, or the server has too much to do; --set transport.timeout=2m gives it longer
 
     CLUSTER_UNREACHABLE ClusterConnectionLost
       what the API server at https://api.cluster.test:6443 cut the connection during GET /version
       why  tls handshake eof
       mend a proxy, firewall or load balancer in between may do that, or the server is restarting: try again
 
-    CLUSTER_UNREACHABLE ClusterTlsVersion
+    CLUSTER_ACCESS_DENIED ClusterTlsVersion
       what the API server at https://api.cluster.test:6443 offers no TLS that we accept
       why  received fatal alert: ProtocolVersion
       mend it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it
 
-    CLUSTER_UNREACHABLE ClusterNotTls
+    CLUSTER_ACCESS_DENIED ClusterNotTls
       what what answers at https://api.cluster.test:6443 does not speak TLS
       why  received corrupt message of type InvalidContentType
       mend is the port right? An API server's is mostly 6443 or 443
 
-    CLUSTER_UNREACHABLE ClusterCertificateExpired
+    CLUSTER_ACCESS_DENIED ClusterCertificateExpired
       what the certificate of the API server at https://api.cluster.test:6443 has expired on 2001-01-01
       mend renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right
 
-    CLUSTER_UNREACHABLE ClusterCertificateName
+    CLUSTER_ACCESS_DENIED ClusterCertificateName
       what the certificate of the API server at https://api.cluster.test:6443 is for other names
       why  invalid peer certificate: certificate not valid for name "api.cluster.test"; certificate is only valid for DnsName("another.test")
       mend write one of its names as `server` in the kubeconfig, or as `tls-server-name`
 
-    CLUSTER_UNREACHABLE ClusterUntrusted
+    CLUSTER_ACCESS_DENIED ClusterUntrusted
       what the certificate of the API server at https://api.cluster.test:6443 is not from the CA that we trust
       why  invalid peer certificate: BadSignature
       mend the kubeconfig's certificate-authority is of another cluster or was replaced, or a proxy breaks TLS open: fetch a fresh kubeconfig

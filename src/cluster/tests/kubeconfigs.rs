@@ -33,52 +33,52 @@ fn a_kubeconfig_that_is_not_usable_is_told_why() {
         assert!(!error.contains("sesame") && !error.contains("eyJ"), "a secret is shown: {error}");
     }
     insta::assert_snapshot!(all.join("\n"), @"
-    CLUSTER_UNREACHABLE ContextNotFound
+    CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no current-context
       mend it has no contexts at all: is it the right file?
 
-    CLUSTER_UNREACHABLE ContextNotFound
+    CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no context `prod`
       mend choose one with --context: admin@test
 
-    CLUSTER_UNREACHABLE ContextNotFound
+    CLUSTER_ACCESS_DENIED ContextNotFound
       what the kubeconfig has no current-context
       mend choose one with --context: admin@test
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what the kubeconfig is not valid: line 2, column 8
       why  unclosed bracket '{'
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what the kubeconfig is not valid: line 1, column 11
-      why  expected a list, found text
+      why  expected a list
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what context `admin@test` of the kubeconfig names the cluster `other`, which is not defined there
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what context `admin@test` of the kubeconfig names the user `root`, which is not defined there
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what certificate-authority-data in the kubeconfig is not base64
       why  Invalid symbol 42, offset 0.
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what cannot read somewhere/ca.crt, the kubeconfig's certificate-authority
       why  (the operating system's words)
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE KubeconfigInvalid
+    CLUSTER_ACCESS_DENIED KubeconfigInvalid
       what cannot read somewhere/me.crt, the kubeconfig's client-certificate
       why  (the operating system's words)
       mend compare it with `kubectl config view`, or fetch a fresh kubeconfig of the cluster
 
-    CLUSTER_UNREACHABLE ClusterCaExpired
+    CLUSTER_ACCESS_DENIED ClusterCaExpired
       what the cluster's CA in the kubeconfig has expired on 2001-01-01
       mend renew the cluster's CA and fetch a fresh kubeconfig, or set this machine's clock right
 
@@ -210,8 +210,7 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
     assert!(!format!("{failed:?}").contains("sesame"), "{failed:?}");
 }
 
-/// Of old clusters on GKE: the plugin prints any JSON, and paths say where in it the token is. What
-/// follows them is ours (packaging/jsonpath-rust).
+/// Of old clusters on GKE: the plugin prints any JSON, and paths say where in it the token is.
 #[cfg(unix)]
 #[test]
 fn an_auth_provider_finds_the_token_by_a_plain_path() {
@@ -232,14 +231,13 @@ fn an_auth_provider_finds_the_token_by_a_plain_path() {
     for (path, token) in [
         ("{.credential.access_token}", "Bearer open"),
         ("credential.access_token", "Bearer open"),
-        ("{$.all[0].id-token}", "Bearer sesame"),
+        ("{..access_token}", "Bearer open"),
+        ("{$.all[0]['id-token']}", "Bearer sesame"),
         ("{.all[0]['id-token']}", "Bearer sesame"),
     ] {
         assert_eq!(token_by(path).unwrap_or_else(|error: anyhow::Error| panic!("{path}: {error:#}")), token, "{path}");
     }
-    for path in
-        ["{..access_token}", "{.all[*].id-token}", "{.all[?(@.id)]}", "{.credential}", "{.all[1].id-token}", "$x"]
-    {
+    for path in ["{.credential}", "{.all[1]['id-token']}", "{.all[?(@.id)]}", "$x"] {
         let refused = story(&token_by(path).unwrap_err());
         assert!(refused.contains("ClusterLogin") && !refused.contains("sesame"), "{path}: {refused}");
     }

@@ -15,7 +15,6 @@ mod auth;
 mod controllers;
 mod definition;
 mod delete;
-mod der;
 mod discovery;
 mod eviction;
 mod faults;

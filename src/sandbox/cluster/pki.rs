@@ -19,8 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-
-use super::der;
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
 /// Where the API says it is. Sandbox clients dial the real, ephemeral address under this name.
 pub const SERVER_NAME: &str = "10.20.0.10";
@@ -120,7 +119,7 @@ impl Pki {
     /// User and groups of a client certificate, or nothing when it is not of this authority or has ended.
     pub fn client(&self, certificate: &CertificateDer<'_>) -> Option<(String, Vec<String>)> {
         self.clients.verify_client_cert(certificate, &[], UnixTime::now()).ok()?;
-        der::subject(certificate)
+        subject(certificate)
     }
 
     /// A kubeconfig for the admin that names `server`.
@@ -202,4 +201,14 @@ pub fn kept(path: &Path, make: impl FnOnce() -> Result<String>) -> Result<String
     let text = make().with_context(|| format!("make {}", path.display()))?;
     fs::write(path, &text).with_context(|| format!("write {}", path.display()))?;
     Ok(text)
+}
+
+/// User (CN) and groups (each O) of a client's certificate in DER, as Kubernetes takes them; nothing when it
+/// has no CN or is malformed. Its signature has been checked before.
+fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let text = |name: &AttributeTypeAndValue<'_>| name.as_str().ok().map(str::to_owned);
+    let user = subject.iter_common_name().last().and_then(text)?;
+    Some((user, subject.iter_organization().map(text).collect::<Option<_>>()?))
 }

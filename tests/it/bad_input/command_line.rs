@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{BUSY, CONFIG, CONFLICT, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
+use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, STALE, USAGE, case, masked, screens};
 use crate::lab::Lab;
 
 #[test]
@@ -29,21 +29,21 @@ fn a_wrong_command_line_says_what_would_be_right() {
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     unknown verb
-      error: unrecognized subcommand 'frobnicate'
+      error: `calicoctl-win` has no command `frobnicate`
         state: nothing was changed
-        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+        hint: see: calicoctl-win --help
     misspelt verb
-      error: unrecognized subcommand 'instal'
+      error: `calicoctl-win` has no command `instal`
         state: nothing was changed
-        hint: some similar subcommands exist: 'uninstall', 'install'; calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+        hint: did you mean: calicoctl-win install
     no verb
-      error: 'calicoctl-win' requires a subcommand but one was not provided [subcommands: preflight, plan, install, reconfigure, upgrade, confirm, rollback, receipt, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, version]
+      error: `calicoctl-win` needs a command: preflight, plan, install, reconfigure, upgrade, confirm, rollback, receipt, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, options, version
         state: nothing was changed
-        hint: calicoctl-win [OPTIONS] <COMMAND>; see: calicoctl-win --help
+        hint: see: calicoctl-win --help
     no verb of a group
-      error: 'calicoctl-win service' requires a subcommand but one was not provided [subcommands: start, stop, restart, status, run]
+      error: `calicoctl-win service` needs a command: start, stop, restart, status
         state: nothing was changed
-        hint: calicoctl-win service [OPTIONS] <COMMAND>; see: calicoctl-win --help
+        hint: see: calicoctl-win service --help
     unknown flag
       error: unexpected argument '--frob' found
         state: nothing was changed
@@ -57,17 +57,17 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: see: calicoctl-win --help
     --set without a value
-      error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, as calicoNetwork.vxlan.vxlanVNI=5000
+      error: invalid value 'calicoNetwork.backend' for '--set <PATH=VALUE>': write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000
         state: nothing was changed
         hint: see: calicoctl-win --help
     flags that exclude each other
       error: the argument '--print-facts' cannot be used with '--out <FILE>'
         state: nothing was changed
-        hint: calicoctl-win plan --print-facts --sandbox <DIR>; see: calicoctl-win --help
+        hint: calicoctl-win plan --print-facts; see: calicoctl-win --help
     missing argument
       error: the following required arguments were not provided: <ID>
         state: nothing was changed
-        hint: calicoctl-win explain --sandbox <DIR> <ID>; see: calicoctl-win --help
+        hint: calicoctl-win explain <ID>; see: calicoctl-win --help
     nobody to confirm
       error: this changes the node and nobody is there to confirm it
         state: nothing was changed
@@ -156,7 +156,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
         case(
             "plan of other settings",
             "install -y --plan plan.json --set services.felixLogSeverity=debug",
-            CONFLICT,
+            STALE,
             "PlanStale",
         ),
         case("facts that are none", "plan --facts text.json", CONFIG, "FactsInvalid"),
@@ -181,7 +181,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
         state: nothing was changed
         hint: look at a new plan and save it again: calicoctl-win plan --out FILE
     facts that are none
-      error: text.json is no facts file: unknown field `hello`, expected one of `apiVersion`, `kind`, `node`, `cluster` at line 1, column 2
+      error: text.json is no facts file: unknown field `hello`, expected one of apiVersion, kind, node, cluster at line 1, column 2
         state: nothing was changed
         hint: make one on the machine with: calicoctl-win plan --print-facts -o json
     nothing installed

@@ -80,17 +80,17 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
     ];
     insta::assert_snapshot!(seen.concat(), @"
     no YAML
-      error: node/node.yaml is not a sandbox node: while parsing a flow mapping, did not find expected ',' or '}' at line 14, column 8
+      error: node/node.yaml is not a sandbox node: expected a single value at line 11, column 11
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of `apiVersion`, `kind`, `hostName`, `os`, `elevated`, `bootId`, `bootTime`, `runtime`, `hns`, `cloud`, `linuxCalico`, `pendingReboot`, `tls`, `unread`, `adapters`, `routes`, `networks`, `firewall`, `services`, `serviceGroups`, `registry`, `processes`, `openFiles`, `acls`, `silent`, `faults` at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, cloud, linuxCalico, pendingReboot, tls, unread, adapters, routes, networks, firewall, services, serviceGroups, registry, processes, openFiles, acls, silent, faults at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     wrong type
-      error: node/node.yaml is not a sandbox node: expected true or false, found text at line 11, column 11
+      error: node/node.yaml is not a sandbox node: expected true or false at line 11, column 11
         while trying to: open the sandbox node
         state: nothing was changed
         hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder

@@ -7,7 +7,7 @@ use calicoctl_win::calico::version::CalicoVersion;
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-use super::{CONFIG, Case, RELEASE, UNSUPPORTED, case, screens};
+use super::{AWAY, CONFIG, Case, RELEASE, UNSUPPORTED, case, screens};
 use crate::lab::Lab;
 
 const NAME: &str = "calico-windows-v3.32.1.zip";
@@ -221,7 +221,7 @@ fn a_download_that_fails_says_what_the_server_did() {
     let fetch = |name, fault, id| case(name, "install -y --set transport.retries=0", RELEASE, id).with(fault);
     let cases = [
         fetch("404", "release 404", "ReleaseNotFound"),
-        fetch("503", "release 503", "ReleaseUnavailable"),
+        case("503", "install -y --set transport.retries=0", AWAY, "ReleaseUnavailable").with("release 503"),
         fetch("truncated", "release truncate", "ReleaseDigest"),
         fetch("corrupt", "release corrupt", "ReleaseDigest"),
         fetch("truncated, without digests", "release no-sums;release truncate", "ReleaseTruncated"),
@@ -230,7 +230,7 @@ fn a_download_that_fails_says_what_the_server_did() {
         case(
             "nobody there",
             "install -y --release http://127.0.0.1:1/calico-windows-v3.32.1.zip --set transport.retries=0",
-            RELEASE,
+            AWAY,
             "ReleaseUnavailable",
         ),
     ];

@@ -43,7 +43,7 @@ const VERBS: [&str; 15] = [
 
 /// How a verb may end besides well: killed, rolled back, refused for what stands in its way, and on a
 /// node without Calico. Preflight refuses the install of a node that others broke.
-const MAY_END: [i32; 6] = [0, 137, 3, 9, 13, 16];
+const MAY_END: [i32; 9] = [0, 137, 3, 9, 13, 16, 19, 20, 22];
 
 const CRASHES: [&str; 6] = [
     "*#N=exit-before",

@@ -127,7 +127,7 @@ fn vsid(lab: &Lab) -> Value {
 fn another_vni_under_running_pods_needs_a_drain() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
-    let refused = lab.run("install -y --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(13).json();
+    let refused = lab.run("install -y --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(19).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused}");
     assert_eq!(refused["changed"], false);
     lab.picture_without_state().same_as(&before);
@@ -135,7 +135,7 @@ fn another_vni_under_running_pods_needs_a_drain() {
     assert_eq!(plan["needs_drain"], true);
 
     // Services that run are started again with the new setting, whether or not install starts them.
-    let refused = lab.run("install -y --no-start --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(13).json();
+    let refused = lab.run("install -y --no-start --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(19).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused}");
     lab.picture_without_state().same_as(&before);
 

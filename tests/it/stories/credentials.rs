@@ -466,7 +466,7 @@ fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
       kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
     4 NotHostProcess: the pod's token cannot be read
       kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; elsewhere leave it out, or use token-request
-    7 ClusterUnauthorized: the API server at https://127.0.0.1:PORT does not accept our credentials
+    17 ClusterUnauthorized: the API server at https://127.0.0.1:PORT does not accept our credentials
       the token or client certificate has expired, or is of another cluster: fetch a fresh kubeconfig
     ");
     lab.picture_without_state().same_as(&before);

@@ -137,7 +137,7 @@ fn what_would_be_lost_is_told_all_at_once_before_the_node_is_cordoned() {
             }})),
         )
         .unwrap();
-    let refused = town.run("node drain -y -o json").exits(8).json();
+    let refused = town.run("node drain -y -o json --ignore-daemonsets=false").exits(8).json();
     assert_eq!((refused["error"]["id"].as_str(), &refused["changed"]), (Some("DrainRefused"), &json!(false)));
     insta::assert_snapshot!(why(&refused), @"
     demo/agent-1 is kept here by DaemonSet demo/agent (--ignore-daemonsets leaves it)
@@ -147,7 +147,7 @@ fn what_would_be_lost_is_told_all_at_once_before_the_node_is_cordoned() {
     assert!(!town.cordoned(), "unlike kubectl");
     assert_eq!(town.pods().len(), 5);
 
-    let dry = town.run("node drain -n --ignore-daemonsets --delete-emptydir-data --force").exits(0);
+    let dry = town.run("node drain -n --delete-emptydir-data --force").exits(0);
     insta::assert_snapshot!(dry.screen(), @"
     Drain of win-a1: 4 pods go.
       - demo/bare
@@ -266,7 +266,7 @@ fn a_server_that_is_busy_fails_or_cuts_the_watch_only_makes_it_slower() {
 #[test]
 fn a_refusal_of_the_server_ends_the_drain_and_takes_the_cordon_back() {
     let town = Town::new(&["POST /api/v1/namespaces/*/eviction=403"]);
-    let done = town.run("node drain -y -o json").exits(7).json();
+    let done = town.run("node drain -y -o json").exits(17).json();
     assert_eq!(done["error"]["id"], "ClusterForbidden");
     assert!(!town.cordoned());
 }

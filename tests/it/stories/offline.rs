@@ -30,8 +30,67 @@ fn version_help_and_completion_work_anywhere() {
     assert_eq!(lab.bare("version -o json").exits(0).json()["version"], version);
     assert!(lab.bare("--help").exits(0).stdout.contains("install --sandbox DIR --yes"));
     let script = lab.bare("completion powershell").exits(0).stdout;
-    assert!(script.contains("Register-ArgumentCompleter") && script.contains("uninstall"), "{script}");
-    assert_eq!(lab.bare("").exits(64).stdout.lines().count(), 1);
+    assert!(script.contains("Register-ArgumentCompleter"), "{script}");
+    let bare = lab.bare("").exits(0).stdout;
+    assert_eq!(bare, lab.bare("--help").exits(0).stdout);
+    assert_eq!(bare, lab.bare("help").exits(0).stdout);
+}
+
+/// What bash offers for a command line whose last word is begun.
+#[cfg(unix)]
+fn bash_offers(lab: &Lab, words: &str) -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_calicoctl-win")).parent().unwrap();
+    let script = r#"
+        source <(calicoctl-win completion bash)
+        COMP_WORDS=(calicoctl-win $1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9
+        _clap_complete_calicoctl_win calicoctl-win "${COMP_WORDS[COMP_CWORD]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["-c", script, "bash", words]).env("PATH", path).current_dir(lab.path(""));
+    let output = bash.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn bash_completes_commands_ids_and_fields() {
+    let lab = Lab::new();
+    assert_eq!(bash_offers(&lab, "reconf"), ["reconfigure"]);
+    assert_eq!(bash_offers(&lab, "node dr"), ["drain"]);
+    assert_eq!(bash_offers(&lab, "preflight --ignore-preflight-errors StrictAff"), ["StrictAffinity"]);
+    assert_eq!(bash_offers(&lab, "install --set calicoNetwork.vxlan.vxlanV"), ["calicoNetwork.vxlan.vxlanVNI="]);
+    assert_eq!(bash_offers(&lab, "explain CLUSTER_U"), ["CLUSTER_UNREACHABLE"]);
+    assert!(!bash_offers(&lab, "install --det").iter().any(|word| word.contains("detached-run")));
+}
+
+#[test]
+fn variables_are_read_as_scripts_write_them() {
+    let lab = Lab::node();
+    let run = |words: &str, variables: &[(&str, &str)]| {
+        let mut command = lab.command(words);
+        command.args(["--sandbox", "node"]).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(run("version", &[("CALICO_WIN_CONFIG", ""), ("CALICO_WIN_KUBECONFIG", "")]), (0, String::new()));
+    // Such a variable is set for a whole script, in which some commands only look.
+    assert_eq!(run("status", &[("CALICO_WIN_DETACH", "true")]).0, 16);
+    for (number, truth) in ["1", "yes", "on", "True", "TRUE"].into_iter().enumerate() {
+        let (code, errors) = run("install", &[("CALICO_WIN_YES", truth)]);
+        assert_eq!(code, 0, "{number}: {errors}");
+    }
+    assert_eq!(run("install --set services.felixLogSeverity=debug", &[("CALICO_WIN_YES", "0")]).0, 64);
+    let (code, errors) = run("install", &[("CALICO_WIN_YES", "maybe")]);
+    assert_eq!(code, 64);
+    assert!(errors.contains("CALICO_WIN_YES is `maybe`, which --yes does not take"), "{errors}");
+    let mut options = lab.command("options");
+    let shown = options.env("CALICO_WIN_PROXY", "http://user:sesame@proxy:3128").output().unwrap().stdout;
+    assert!(!String::from_utf8(shown).unwrap().contains("sesame"), "help shows what a variable holds");
+    let (_, errors) = run("version", &[("CALICO_WIN_COLOR", "pink")]);
+    assert!(errors.contains("set it to one of auto, always, never, or remove it"), "{errors}");
 }
 
 #[test]

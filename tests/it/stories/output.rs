@@ -1,5 +1,7 @@
 //! The three shapes of the output, whatever happens.
 
+use serde_json::json;
+
 use crate::lab::Lab;
 
 #[test]
@@ -76,7 +78,7 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
         ("", "install -y --kubeconfig nowhere", 7),
         ("", "install -y --plan nowhere.json", 4),
         ("api down", "install -y", 7),
-        ("api GET /api/v1/nodes/*=403", "install -y", 7),
+        ("api GET /api/v1/nodes/*=403", "install -y", 17),
         ("facts=fail", "install -y", 1),
         ("", "service start", 16),
         ("no such fault", "install -y", 64),
@@ -89,7 +91,8 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
                 _ => output.ndjson().pop().unwrap(),
             };
             assert_eq!(result["exit_code"], code, "{words}: {result}");
-            assert_eq!(result["changed"], false, "{words}: {result}");
+            assert_eq!((&result["success"], &result["changed"]), (&json!(false), &json!(false)), "{words}: {result}");
+            assert_eq!(result["error"]["retryable"], code == 7, "{words}: {result}");
             for text in ["what", "id"] {
                 assert!(!result["error"][text].as_str().unwrap().is_empty(), "{words}: {result}");
             }
@@ -178,4 +181,6 @@ fn exit_codes_can_be_those_of_a_provisioner() {
     // Unix keeps eight bits of the number.
     assert_eq!(retry.code & 0xff, 1002 & 0xff, "{retry}");
     let _native = lab.fails_at("api down", "install -y --exit-codes simple").exits(7);
+    // What stays wrong is not tried again at every boot.
+    let _denied = lab.fails_at("api GET /version*=401", "install -y --exit-codes cloudbase-init").exits(17);
 }

@@ -38,13 +38,17 @@ fn a_plan_shows_everything_and_changes_nothing() {
     let _pending = lab.run("plan --detailed-exitcode").exits(2);
     let plan = lab.run("plan -o json").exits(0).json();
     assert_eq!((&plan["kind"], &plan["disruption"]), (&"Plan".into(), &"host_network".into()));
+    let _pending = lab.run("install --dry-run --detailed-exitcode").exits(2);
     let dry = lab.run("install --dry-run -o json").exits(0).json();
+    assert_eq!((&dry["status"], &dry["success"]), (&"changes_pending".into(), &true.into()));
     assert_eq!((&dry["changed"], &dry["plan"]["digest"]), (&false.into(), &plan["digest"]));
     lab.picture().same_as(&before);
 
     let _there = lab.run("install -y").exits(0);
     let standing = lab.picture();
     let _nothing = lab.run("plan --detailed-exitcode").exits(0);
+    let dry = lab.run("install --dry-run --detailed-exitcode -o json").exits(0).json();
+    assert_eq!((&dry["status"], &dry["success"]), (&"no_changes".into(), &true.into()));
     let removal = lab.run("plan --uninstall -o json").exits(0).json();
     assert!(removal["changes"].as_array().unwrap().iter().all(|change| change["action"] == "delete"), "{removal}");
     for words in ["uninstall -n", "uninstall --purge -n -y", "service stop -n", "service restart -n", "resume -n"] {
@@ -61,14 +65,14 @@ fn a_saved_plan_is_carried_out_as_long_as_it_is_true() {
     let before = lab.picture_without_state();
 
     let other_config = "install -y --plan bare.json --set services.felixLogSeverity=debug -o json";
-    let stale = lab.run(other_config).exits(13).json();
+    let stale = lab.run(other_config).exits(21).json();
     assert_eq!(stale["error"]["id"], "PlanStale", "{stale}");
     assert!(stale["msg"].as_str().unwrap().contains("config"), "{stale}");
     lab.picture_without_state().same_as(&before);
 
     let _done = lab.run("install -y --plan bare.json").exits(0);
     let _saved = lab.run("plan --uninstall --out removal.json").exits(0);
-    let stale = lab.run("install -y --plan bare.json -o json").exits(13).json();
+    let stale = lab.run("install -y --plan bare.json -o json").exits(21).json();
     assert!(stale["msg"].as_str().unwrap().contains("node"), "{stale}");
     assert_eq!(stale["changed"], false);
 }

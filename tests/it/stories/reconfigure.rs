@@ -68,7 +68,7 @@ fn the_vni_of_the_cluster_is_followed() {
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
         felix["spec"]["vxlanVNI"] = 5000.into();
     });
-    let refused = lab.run("install -y -o json").exits(13).json();
+    let refused = lab.run("install -y -o json").exits(19).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain");
     assert!(refused["error"]["hint"].as_str().unwrap().contains("calicoctl-win reconfigure"));
     let _done = lab.run("reconfigure -y").exits(0);
@@ -460,7 +460,7 @@ fn an_interrupted_run_is_ended_before_one_goes_back() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put *#3=exit-after", VNI).exits(137);
     for words in ["rollback -y -o json", "repair -y -o json"] {
-        assert_eq!(lab.run(words).exits(13).json()["error"]["id"], "InterruptedRun");
+        assert_eq!(lab.run(words).exits(22).json()["error"]["id"], "InterruptedRun");
     }
     let _undone = lab.run("resume --undo -y").exits(0);
     assert_eq!((standing(&lab), cordoned(&lab)), (healthy(4096), false));

@@ -115,7 +115,7 @@ fn a_right_that_was_never_seen_granted_is_missing_at_once() {
         role["rules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["pods/eviction"]));
     });
     let begun = Instant::now();
-    let refused = lab.run(&format!("{VNI} -o json")).exits(7).json();
+    let refused = lab.run(&format!("{VNI} -o json")).exits(17).json();
     assert_eq!(refused["error"]["id"], "ClusterForbidden", "{refused}");
     // Half of the patience with a right that was.
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());

@@ -84,7 +84,7 @@ fn a_config_that_a_user_planted_runs_nothing_for_an_administrator() {
         )],
     );
     for words in ["plan", "preflight", "cluster check", "config show", "install --dry-run"] {
-        let refused = lab.run(words).exits(13);
+        let refused = lab.run(words).exits(23);
         is_refused(
             &refused,
             &[r"C:\ProgramData\calicoctl-win\config.yaml", ALICE, r#"icacls "C:\ProgramData\calicoctl-win""#],
@@ -107,7 +107,7 @@ fn a_kubeconfig_that_others_may_change_is_not_read() {
     let client = "O:BAD:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)(A;OICIID;0x1200a9;;;BU)(A;OICIID;0x1301bf;;;AU)";
     acls(&lab, &[(r"C:\k\config", client)]);
     for words in FIRST {
-        let refused = lab.run(&format!(r"{words} --kubeconfig C:\k\config")).exits(13);
+        let refused = lab.run(&format!(r"{words} --kubeconfig C:\k\config")).exits(23);
         is_refused(
             &refused,
             &[r"the kubeconfig C:\k\config", r"NT AUTHORITY\Authenticated Users (S-1-5-11) may write"],
@@ -120,7 +120,7 @@ fn a_kubeconfig_that_others_may_change_is_not_read() {
         "c.yaml",
         "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {kubernetes: {kubeconfig: 'C:\\k\\config'}}\n",
     );
-    is_refused(&lab.run("plan -c c.yaml").exits(13), &[r"C:\k\config"]);
+    is_refused(&lab.run("plan -c c.yaml").exits(23), &[r"C:\k\config"]);
 }
 
 /// `C:\k` as kubeadm's script makes it on a server: users may add files beside the kubeconfig, and not
@@ -137,7 +137,7 @@ fn a_kubeconfig_in_kubeadms_folder_is_believed_and_a_plugin_beside_it_is_not() {
     fs::remove_file(lab.path("ran")).unwrap();
     kubeconfig_with_plugin(&lab, "C/k/config", "./login.exe");
     for words in FIRST {
-        let refused = lab.run(&format!(r"{words} --kubeconfig C:\k\config")).exits(13);
+        let refused = lab.run(&format!(r"{words} --kubeconfig C:\k\config")).exits(23);
         is_refused(
             &refused,
             &[r"the kubeconfig's plugin C:\k\login.exe", &format!(r"{USERS} may change what is in C:\k")],
@@ -163,13 +163,13 @@ fn a_kubeconfigs_own_files_and_a_config_that_is_named_are_judged_alike() {
     fs::write(lab.on_node("C/k/node.yaml"), "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\n").unwrap();
     let alices = format!("O:{ALICE}D:AI(A;ID;FA;;;SY)");
     acls(&lab, &[(r"C:\k\ca.crt", &alices), (r"C:\k\node.yaml", &alices)]);
-    let refused = lab.run(r"cluster check --kubeconfig C:\k\config").exits(13);
+    let refused = lab.run(r"cluster check --kubeconfig C:\k\config").exits(23);
     is_refused(
         &refused,
         &[r"C:\k\ca.crt", &format!("{ALICE} owns"), r#"icacls "C:\k\ca.crt" /setowner *S-1-5-32-544"#],
     );
     for words in ["config show", "plan", "install -y"] {
-        let refused = lab.run(&format!("{words} -c node/C/k/node.yaml")).exits(13);
+        let refused = lab.run(&format!("{words} -c node/C/k/node.yaml")).exits(23);
         is_refused(&refused, &[r"the config C:\k\node.yaml", ALICE]);
     }
 }
@@ -220,7 +220,7 @@ fn a_state_folder_that_a_user_made_and_that_cannot_be_renamed_is_refused() {
     acls(&lab, &[(STATE, &format!("O:{ALICE}D:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)"))]);
     lab.edit_yaml(|yaml| format!("{yaml}openFiles: [{{path: '{STATE}', by: cmd.exe}}]\n"));
     let before = lab.picture();
-    let refused = lab.run("install -y").exits(13);
+    let refused = lab.run("install -y").exits(23);
     assert!(refused.stderr.contains("UnsafeFolder") && refused.stderr.contains(ALICE), "{refused:?}");
     lab.picture().same_as(&before);
 }
@@ -238,7 +238,7 @@ fn a_state_folder_that_an_administrator_opened_is_closed_or_refused_and_never_lo
     };
 
     open("FA");
-    let refused = lab.run("install -y").exits(13);
+    let refused = lab.run("install -y").exits(23);
     for words in ["UnsafeFolder", USERS, r#"icacls "C:\ProgramData\calicoctl-win" /reset"#] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }

@@ -107,7 +107,7 @@ mod others_may_write {
             open(path);
         }
         for words in ["install -y", "uninstall -y"] {
-            let refused = lab.run(words).exits(13);
+            let refused = lab.run(words).exits(23);
             assert!(refused.stderr.contains("UnsafeFolder"), "{refused:?}");
             assert!(refused.stderr.contains("1.json"), "{refused:?}");
         }

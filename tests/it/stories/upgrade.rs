@@ -414,7 +414,7 @@ fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
         "reconfigure -y --set calico.version=v3.32.1",
         "upgrade -y --release v3.32.1",
     ] {
-        let refused = lab.run(&format!("{words} -o json")).exits(13).json();
+        let refused = lab.run(&format!("{words} -o json")).exits(20).json();
         assert_eq!(
             (&refused["error"]["id"], &refused["changed"]),
             (&json!("DowngradeNotAllowed"), &json!(false)),

@@ -22,7 +22,7 @@ fn a_config_or_kubeconfig_that_everybody_may_write_is_refused_until_it_is_closed
     for file in [house.machine.c("node.yaml"), house.test_file("kubeconfig")] {
         set(&file, 0o666);
         for words in [&planned, &house.install_words()] {
-            let refused = house.machine.run(words).exits(13);
+            let refused = house.machine.run(words).exits(23);
             for said in [
                 "OthersMayWrite",
                 "(S-1-1-0) may write to ",
@@ -36,7 +36,7 @@ fn a_config_or_kubeconfig_that_everybody_may_write_is_refused_until_it_is_closed
     }
     // A folder above in which others may delete is as good as the file.
     set(&house.machine.c("test"), 0o777);
-    let refused = house.machine.run(&planned).exits(13);
+    let refused = house.machine.run(&planned).exits(23);
     assert!(refused.stderr.contains(r"may change what is in C:\test"), "{}", refused.stderr);
     set(&house.machine.c("test"), 0o755);
     let _planned = house.machine.run(&planned).exits(0);

@@ -1,0 +1,93 @@
+//! How a node is emptied before a change, and what a restart does: from the config alone.
+
+use std::time::Duration;
+
+use super::resolver::Resolver;
+use crate::config::spec::{Mode, OnBlocked, RebootPolicy, Spec};
+use crate::config::types::{Auto, Wait};
+use crate::config::{Layered, Origin};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maintenance {
+    pub drain: Drain,
+    /// None decides by whether this program cordoned the node.
+    pub uncordon: Option<bool>,
+    pub mode: Mode,
+    pub confirm_timeout: Duration,
+}
+
+/// As `kubectl drain`'s flags, but for the defaults: pods of DaemonSets are on every Windows node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    /// None decides by whether the change interrupts pods.
+    pub enabled: Option<bool>,
+    /// None is without a limit.
+    pub timeout: Option<Duration>,
+    /// Seconds; none leaves it to each pod.
+    pub grace_period_seconds: Option<u32>,
+    pub ignore_daemon_sets: bool,
+    pub delete_empty_dir_data: bool,
+    pub force: bool,
+    pub disable_eviction: bool,
+}
+
+/// What becomes of a restart: one that Windows needs, and one that comes while a run is at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reboot {
+    pub policy: RebootPolicy,
+    pub resume_on_boot: bool,
+}
+
+/// Decides it without node and cluster.
+pub fn reboot(layered: &Layered) -> Reboot {
+    decide_reboot(&mut Resolver::new(layered), &layered.config.spec)
+}
+
+pub(super) fn decide_reboot(to: &mut Resolver<'_>, spec: &Spec) -> Reboot {
+    Reboot {
+        policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
+        resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
+    }
+}
+
+/// Decides it without node and cluster.
+pub fn maintenance(layered: &Layered) -> Maintenance {
+    decide(&mut Resolver::new(layered), &layered.config.spec)
+}
+
+pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
+    let given = &spec.maintenance;
+    let drain = &given.drain;
+    let path = |name: &str| format!("spec.maintenance.drain.{name}");
+    // These two stay open until a change is planned; the document says `auto` then.
+    let mut open = |path: &str, given: &Option<Auto<bool>>| match given.clone().and_then(Auto::given) {
+        Some(choice) => to.optional(path, Some(choice)),
+        None => {
+            to.note(path, "auto", Origin::Default);
+            None
+        }
+    };
+    let enabled = open(&path("enabled"), &drain.enabled);
+    let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
+    let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
+    let timeout = to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).length();
+    // There is one answer, which documents may spell out.
+    to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail);
+    Maintenance {
+        drain: Drain {
+            enabled,
+            // As with kubectl.
+            timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
+            grace_period_seconds: u32::try_from(grace).ok(),
+            ignore_daemon_sets: to.or_default(&path("ignoreDaemonSets"), drain.ignore_daemon_sets, true),
+            delete_empty_dir_data: to.or_default(&path("deleteEmptyDirData"), drain.delete_empty_dir_data, false),
+            force: to.or_default(&path("force"), drain.force, false),
+            disable_eviction: to.or_default(&path("disableEviction"), drain.disable_eviction, false),
+        },
+        uncordon,
+        mode: to.or_default("spec.maintenance.mode", given.mode, Mode::Auto),
+        confirm_timeout: to
+            .or_default("spec.maintenance.confirmTimeout", given.confirm_timeout.clone(), Wait::known("5m"))
+            .length(),
+    }
+}
