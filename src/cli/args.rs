@@ -33,7 +33,7 @@ pub struct Global {
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
     pub output: Option<Format>,
     /// Continue without this session: prints the name of the run at once, for status and logs
-    #[arg(long, global = true, env = "CALICO_WIN_DETACH")]
+    #[arg(long, global = true, env = "CALICO_WIN_DETACH", value_parser = BoolishValueParser::new())]
     pub detach: bool,
     /// This is the process that continues
     #[arg(long, global = true, hide = true, value_name = "RUN")]
@@ -43,16 +43,16 @@ pub struct Global {
     #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
     pub at_boot: Option<AtBoot>,
     /// Show what would be done and stop
-    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN")]
+    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN", value_parser = BoolishValueParser::new())]
     pub dry_run: bool,
     /// Exit 2 if a plan or a dry run finds something to change
-    #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE")]
+    #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE", value_parser = BoolishValueParser::new())]
     pub detailed_exitcode: bool,
     /// Do not ask for confirmation
-    #[arg(short, long, global = true, env = "CALICO_WIN_YES")]
+    #[arg(short, long, global = true, env = "CALICO_WIN_YES", value_parser = BoolishValueParser::new())]
     pub yes: bool,
     /// Never ask; fail instead
-    #[arg(long, global = true, env = "CALICO_WIN_NO_INPUT")]
+    #[arg(long, global = true, env = "CALICO_WIN_NO_INPUT", value_parser = BoolishValueParser::new())]
     pub no_input: bool,
     /// Work on a sandbox node in this folder instead of this machine
     #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
@@ -79,7 +79,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_CA_FILE")]
     pub ca_file: Option<String>,
     /// Use no network but the cluster
-    #[arg(long, global = true, env = "CALICO_WIN_OFFLINE")]
+    #[arg(long, global = true, env = "CALICO_WIN_OFFLINE", value_parser = BoolishValueParser::new())]
     pub offline: bool,
     /// Ids of checks that may fail
     #[arg(

@@ -4,7 +4,6 @@
 use std::env;
 use std::path::Path;
 
-use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCandidates;
@@ -16,6 +15,9 @@ use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::preflight;
 use crate::report::explain;
+
+/// How the names of our variables begin.
+const VARIABLES: &str = "CALICO_WIN_";
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -70,15 +72,22 @@ pub(super) fn to_complete() -> Command {
     each_argument(Cli::command(), &with_candidates)
 }
 
-/// The whole tree, ready to parse.
+/// The tree that a command line is parsed with.
 pub(super) fn command() -> Command {
-    let tree = Cli::command();
-    let overview = overview(&tree);
-    let mut command = each_argument(tree, &as_scripts_write);
     // One help for -h and --help.
     let help = Arg::new("help").short('h').long("help").global(true).action(ArgAction::HelpShort).help("Print help");
-    command = command.help_template("{about}\n\n{usage-heading} {usage}{after-help}").after_help(overview);
-    command = command.disable_help_flag(true).arg(help);
+    let empty = env::vars_os().any(|(name, value)| value.is_empty() && name.to_string_lossy().starts_with(VARIABLES));
+    let tree = if empty { each_argument(Cli::command(), &without_empty_variable) } else { Cli::command() };
+    tree.disable_help_flag(true).arg(help)
+}
+
+/// The same with the help that is shown: to give every command its examples and hide the global options takes
+/// longer than most commands need to start.
+pub(super) fn with_help() -> Command {
+    // What a variable holds may be a secret.
+    let command = each_argument(command(), &|arg| arg.hide_env_values(true));
+    let overview = overview(&command);
+    let mut command = command.help_template("{about}\n\n{usage-heading} {usage}{after-help}").after_help(overview);
     // Now every command has the global options too.
     command.build();
     command.mut_subcommands(|verb| {
@@ -89,7 +98,7 @@ pub(super) fn command() -> Command {
 
 /// The options that every command takes.
 pub(super) fn global_options() -> String {
-    let tree = each_argument(Cli::command(), &as_scripts_write).disable_help_flag(true);
+    let tree = each_argument(Cli::command(), &|arg| arg.hide_env_values(true)).disable_help_flag(true);
     tree.help_template("These options can be given to any command.\n\n{options}").render_help().to_string()
 }
 
@@ -117,15 +126,10 @@ fn each_argument(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
     command.mut_args(change).mut_subcommands(|below| each_argument(below, change))
 }
 
-/// An empty variable is as good as none, and `True`, `1` and `on` are true. What a variable holds may be a
-/// secret, and is not for help to show.
-fn as_scripts_write(arg: Arg) -> Arg {
+/// An empty variable is as good as none.
+fn without_empty_variable(arg: Arg) -> Arg {
     let empty = arg.get_env().is_some_and(|name| env::var_os(name).is_some_and(|value| value.is_empty()));
-    let arg = if empty { arg.env(None) } else { arg.hide_env_values(true) };
-    match arg.get_action() {
-        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
-        _ => arg,
-    }
+    if empty { arg.env(None) } else { arg }
 }
 
 /// A command's own options and examples; the global ones have a page of their own.
@@ -205,6 +209,6 @@ mod tests {
 
     #[test]
     fn the_tree_is_sound() {
-        command().debug_assert();
+        with_help().debug_assert();
     }
 }

@@ -68,7 +68,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let begun = Instant::now();
     let cli = match command::command().try_get_matches_from(&args).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        Err(error) => return usage::usage(&error, &args),
+        Err(error) => return usage::usage(error, &args),
     };
     let style = cli.global.style();
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);

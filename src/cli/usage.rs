@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use super::app;
-use super::command::command;
+use super::command::{command, with_help};
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
@@ -16,21 +16,22 @@ use crate::report::reporter::{Format, Reporter, Style};
 const ALIKE: f64 = 0.6;
 
 /// Help and version are clap's; a wrong command line ends like every failure, in the shape asked for.
-pub(super) fn usage(error: &Error, args: &[OsString]) -> i32 {
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if asked {
+pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
+    let mut tree = with_help();
+    let error = tree.try_get_matches_from_mut(args).err().unwrap_or(error);
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _session_may_be_gone = error.print();
         return Exit::Ok.code();
     }
     if args.len() < 2 {
-        let _session_may_be_gone = command().print_help();
+        let _session_may_be_gone = tree.print_help();
         return Exit::Ok.code();
     }
     let style = Style { format: format_asked_for(args), ..Style::default() };
     let fault = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(args),
-        ErrorKind::InvalidSubcommand => no_such_command(error, args),
-        _ => of_variable(error, args).unwrap_or_else(|| usage_fault(&error.render().to_string())),
+        ErrorKind::InvalidSubcommand => no_such_command(&error, args),
+        _ => of_variable(&error, args).unwrap_or_else(|| usage_fault(&error.render().to_string())),
     };
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
