@@ -432,8 +432,8 @@ pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
     while status(&opened, name)?.state != SERVICE_STOP_PENDING {
         let Err(error) = opened.stop() else { break };
         match scm::code(&error) {
-            // With the last two its process ended before it answered: the order before this one had reached
-            // it, or it crashed over this one.
+            // With the last two its process ended before it answered (Raymond Chen, 5 April 2019): the order before
+            // this one had reached it, or it crashed over this one.
             Some(ERROR_SERVICE_NOT_ACTIVE | win32::BROKEN_PIPE | win32::PROCESS_ABORTED) => break,
             // It takes no order while it starts or pauses. One that never takes any is not told
             // from that, so both have the limit.
