@@ -100,6 +100,7 @@ impl From<YamlError> for Malformed {
             YamlError::SerdeInvalidType { expected, .. } | YamlError::SerdeInvalidValue { expected, .. } => {
                 format!("expected {}", plainly(expected))
             }
+            YamlError::MultipleDocuments { .. } => "a second document begins".into(),
             YamlError::InvalidBooleanStrict { .. } => "expected true or false".into(),
             YamlError::DuplicateMappingKey { key, .. } => {
                 format!("duplicate field {}", key.as_deref().unwrap_or_default())
@@ -141,7 +142,7 @@ fn options() -> serde_yaml::Options {
 /// # Errors
 /// Where the text is not YAML, or not what the type takes.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
-    Ok(serde_yaml::from_str_with_options(text, options())?)
+    Ok(serde_yaml::from_str_with_options(without_mark(text), options())?)
 }
 
 /// The documents of a text, without the empty ones, each as a value of a type.
@@ -149,7 +150,12 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
 /// # Errors
 /// As [`read`].
 pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
-    Ok(serde_yaml::from_multiple_with_options(text, options())?)
+    Ok(serde_yaml::from_multiple_with_options(without_mark(text), options())?)
+}
+
+/// Notepad and PowerShell write a byte order mark.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// The documents in a text, without the empty ones. Duplicate keys are refused.
@@ -157,8 +163,7 @@ pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
 /// # Errors
 /// Where the text is not YAML.
 pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
-    // Notepad writes one.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = without_mark(text);
     let documents = serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options())?;
     Ok(documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
 }
@@ -365,6 +370,14 @@ mod tests {
     fn nothing_is_no_option_and_an_enum_is_a_word_or_a_section() {
         assert_eq!(machine("{name: a, version: , state: stopped}").unwrap().version, None);
         assert_eq!(machine("name: a\nstate:\n  running: {pid: -7}\n").unwrap().state, State::Running { pid: -7 });
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over_and_a_second_document_is_one_too_many() {
+        assert_eq!(machine("\u{feff}name: a\n").unwrap().name, "a");
+        assert_eq!(read_all::<Machine>("\u{feff}name: a\n---\nname: b\n").unwrap()[1].name, "b");
+        let said = machine("name: a\n---\nname: b\n").unwrap_err();
+        assert!(said.starts_with("a second document begins at line "), "{said}");
     }
 
     #[test]
