@@ -396,7 +396,7 @@ impl App {
     pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
         let msg = format!("dry run: would {what}");
         self.reporter.tell(&msg);
-        Ending::result(RunResult::pending(msg))
+        Ending::result(RunResult::looked(true, msg))
     }
 
     /// A command to show, with the sandbox it belongs to.

@@ -48,10 +48,8 @@ fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterF
     let text = text(&patches);
     let nothing = if awaited.is_empty() { counted(0) } else { "nothing to patch: the operator's turn".to_owned() };
     if !apply || app.global.dry_run {
-        let result = match patches.len() {
-            0 => RunResult::new(Exit::Ok, false, nothing),
-            patches => RunResult::pending(counted(patches)),
-        };
+        let said = if patches.is_empty() { nothing } else { counted(patches.len()) };
+        let result = RunResult::looked(!patches.is_empty(), said);
         app.reporter.document("ClusterPatches", &shown, &format!("{text}{}\n", result.msg));
         return Ok(Ending::Shown(Box::new(result)));
     }

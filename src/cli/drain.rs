@@ -11,6 +11,7 @@ use super::cordon;
 use super::pods;
 use crate::apply::cancel;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
+use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::AttachedPod;
@@ -25,11 +26,7 @@ impl DrainFlags {
             delete_emptydir_data: self.delete_emptydir_data.unwrap_or(config.delete_empty_dir_data),
             force: self.force.unwrap_or(config.force),
             grace_period: self.grace_period.map_or(config.grace_period_seconds, |seconds| u32::try_from(seconds).ok()),
-            // No time at all means without a limit, as with kubectl.
-            timeout: self
-                .drain_timeout
-                .as_ref()
-                .map_or(config.timeout, |wait| Some(wait.length()).filter(|limit| !limit.is_zero())),
+            timeout: self.drain_timeout.as_ref().map_or(config.timeout, Wait::limit),
             pod_selector: self.pod_selector.clone(),
             disable_eviction: self.disable_eviction.unwrap_or(config.disable_eviction),
             skip_wait_for_delete: match self.skip_wait_for_delete_timeout {

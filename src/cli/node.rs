@@ -121,7 +121,7 @@ fn nothing(name: &str, word: &str) -> String {
 fn would(app: &mut App, name: &str, word: &str) -> Result<Ending> {
     let msg = format!("dry run: node {name} would be {word}");
     app.reporter.tell(&msg);
-    Ending::result(RunResult::pending(msg))
+    Ending::result(RunResult::looked(true, msg))
 }
 
 fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {

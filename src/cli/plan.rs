@@ -45,18 +45,13 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         text.push_str(&format!("Saved: {0}   Apply it: {1} --plan {0}\n", file.display(), app.command("install")));
     }
     app.reporter.document("Plan", &PlanDocument { plan, warnings: app.warnings() }, &text);
-    Ok(Ending::Shown(Box::new(if pending {
-        RunResult::pending(counts)
-    } else {
-        RunResult::new(Exit::Ok, false, counts)
-    })))
+    Ok(Ending::Shown(Box::new(RunResult::looked(pending, counts))))
 }
 
 /// How a dry run ends: with the plan, and nothing else different.
 pub(super) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
     let msg = format!("dry run: {}", plan.counts());
-    let mut result =
-        if plan.changes.is_empty() { RunResult::new(Exit::Ok, false, msg) } else { RunResult::pending(msg) };
+    let mut result = RunResult::looked(!plan.changes.is_empty(), msg);
     result.generation = generation;
     result.plan = Some(plan);
     Ending::result(result)

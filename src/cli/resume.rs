@@ -37,11 +37,11 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
             (None, None) => {
                 let msg = "no run was interrupted";
                 app.reporter.tell(msg);
-                return Ending::result(RunResult::new(Exit::Ok, false, msg));
+                return Ending::result(RunResult::looked(false, msg));
             }
         };
         app.reporter.tell(&msg);
-        return Ending::result(RunResult::pending(msg));
+        return Ending::result(RunResult::looked(true, msg));
     }
     // The way back from a trial is the run that was not finished.
     let look = app.node()?;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         settle(app, &*node);
         let msg = "nothing to do: no run was interrupted";
         app.reporter.tell(msg);
-        return Ending::result(RunResult::new(Exit::Ok, false, msg));
+        return Ending::result(RunResult::looked(false, msg));
     };
     app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
     if let (Some(about), false) = (&journal.header.about, args.undo) {

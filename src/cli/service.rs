@@ -192,10 +192,8 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
     let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };
     let dry_run = if dry { "dry run: " } else { "" };
     app.reporter.tell(&format!("{dry_run}{msg}"));
-    let mut result = match dry && !changed.is_empty() {
-        true => RunResult::pending(msg),
-        false => RunResult::new(Exit::Ok, !changed.is_empty(), msg),
-    };
+    let found = !changed.is_empty();
+    let mut result = if dry { RunResult::looked(found, msg) } else { RunResult::new(Exit::Ok, found, msg) };
     result.generation = Some(receipt.generation);
     Ending::result(result)
 }

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use super::app;
-use super::command::{command, with_help};
+use super::command::with_help;
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
@@ -29,9 +29,9 @@ pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
     }
     let style = Style { format: format_asked_for(args), ..Style::default() };
     let fault = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(args),
-        ErrorKind::InvalidSubcommand => no_such_command(&error, args),
-        _ => of_variable(&error, args).unwrap_or_else(|| usage_fault(&error.render().to_string())),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(&tree, args),
+        ErrorKind::InvalidSubcommand => no_such_command(&tree, &error, args),
+        _ => of_variable(&tree, &error, args).unwrap_or_else(|| usage_fault(&error.render().to_string())),
     };
     let result = RunResult::failed(&fault.into());
     Reporter::new(style, &app::run_id()).finish(&result);
@@ -65,21 +65,19 @@ fn visible(group: &Command) -> Vec<&str> {
 }
 
 /// Only the name of the program and global options, or of a group of commands, was typed.
-fn no_command(args: &[OsString]) -> Fault {
-    let tree = command();
-    let (group, name) = reached(&tree, args);
+fn no_command(tree: &Command, args: &[OsString]) -> Fault {
+    let (group, name) = reached(tree, args);
     Fault::new(Exit::Usage, "Usage", format!("`{name}` needs a command: {}", visible(group).join(", ")))
         .hint(format!("see: {name} --help"))
 }
 
 /// The one command that is most like what was typed. Nobody is led to an uninstall by a slip.
-fn no_such_command(error: &Error, args: &[OsString]) -> Fault {
+fn no_such_command(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.as_str(),
         _ => "",
     };
-    let tree = command();
-    let (group, name) = reached(&tree, args);
+    let (group, name) = reached(tree, args);
     let fault = Fault::new(Exit::Usage, "Usage", format!("`{name}` has no command `{typed}`"));
     match meant(typed, &visible(group)) {
         Some(verb) => fault.hint(format!("did you mean: {name} {verb}")),
@@ -98,12 +96,11 @@ fn meant<'a>(typed: &str, verbs: &[&'a str]) -> Option<&'a str> {
 }
 
 /// A value that nobody typed: it comes from a variable, which is named then.
-fn of_variable(error: &Error, args: &[OsString]) -> Option<Fault> {
+fn of_variable(tree: &Command, error: &Error, args: &[OsString]) -> Option<Fault> {
     let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = shown.split([' ', '=']).next()?;
     let long = flag.strip_prefix("--")?;
-    let tree = command();
-    let (verb, _) = reached(&tree, args);
+    let (verb, _) = reached(tree, args);
     let arg = verb.get_arguments().chain(tree.get_arguments()).find(|arg| arg.get_long() == Some(long))?;
     let typed = |word: &OsString| {
         let word = word.to_string_lossy();

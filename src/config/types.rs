@@ -116,6 +116,11 @@ pub struct Wait {
 text!(Wait, { "type": "string", "examples": ["90s", "10m", "0"] });
 
 impl Wait {
+    /// As the limit of a drain: no time at all means without one, as with kubectl.
+    pub fn limit(&self) -> Option<Duration> {
+        Some(self.length()).filter(|limit| !limit.is_zero())
+    }
+
     pub const fn length(&self) -> Duration {
         self.length
     }

@@ -137,9 +137,10 @@ impl RunResult {
         }
     }
 
-    /// A look that found something to change.
-    pub fn pending(msg: impl Into<String>) -> Self {
-        Self { status: Status::ChangesPending, ..Self::new(Exit::Ok, false, msg) }
+    /// A look, which changed nothing. `pending`: it found something to change.
+    pub fn looked(pending: bool, msg: impl Into<String>) -> Self {
+        let status = if pending { Status::ChangesPending } else { Status::NoChanges };
+        Self { status, ..Self::new(Exit::Ok, false, msg) }
     }
 
     /// A run that failed.

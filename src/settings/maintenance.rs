@@ -70,14 +70,13 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
     let enabled = open(&path("enabled"), &drain.enabled);
     let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
     let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
-    let timeout = to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).length();
+    let timeout = to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).limit();
     // There is one answer, which documents may spell out.
     to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail);
     Maintenance {
         drain: Drain {
             enabled,
-            // As with kubectl.
-            timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
+            timeout,
             grace_period_seconds: u32::try_from(grace).ok(),
             ignore_daemon_sets: to.or_default(&path("ignoreDaemonSets"), drain.ignore_daemon_sets, true),
             delete_empty_dir_data: to.or_default(&path("deleteEmptyDirData"), drain.delete_empty_dir_data, false),
