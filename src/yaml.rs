@@ -142,7 +142,7 @@ fn options() -> serde_yaml::Options {
 /// # Errors
 /// Where the text is not YAML, or not what the type takes.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
-    Ok(serde_yaml::from_str_with_options(without_mark(text), options())?)
+    Ok(serde_yaml::from_str_with_options(text, options())?)
 }
 
 /// The documents of a text, without the empty ones, each as a value of a type.
@@ -150,12 +150,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
 /// # Errors
 /// As [`read`].
 pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
-    Ok(serde_yaml::from_multiple_with_options(without_mark(text), options())?)
-}
-
-/// Notepad and PowerShell write a byte order mark.
-fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
+    Ok(serde_yaml::from_multiple_with_options(text, options())?)
 }
 
 /// The documents in a text, without the empty ones. Duplicate keys are refused.
@@ -163,7 +158,8 @@ fn without_mark(text: &str) -> &str {
 /// # Errors
 /// Where the text is not YAML.
 pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
-    let text = without_mark(text);
+    // Notepad writes one.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options())?;
     Ok(documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
 }
