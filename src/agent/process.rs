@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::logs::LogFile;
-use super::os::{self, Leash};
+use super::os::Leash;
 use super::stop::Stop;
 use crate::calico::agent_config::Command;
 use crate::node::Node;
@@ -67,16 +67,8 @@ impl Running {
         let mut start = process::Command::new(node.disk(&command.program));
         start.args(&command.args).current_dir(node.disk(&command.dir)).envs(&command.env);
         start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        os::prepare(&mut start);
-        let mut child = start.spawn().with_context(|| format!("start {} in {}", command.program, command.dir))?;
-        let leash = match Leash::new(&child) {
-            Ok(leash) => leash,
-            Err(error) => {
-                // It waits for its leash still, so it has done nothing.
-                drop(child.kill().and_then(|()| child.wait()));
-                return Err(error).with_context(|| format!("take hold of {}", command.program));
-            }
-        };
+        let (mut child, leash) =
+            Leash::start(&mut start).with_context(|| format!("start {} in {}", command.program, command.dir))?;
         let (done, pumps) = mpsc::channel();
         if let Some(out) = child.stdout.take() {
             pump(out, &streams.out, done.clone());

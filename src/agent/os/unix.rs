@@ -18,11 +18,6 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// Lets a process lead a group, so that its children go with it.
-pub fn prepare(command: &mut Command) {
-    command.process_group(0);
-}
-
 /// Starts a process that outlives this one and the session it is in. Its standard streams are for
 /// the caller to take away.
 ///
@@ -39,11 +34,14 @@ pub struct Leash {
 }
 
 impl Leash {
+    /// Starts a process that leads a group, so that its children go with it.
+    ///
     /// # Errors
-    /// Never here.
-    pub fn new(child: &Child) -> io::Result<Self> {
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+        let child = command.process_group(0).spawn()?;
         let group = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { group })
+        Ok((child, Self { group }))
     }
 
     /// Asks the process to end.

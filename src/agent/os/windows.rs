@@ -51,14 +51,9 @@ use crate::agent::stop::Stop;
 use crate::calico::registry::EVENT_SOURCE;
 use crate::node::windows::filetime;
 
-/// Lets a process wait for its leash, with a console of its own that nobody sees: that is where its
-/// Ctrl-C will come from. A process group of its own would not hear it.
-pub fn prepare(command: &mut Command) {
-    // A process inherits that Ctrl-C is ignored, which [`Leash::interrupt`] leaves so.
-    // SAFETY: takes no memory of ours.
-    unsafe { SetConsoleCtrlHandler(None, 0) };
-    command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
-}
+/// A process has one console, and whether it ignores Ctrl-C goes over to those that it starts: an interrupt
+/// and a start must not run side by side.
+static CONSOLE: Mutex<()> = Mutex::new(());
 
 /// Starts a process that outlives this one and the session it is in: without its console, in a group
 /// of its own, and out of the session's job, which ends with it, where that job lets it go. Its
@@ -90,11 +85,32 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// Puts a process that [`prepare`] made wait into a job, and lets it run.
+    /// Starts a process, with a console of its own that nobody sees: that is where its Ctrl-C will come from. A
+    /// process group of its own would not hear it.
     ///
     /// # Errors
-    /// When Windows refuses one of the two. The process is still to be killed then.
-    pub fn new(child: &Child) -> io::Result<Self> {
+    /// When it cannot be started or held. Nothing of it runs then.
+    pub fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+        command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
+        let mut child = {
+            let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
+            // [`Leash::interrupt`] leaves Ctrl-C ignored.
+            // SAFETY: takes no memory of ours.
+            unsafe { SetConsoleCtrlHandler(None, 0) };
+            command.spawn()?
+        };
+        match Self::hold(&child) {
+            Ok(leash) => Ok((child, leash)),
+            Err(error) => {
+                // It waits for its leash still, so it has done nothing.
+                drop(child.kill().and_then(|()| child.wait()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a process that waits into a job, and lets it run.
+    fn hold(child: &Child) -> io::Result<Self> {
         // SAFETY: no attributes and no name; the result is checked before it is owned.
         let job = unsafe { CreateJobObjectW(ptr::null(), ptr::null()) };
         if job.is_null() {
@@ -125,8 +141,6 @@ impl Leash {
     /// # Errors
     /// When the process has no console (any more).
     pub fn interrupt(&self) -> io::Result<()> {
-        // A process has one console: two leashes must not change it at once.
-        static CONSOLE: Mutex<()> = Mutex::new(());
         let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: none of these calls takes memory of ours; the handler is a plain function that
         // lives as long as the program.
