@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use calicoctl_win::calico::version::CalicoVersion;
 use calicoctl_win::release::extract::{ExtractOptions, extract};
 use calicoctl_win::release::stage::{StageOptions, stage};
+use calicoctl_win::version::CalicoVersion;
 use zip::write::SimpleFileOptions;
 use zip::{ZipArchive, ZipWriter};
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use calicoctl_win::agent::stop::Stop;
-use calicoctl_win::agent::{Around, Role, prepare, startup};
+use calicoctl_win::agent::{AgentContext, Role, prepare, startup};
 use calicoctl_win::calico::agent_config::{AgentConfig, Command};
+use calicoctl_win::item::{Id, Network, NetworkKind, RegValue, State};
 use calicoctl_win::node::Node;
 use calicoctl_win::node::sandbox::SandboxNode;
-use calicoctl_win::plan::item::{Id, Network, NetworkKind, RegValue, State};
 use calicoctl_win::settings::Backend;
 use calicoctl_win::values::WinPath;
 
@@ -43,7 +43,7 @@ fn bring_up(dir: &Path) -> Result<()> {
     })?;
     for (what, role) in [("first start", Role::Node), ("again in the same boot", Role::Node), ("Felix", Role::Felix)] {
         let (begun, mut paused) = (Instant::now(), Duration::ZERO);
-        let mut around = Around {
+        let mut context = AgentContext {
             stop: &Stop::default(),
             booted: node.now(),
             startup_limit: Some(Duration::from_secs(600)),
@@ -66,7 +66,7 @@ fn bring_up(dir: &Path) -> Result<()> {
             recreate: &|_, lost, _| Ok(lost.to_vec()),
             events: &mut |_| (),
         };
-        prepare(role, &mut node, &config()?, &mut around)?;
+        prepare(role, &mut node, &config()?, &mut context)?;
         let worked = begun.elapsed();
         println!(
             "{what:<24} pauses {:>4} ms + work {:>4} ms (goal: together under 1000 ms)",

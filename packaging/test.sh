@@ -7,6 +7,8 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_rust
+# Completions are loaded by the shells themselves, and the scripts of the docs run.
+install_missing bash zsh fish python3
 
 if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
     packaging/wine/prepare.sh

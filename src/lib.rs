@@ -2,7 +2,7 @@
 //! changes it safely, and takes it off again.
 //!
 //! The modules in reading order. State is data and there is one engine: a config becomes
-//! [`settings`], settings become the wanted [`plan::item::World`], and [`apply`] converges the
+//! [`settings`], settings become the wanted [`item::World`], and [`apply`] converges the
 //! node from what it is to what is wanted. The first block is pure: no file system, clock,
 //! environment, process, HTTP or Windows API. `tests/it/layering.rs` holds that.
 //!
@@ -10,7 +10,10 @@
 #![deny(unsafe_code)]
 
 pub mod fault;
+pub mod item;
+pub mod paths;
 pub mod values;
+pub mod version;
 pub mod yaml;
 
 pub mod facts;
@@ -35,5 +38,7 @@ pub mod agent;
 pub mod report;
 
 pub mod sandbox;
+
+pub mod run;
 
 pub mod cli;

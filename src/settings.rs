@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use backend::{Undecided, detect_in as backend_of, pools_for_windows};
 pub use cluster_side::{ClusterSide, cluster_side};
@@ -27,11 +26,12 @@ pub use maintenance::{Drain, Maintenance, Reboot, maintenance, reboot};
 pub use network::credentials;
 pub use resolve::{creates_token_secret, release, resolve, root_dir, to_config_document};
 
-use crate::calico::version::CalicoVersion;
 use crate::config::Origin;
+pub use crate::config::words::{Backend, Credentials, Ipam, RemoteAccess};
 pub use crate::facts::Provider;
 use crate::facts::{ApiGroup, RuntimeKind};
 use crate::values::{Cidr, MacPrefix, NodeName, Sha256, Vni, WinPath};
+use crate::version::CalicoVersion;
 
 /// The variables by which Calico's node startup is told to make IP pools.
 pub const POOL_CIDRS: [&str; 2] = ["CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR"];
@@ -89,20 +89,6 @@ pub struct Kubernetes {
     pub credentials: Option<Credentials>,
 }
 
-/// Where the node's own kubeconfig gets its login from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Credentials {
-    /// A token of limited life for calico-node's service account (the default).
-    TokenRequest,
-    /// The token of a secret of type service-account-token, made if absent.
-    Secret,
-    /// A kubeconfig that somebody made for it.
-    Kubeconfig,
-    /// The service account that Kubernetes mounts into a HostProcess pod, in which this program runs.
-    HostProcess,
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
@@ -117,26 +103,6 @@ pub struct Network {
     pub adapter: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Backend {
-    Vxlan,
-    WindowsBgp,
-    /// Policy only: another CNI owns the pods' network.
-    None,
-}
-
-impl Backend {
-    /// The word Calico itself uses: `vxlan`, `windows-bgp`, `none`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Vxlan => "vxlan",
-            Self::WindowsBgp => "windows-bgp",
-            Self::None => "none",
-        }
-    }
-}
-
 /// The variables `IP` and `IP_AUTODETECTION_METHOD` of calico-node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -147,13 +113,6 @@ pub enum NodeAddress {
     None,
     /// An address, or an address with its prefix length.
     Fixed(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ipam {
-    CalicoIpam,
-    HostLocal,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -234,44 +193,6 @@ pub struct RunSettings {
     /// Secret to fetch etcd's certificates from, into the files that [`EtcdTls`] names.
     pub etcd_tls_secret: Option<SecretRef>,
     pub maintenance: Maintenance,
-}
-
-/// A way to work on this machine from elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum RemoteAccess {
-    Rdp,
-    WinRm,
-    Ssh,
-}
-
-impl RemoteAccess {
-    /// As people write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rdp => "RDP",
-            Self::WinRm => "WinRM",
-            Self::Ssh => "SSH",
-        }
-    }
-
-    /// The Windows service behind it.
-    pub const fn service(self) -> &'static str {
-        match self {
-            Self::Rdp => "TermService",
-            Self::WinRm => "WinRM",
-            Self::Ssh => "sshd",
-        }
-    }
-
-    /// Its TCP ports, of which one is enough: WinRM has one for HTTP and one for HTTPS.
-    pub const fn ports(self) -> &'static [u16] {
-        match self {
-            Self::Rdp => &[3389],
-            Self::WinRm => &[5985, 5986],
-            Self::Ssh => &[22],
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use super::startup::{self, Again, HNS, Seen};
 use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
 use super::supervise::{Moment, Pace, Reason, supervise};
-use super::{Around, Role, await_bring_up, component, patience, read_config};
+use super::{AgentContext, Role, await_bring_up, component, read_config, wait};
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
+use crate::item::Access;
 use crate::node::{Node, Process, STATE_DIR, files};
-use crate::plan::item::Access;
 use crate::report::event::Event;
 use crate::values::WinPath;
 
@@ -173,9 +173,9 @@ fn with_around<T>(
     streams: &Streams,
     board: &Board<'_>,
     host: &Host<'_>,
-    work: impl FnOnce(&mut Around<'_>) -> T,
+    work: impl FnOnce(&mut AgentContext<'_>) -> T,
 ) -> T {
-    work(&mut Around {
+    work(&mut AgentContext {
         stop: host.stop,
         booted: host.booted,
         // It goes on as long as the service runs, and `status` shows it: an API server that is down
@@ -223,19 +223,19 @@ fn keep_node(
     };
     pause(node, Duration::ZERO);
     let host = &Host { pause: &pause, ..*host };
-    with_around(Role::Node, streams, board, host, |around| {
+    with_around(Role::Node, streams, board, host, |context| {
         // Before, so that a start of kubelet or HNS meanwhile is not missed.
         let mut seen = Seen::look(node)?;
-        let mut upkeep = startup::bring_up(node, config, around)?;
+        let mut upkeep = startup::bring_up(node, config, context)?;
         loop {
             board.network_stands(seen.hns());
             board.at_work();
             streams.say("Calico initialised");
-            let again = startup::watch(node, &mut seen, &mut upkeep, around)?;
+            let again = startup::watch(node, &mut seen, &mut upkeep, context)?;
             board.preparing();
             match again {
-                Again::NodeStartup => startup::start_again(node, config, around)?,
-                Again::Everything => upkeep = startup::bring_up(node, config, around)?,
+                Again::NodeStartup => startup::start_again(node, config, context)?,
+                Again::Everything => upkeep = startup::bring_up(node, config, context)?,
             }
         }
     })
@@ -250,7 +250,7 @@ fn keep_component(
     host: &Host<'_>,
 ) -> Result<()> {
     let command = component(role, config)?;
-    with_around(role, streams, board, host, |around| await_bring_up(node, around))?;
+    with_around(role, streams, board, host, |context| await_bring_up(node, context))?;
     let mut seen = Seen::look(node)?;
     let mut read = Read::now(node, config);
     let health = command.health().filter(|_| role == Role::Felix);
@@ -302,14 +302,14 @@ fn await_network_of(
     host: &Host<'_>,
 ) -> Result<()> {
     let what = "CalicoNode to check the network after a restart of the Host Networking Service";
-    let waited = with_around(role, streams, board, host, |around| {
-        patience::wait(node, what, HNS_LIMIT, around, |node, _| {
+    let waited = with_around(role, streams, board, host, |context| {
+        wait(node, what, HNS_LIMIT, context, |node, _| {
             let stands = state::read(node, Role::Node).and_then(|state| state.network_of_hns);
             let now = node.process(HNS)?;
             Ok(if stands.is_some() && (stands == hns || stands == now) {
                 Ok(())
             } else {
-                Err(patience::Missing("it has not said so".into()))
+                Err(wait::Missing("it has not said so".into()))
             })
         })
     });

@@ -16,9 +16,9 @@ use super::state::{AgentState, Phase};
 use super::stop::Stop;
 use super::supervise::Pace;
 use super::*;
+use crate::item::{Service, StartType};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::model::{Name, NodeService};
-use crate::plan::item::{Service, StartType};
 use crate::settings::Backend;
 
 const TOLD: &str = "CALICO_TEST_COMPONENT";

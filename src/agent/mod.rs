@@ -7,7 +7,6 @@ mod live;
 pub mod logs;
 mod network;
 pub mod os;
-mod patience;
 mod process;
 pub mod published;
 pub mod renew;
@@ -19,6 +18,7 @@ pub mod stop;
 mod stories;
 pub mod supervise;
 pub mod trial;
+mod wait;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,20 +31,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::calico::agent_config::{AgentConfig, Command, FelixConfig};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, RegValue, State};
 use crate::node::Node;
-use crate::plan::item::{Id, RegValue, State};
 use crate::report::event::Sink;
 use crate::values::WinPath;
 
-use patience::{Missing, wait};
 use stop::Stop;
+use wait::{Missing, wait};
 
 /// Runs a command on the node to its end and gives its exit code. An error is a command that
 /// could not be run at all.
 pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Node, &Command) -> Result<i32>;
 
 /// What the steps of an agent have at hand besides the node.
-pub struct Around<'a> {
+pub struct AgentContext<'a> {
     pub stop: &'a Stop,
     /// When Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it.
     pub booted: Timestamp,
@@ -144,14 +144,14 @@ pub fn prepare<'a>(
     role: Role,
     node: &mut dyn Node,
     config: &'a AgentConfig,
-    around: &mut Around<'_>,
+    context: &mut AgentContext<'_>,
 ) -> Result<Option<&'a Command>> {
     if role == Role::Node {
-        published::withdraw_after_boot(node, config, around.events)?;
-        return startup::bring_up(node, config, around).map(|_| None);
+        published::withdraw_after_boot(node, config, context.events)?;
+        return startup::bring_up(node, config, context).map(|_| None);
     }
     let command = component(role, config)?;
-    await_bring_up(node, around)?;
+    await_bring_up(node, context)?;
     Ok(Some(command))
 }
 
@@ -169,9 +169,9 @@ fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
 
 /// Waits until CalicoNode has brought up the network in this boot, and node startup has succeeded on it:
 /// Felix and confd read what it writes, and Felix starts anew when that changes under it.
-fn await_bring_up(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
+fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
     let boot = node.facts()?.boot_id;
-    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, around, |node, _| {
+    wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, context, |node, _| {
         let done = match node.get(&startup::boot_id())? {
             Some(State::RegValue(RegValue::String(done))) => done,
             _ => String::new(),
@@ -186,8 +186,8 @@ fn await_bring_up(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
     // The mark comes before node startup, for upstream's kubelet script. With it in place, what the
     // agent says is of this boot. Like node startup itself this has no limit: a datastore that is away
     // is no reason to give up.
-    let limit = around.startup_limit.unwrap_or(Duration::MAX);
-    wait(node, "Calico's node startup in CalicoNode", limit, around, |node, _| {
+    let limit = context.startup_limit.unwrap_or(Duration::MAX);
+    wait(node, "Calico's node startup in CalicoNode", limit, context, |node, _| {
         let so_far = match state::live(node, Role::Node)? {
             Some(said) if said.at_work() => return Ok(Ok(())),
             Some(said) => said.startup_so_far(node.now()),

@@ -7,18 +7,18 @@ use anyhow::{Context, Result};
 
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
+use crate::item::{Id, IpConfig, Network, RegValue, State};
 use crate::node::hns::Endpoint;
 use crate::node::{Listing, Node};
-use crate::plan::item::{Id, IpConfig, Network, RegValue, State};
 use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
 use crate::values::Cidr;
 
-use super::Around;
-use super::patience::{Missing, wait};
+use super::AgentContext;
 use super::published;
 use super::saved::{Route, Saved, configs, physical, reachable, remote_access};
 use super::startup::boot_id;
+use super::wait::{Missing, wait};
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
 const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
@@ -38,18 +38,18 @@ pub fn metadata_route() -> Id {
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change.
-pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Upkeep> {
+pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Upkeep> {
     // A crash in the middle left a vSwitch that was not given back what it took.
     let interrupted = Saved::load(node)?.filter(|saved| !saved.restored);
-    remove_stale(node, around)?;
+    remove_stale(node, context)?;
     let valid_ip = Duration::from_secs(config.valid_ip_timeout_s);
-    let routed = await_address(node, valid_ip, interrupted.as_ref(), around)?;
-    let made = make_external(node, config, around)?;
+    let routed = await_address(node, valid_ip, interrupted.as_ref(), context)?;
+    let made = make_external(node, config, context)?;
     let settle = made || interrupted.is_some();
-    let (management_ip, interface) = await_management_ip(node, settle, routed, around)?;
+    let (management_ip, interface) = await_management_ip(node, settle, routed, context)?;
     let mut saved = Saved::load(node)?.unwrap_or_default();
     if settle {
-        saved.put_settings_back(node, &interface, around.events)?;
+        saved.put_settings_back(node, &interface, context.events)?;
     }
     let mut routes: Vec<Route> =
         saved.routes.iter().filter(|route| route.adapter == physical(&interface)).cloned().collect();
@@ -61,7 +61,7 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'
         routes.push(Route { prefix, adapter, next_hop: Ipv4Addr::UNSPECIFIED, metric: 256 });
     }
     let upkeep = Upkeep { management_ip, routes, refused: None };
-    upkeep.put_routes(node, around.events)?;
+    upkeep.put_routes(node, context.events)?;
     if settle && !saved.restored {
         // Before the mark: a restart that is cut short is made up for at the next start.
         if config.backend == Backend::WindowsBgp {
@@ -135,7 +135,7 @@ fn is_ours(name: &str, network: &Network) -> bool {
 
 /// Removes the networks of before the boot, with the endpoints on them, which HNS may have kept, or a runtime
 /// that was faster than this agent made.
-fn remove_stale(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
+fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
     if !is_first_start(node)? {
         return Ok(());
     }
@@ -143,12 +143,12 @@ fn remove_stale(node: &mut dyn Node, around: &mut Around<'_>) -> Result<()> {
     if all.any(|(id, state)| matches!(state, State::Network(network) if is_ours(&id.target(), &network))) {
         Saved::take(node)?;
     }
-    around.stop.check()?;
-    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::note_lost(node, lost, around.events);
+    context.stop.check()?;
+    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::note_lost(node, lost, context.events);
     let removed = node.remove_stale_networks(&is_ours, &mut note);
     for name in removed.context("remove the HNS networks from before the boot")? {
         let id = Id::Network(name);
-        (around.events)(Event::Log { message: format!("first start since boot: removed {id}") });
+        (context.events)(Event::Log { message: format!("first start since boot: removed {id}") });
     }
     Ok(())
 }
@@ -158,14 +158,14 @@ fn await_address(
     node: &mut dyn Node,
     limit: Duration,
     interrupted: Option<&Saved>,
-    around: &mut Around<'_>,
+    context: &mut AgentContext<'_>,
 ) -> Result<bool> {
     let routed = |adapters: &[(String, IpConfig)]| adapters.iter().any(|(_, ip)| ip.gateway.is_some());
     if limit.is_zero() {
         return Ok(routed(&configs(node)?));
     }
     let mut lost = Lost::new(interrupted);
-    let routed = wait(node, "a valid IPv4 address", limit, around, |node, so_far| {
+    let routed = wait(node, "a valid IPv4 address", limit, context, |node, so_far| {
         lost.put_back(node, so_far)?;
         let adapters = configs(node)?;
         if adapters.iter().any(|(name, ip)| is_valid(name, ip)) {
@@ -180,7 +180,7 @@ fn await_address(
         let all = if all.is_empty() { "no adapter is up".into() } else { all.join("; ") };
         Ok(Err(Missing(all)))
     });
-    lost.tell(around);
+    lost.tell(context);
     routed
 }
 
@@ -204,8 +204,8 @@ impl<'a> Lost<'a> {
         }
     }
 
-    fn tell(self, around: &mut Around<'_>) {
-        self.said.into_iter().for_each(|event| (around.events)(event));
+    fn tell(self, context: &mut AgentContext<'_>) {
+        self.said.into_iter().for_each(|event| (context.events)(event));
     }
 }
 
@@ -216,7 +216,7 @@ fn is_valid(name: &str, ip: &IpConfig) -> bool {
 
 /// Makes `External`, which holds the vSwitch while networks of pods come and go. Tells whether it
 /// was made now.
-fn make_external(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<bool> {
+fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<bool> {
     let id = external();
     let Some(wanted) = networks::bootstrap(config.backend, config.adapter.clone()) else { return Ok(false) };
     let wanted = State::Network(wanted);
@@ -226,18 +226,18 @@ fn make_external(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<
         Some(State::Network(there)) if there.subnet != Some(networks::bootstrap_prefix()) => {
             // Somebody else's. It holds a vSwitch just as well.
             let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
-            (around.events)(Event::Warning { id: "ForeignExternalNetwork", message });
+            (context.events)(Event::Warning { id: "ForeignExternalNetwork", message });
             return Ok(false);
         }
         _ => {}
     }
-    around.stop.check()?;
+    context.stop.check()?;
     Saved::take(node)?;
     if there.is_some() {
         // Ours, but of another backend, adapter or VSID.
         node.put(&id, None).context("remove the HNS network External of another backend")?;
     }
-    (around.events)(Event::ConnectivityNotice {
+    (context.events)(Event::ConnectivityNotice {
         message: "the vSwitch takes the network adapter: connections over it stall or drop for some seconds".into(),
         resume_with: "calicoctl-win status --wait".into(),
     });
@@ -252,13 +252,13 @@ fn await_management_ip(
     node: &mut dyn Node,
     settle: bool,
     routed: bool,
-    around: &mut Around<'_>,
+    context: &mut AgentContext<'_>,
 ) -> Result<(Ipv4Addr, String)> {
     let saved = if settle { Saved::load(node)? } else { None };
     let mut lost = Lost::new(saved.as_ref());
     let (mut same, mut last) = (0, None);
     let found =
-        wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, around, |node, so_far| {
+        wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, context, |node, so_far| {
             lost.put_back(node, so_far)?;
             let (ip, name, config) = match management_ip(node, routed, saved.as_ref())? {
                 Ok(found) => found,
@@ -275,7 +275,7 @@ fn await_management_ip(
             }
             Ok(Ok((ip, name)))
         });
-    lost.tell(around);
+    lost.tell(context);
     found
 }
 

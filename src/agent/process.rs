@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::logs::LogFile;
-use super::os::Leash;
+use super::os::JobObject;
 use super::stop::Stop;
 use crate::calico::agent_config::Command;
 use crate::node::Node;
@@ -51,7 +51,7 @@ type Exit = Arc<(Mutex<Option<i32>>, Condvar)>;
 #[derive(Debug)]
 pub struct Running {
     pid: u32,
-    leash: Option<Leash>,
+    job: Option<JobObject>,
     exit: Exit,
     /// Says when each log has been read to its end.
     pumps: mpsc::Receiver<()>,
@@ -67,8 +67,8 @@ impl Running {
         let mut start = process::Command::new(node.disk(&command.program));
         start.args(&command.args).current_dir(node.disk(&command.dir)).envs(&command.env);
         start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, leash) =
-            Leash::start(&mut start).with_context(|| format!("start {} in {}", command.program, command.dir))?;
+        let (mut child, job) =
+            JobObject::start(&mut start).with_context(|| format!("start {} in {}", command.program, command.dir))?;
         let (done, pumps) = mpsc::channel();
         if let Some(out) = child.stdout.take() {
             pump(out, &streams.out, done.clone());
@@ -84,7 +84,7 @@ impl Running {
             known.1.notify_all();
             stop.ring();
         });
-        Ok(Self { pid, leash: Some(leash), exit, pumps })
+        Ok(Self { pid, job: Some(job), exit, pumps })
     }
 
     pub const fn pid(&self) -> u32 {
@@ -98,11 +98,11 @@ impl Running {
 
     /// Asks it to end, waits for `grace`, then ends it with all that it started. Gives the exit code.
     pub fn end(self, grace: Duration) -> i32 {
-        if let Some(leash) = &self.leash
+        if let Some(job) = &self.job
             && self.code().is_none()
-            && (leash.interrupt().is_err() || self.gone(grace).is_none())
+            && (job.interrupt().is_err() || self.gone(grace).is_none())
         {
-            leash.kill();
+            job.kill();
             self.gone(GONE);
         }
         self.reaped()
@@ -111,7 +111,7 @@ impl Running {
     /// Lets go of one that has ended: what it left running goes too, and its last words are read.
     pub fn reaped(mut self) -> i32 {
         // First, since a grandchild may hold the pipe open.
-        drop(self.leash.take());
+        drop(self.job.take());
         let begun = Instant::now();
         for _ in 0..2 {
             // One that is still held open is read on by its thread, which nobody waits for.

@@ -159,11 +159,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::calico::components;
     use crate::calico::kubeconfig::NodeCredentials;
     use crate::calico::samples::settings;
-    use crate::calico::{components, paths};
+    use crate::item::Access;
     use crate::node::sandbox::SandboxNode;
-    use crate::plan::item::Access;
+    use crate::paths;
     use crate::values::Secret;
 
     const DAY: i64 = 24 * 3600;

@@ -9,8 +9,8 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::item::{Access, Id, IpConfig, State};
 use crate::node::{Listing, Node, SAVED_NETWORK};
-use crate::plan::item::{Access, Id, IpConfig, State};
 use crate::report::event::{Event, Sink};
 use crate::values::{Cidr, WinPath};
 

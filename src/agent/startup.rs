@@ -10,16 +10,16 @@ use jiff::tz::TimeZone;
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::calico::networks;
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, RegValue, State};
 use crate::node::{Node, Process};
-use crate::plan::item::{Id, RegValue, State};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
-use super::Around;
+use super::AgentContext;
 use super::network::{self, Upkeep};
-use super::patience::LOOK_AWAY;
 use super::published;
 use super::state::STARTUP;
+use super::wait::LOOK_AWAY;
 
 pub use super::network::metadata_route;
 pub use crate::calico::registry::{boot_id, last_boot_time};
@@ -49,33 +49,33 @@ const PODS_EVERY: Duration = Duration::from_secs(60);
 /// # Errors
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change; when
 /// node startup does not succeed in time.
-pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Option<Upkeep>> {
+pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Option<Upkeep>> {
     let upkeep = match config.backend {
         Backend::None => None,
-        _ => Some(once_hns_answers(node, config, around)?),
+        _ => Some(once_hns_answers(node, config, context)?),
     };
     // Before node startup, as upstream: its kubelet-service.ps1 starts kubelet after this mark, and
     // node startup needs the Node object that kubelet makes.
-    mark_booted(node, around.booted)?;
-    start_node(node, &config.startup, around)?;
+    mark_booted(node, context.booted)?;
+    start_node(node, &config.startup, context)?;
     check_network(node, config)?;
-    published::publish(node, config, around.events)?;
-    published::recreate(node, around.recreate, around.events);
+    published::publish(node, config, context.events)?;
+    published::recreate(node, context.recreate, context.events);
     Ok(upkeep)
 }
 
 /// HNS has a process before it answers: at boot, and when it was restarted. Nobody is served by an end of
 /// this service then.
-fn once_hns_answers(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<Upkeep> {
+fn once_hns_answers(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Upkeep> {
     let mut waited = Duration::ZERO;
     loop {
-        match network::bring_up(node, config, around) {
+        match network::bring_up(node, config, context) {
             Err(error) if Fault::id_of(&error) == "HnsStopped" && waited < HNS_STARTS => {
-                around.stop.check()?;
+                context.stop.check()?;
                 if waited.is_zero() {
-                    (around.events)(Event::Log { message: format!("{error:#}; it is asked again") });
+                    (context.events)(Event::Log { message: format!("{error:#}; it is asked again") });
                 }
-                (around.pause)(node, LOOK_AWAY);
+                (context.pause)(node, LOOK_AWAY);
                 waited += LOOK_AWAY;
             }
             ended => return ended,
@@ -101,17 +101,17 @@ fn mark_booted(node: &mut dyn Node, booted: Timestamp) -> Result<()> {
 ///
 /// # Errors
 /// Fault `NodeStartupFailed` with the last exit code when there is a limit and it was reached.
-fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -> Result<()> {
+fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext<'_>) -> Result<()> {
     let (mut elapsed, mut backoff, mut tries) = (Duration::ZERO, FIRST_BACKOFF, 0);
     loop {
-        around.stop.check()?;
+        context.stop.check()?;
         let mut kubelet = Kubelet::look(node)?;
-        let code = (around.run)(node, startup).with_context(|| format!("run {}", startup.program))?;
+        let code = (context.run)(node, startup).with_context(|| format!("run {}", startup.program))?;
         tries += 1;
         if code == 0 {
             return Ok(());
         }
-        if let Some(limit) = around.startup_limit.filter(|limit| elapsed + backoff > *limit) {
+        if let Some(limit) = context.startup_limit.filter(|limit| elapsed + backoff > *limit) {
             let what = format!(
                 "Calico's node startup did not succeed in {} s: {tries} tries, the last one exited with {code}",
                 limit.as_secs()
@@ -120,19 +120,19 @@ fn start_node(node: &mut dyn Node, startup: &Command, around: &mut Around<'_>) -
                 .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
                 .into());
         }
-        (around.events)(Event::Log {
+        (context.events)(Event::Log {
             message: format!("node startup exited with {code}, again in {} s", backoff.as_secs()),
         });
-        let limit = around.startup_limit.unwrap_or(Duration::MAX);
-        (around.events)(Event::Waiting { what: STARTUP.into(), elapsed, limit });
+        let limit = context.startup_limit.unwrap_or(Duration::MAX);
+        (context.events)(Event::Waiting { what: STARTUP.into(), elapsed, limit });
         let mut paused = Duration::ZERO;
         while paused < backoff {
-            around.stop.check()?;
+            context.stop.check()?;
             if kubelet.started(node)? {
                 backoff = FIRST_BACKOFF;
                 break;
             }
-            (around.pause)(node, LOOK_AWAY);
+            (context.pause)(node, LOOK_AWAY);
             paused += LOOK_AWAY;
         }
         elapsed += paused;
@@ -249,13 +249,13 @@ pub fn watch(
     node: &mut dyn Node,
     seen: &mut Seen,
     upkeep: &mut Option<Upkeep>,
-    around: &mut Around<'_>,
+    context: &mut AgentContext<'_>,
 ) -> Result<Again> {
     let (mut since_upkeep, mut since_pods) = (Duration::ZERO, Duration::ZERO);
     loop {
-        around.stop.check()?;
+        context.stop.check()?;
         if seen.kubelet.started(node)? {
-            (around.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
+            (context.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
             return Ok(Again::NodeStartup);
         }
         if since_upkeep >= UPKEEP_EVERY {
@@ -263,18 +263,18 @@ pub fn watch(
             if seen.hns_changed(node)? {
                 let message = "the Host Networking Service was restarted: the network is checked, then node startup \
                                runs and Felix and confd start anew";
-                (around.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
+                (context.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
                 return Ok(Again::Everything);
             }
             if let Some(upkeep) = upkeep {
-                upkeep.look(node, around.events);
+                upkeep.look(node, context.events);
             }
         }
         if since_pods >= PODS_EVERY {
             since_pods = Duration::ZERO;
-            published::recreate(node, around.recreate, around.events);
+            published::recreate(node, context.recreate, context.events);
         }
-        (around.pause)(node, LOOK_AWAY);
+        (context.pause)(node, LOOK_AWAY);
         since_upkeep += LOOK_AWAY;
         since_pods += LOOK_AWAY;
     }
@@ -284,7 +284,7 @@ pub fn watch(
 ///
 /// # Errors
 /// As [`bring_up`].
-pub fn start_again(node: &mut dyn Node, config: &AgentConfig, around: &mut Around<'_>) -> Result<()> {
-    start_node(node, &config.startup, around)?;
+pub fn start_again(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<()> {
+    start_node(node, &config.startup, context)?;
     check_network(node, config)
 }

@@ -13,8 +13,8 @@ use super::Role;
 use super::health::Readiness;
 use super::os::{self, Level, Scm};
 use super::supervise::History;
+use crate::item::Access;
 use crate::node::{Node, Process, STATE_DIR, files};
-use crate::plan::item::Access;
 use crate::values::WinPath;
 
 /// `C:\ProgramData\calicoctl-win\agent\<role>.json`.

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::stop::Stop;
+use crate::item::{Id, State};
 use crate::node::{Node, STATE_DIR, files, record};
-use crate::plan::item::{Id, State};
 use crate::values::WinPath;
 
 /// How often a service looks whether a trial has its guard.

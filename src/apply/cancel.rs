@@ -1,18 +1,33 @@
 //! Ctrl-C: between two steps a run stops where it is, and the journal knows how to go on or back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// How many [`UnderWay`] live: they nest.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Asks a run under way to stop. False when there is none, or it was asked before: then the process
-/// may end at once.
-pub fn ask() -> bool {
-    UNDER_WAY.load(Ordering::SeqCst) && !ASKED.swap(true, Ordering::SeqCst)
+/// What a wish to stop comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// No steps are being taken: the process may end at once.
+    Idle,
+    /// The run stops after the step that it is at.
+    Stops,
+    /// It was asked before: the process may end at once, in the middle of a step.
+    Again,
+}
+
+/// Asks a run under way to stop.
+pub fn ask() -> Asked {
+    match UNDER_WAY.load(Ordering::SeqCst) {
+        0 => Asked::Idle,
+        _ if ASKED.swap(true, Ordering::SeqCst) => Asked::Again,
+        _ => Asked::Stops,
+    }
 }
 
 /// Whether the run was asked to stop.
@@ -39,13 +54,13 @@ pub struct UnderWay;
 
 impl UnderWay {
     pub fn begin() -> Self {
-        UNDER_WAY.store(true, Ordering::SeqCst);
+        UNDER_WAY.fetch_add(1, Ordering::SeqCst);
         Self
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        UNDER_WAY.store(false, Ordering::SeqCst);
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
     }
 }

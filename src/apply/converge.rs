@@ -11,16 +11,16 @@ use super::acls::Networks;
 use super::journal::{AtBoot, Header, Journal};
 use super::receipt::{self, About, Receipt};
 use super::steps::{changed_since_plan, comes_with_release, take};
-use super::{debris, keep, store};
-use crate::calico::version::CalicoVersion;
+use super::{retention, stale_files, store};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, Network, State, World};
 use crate::node::Node;
 use crate::plan::diff::{self, diff, ids};
-use crate::plan::item::{Id, Network, State, World};
 use crate::plan::order::{FELIX_SERVICE, SERVICES, is_own};
 use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 use crate::values::NodeName;
+use crate::version::CalicoVersion;
 
 /// What a run is asked to bring about.
 #[derive(Debug, Clone)]
@@ -277,7 +277,7 @@ pub fn apply_proven(
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
         header.networks.clone_from(&interrupted.header.networks);
-        debris::sweep_of(node, &standing, interrupted, events)?;
+        stale_files::sweep_of(node, &standing, interrupted, events)?;
     } else {
         let former = standing.base().map(|receipt| &receipt.target.world);
         for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
@@ -367,7 +367,7 @@ pub fn undo_vacating(node: &mut dyn Node, vacate: Vacate, events: Sink) -> Resul
     }
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
-    keep::collect(node, &kept, &standing.owned(), events);
+    retention::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
 }
@@ -397,7 +397,7 @@ fn open_endpoints(
 /// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
 fn taken_up(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
-    debris::sweep_of(node, standing, &journal, events)?;
+    stale_files::sweep_of(node, standing, &journal, events)?;
     // One that came to run since, or to depend on ours, may be stopped from here on.
     let mut header = journal.header;
     header.running.extend(others_running(node, &header.target, &standing.owned())?);
@@ -474,6 +474,6 @@ fn commit(
     receipt.save(node)?;
     journal.end(node)?;
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
-    keep::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
+    retention::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })
 }

@@ -17,13 +17,13 @@ use crate::agent::state::{self, AgentState, Phase};
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::layout::Layout;
 use crate::calico::{registry, samples};
+use crate::item::{Id, Manifest, ManifestFile, Network, NetworkKind, RegValue, State};
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::{Crash, Fault};
 use crate::node::sandbox::model::{Model, Name};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::Target;
 use crate::plan::desired::{Inputs, KubeconfigFile, desired};
-use crate::plan::item::{Id, Manifest, ManifestFile, Network, NetworkKind, RegValue, State};
 use crate::report::event::Event;
 use crate::values::{Sha256, WinPath};
 
@@ -187,6 +187,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
         store::add(node, blob.bytes()).unwrap();
     }
     let about = About {
+        effective: None,
         config: None,
         calico_version: settings.calico.version.clone(),
         backend: settings.network.backend,

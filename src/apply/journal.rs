@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::receipt::About;
 use crate::fault::{Exit, Fault};
+use crate::item::{Access, Id, State, World};
 use crate::node::{Node, STATE_DIR, record};
-use crate::plan::item::{Access, Id, State, World};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
 use crate::values::WinPath;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::store;
 use crate::fault::{Exit, Fault};
+use crate::item::Access;
 use crate::node::{Node, STATE_DIR};
-use crate::plan::item::Access;
 use crate::values::WinPath;
 
 /// Held for as long as a run changes things. The system drops it when the process ends, however.

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use super::store;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::services::{EXECUTABLE, FIREWALL_GROUP, FOLDER, is_ours};
-use crate::calico::{networks, paths, registry};
+use crate::calico::{networks, registry};
 use crate::facts::Part;
+use crate::item::{Id, RegValue, State, Tree};
 use crate::node::{Listing, Node};
+use crate::paths;
 use crate::plan::Owned;
-use crate::plan::item::{Id, RegValue, State, Tree};
 use crate::values::WinPath;
 
 /// Where a release is unless its config says otherwise.

@@ -7,12 +7,12 @@ pub mod converge;
 pub mod cordon;
 #[cfg(test)]
 mod crash_matrix;
-mod debris;
 pub mod journal;
-pub mod keep;
 pub mod lock;
 pub mod marks;
 pub mod receipt;
 pub mod renewal;
+pub mod retention;
+mod stale_files;
 mod steps;
 pub mod store;

@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
+use crate::item::Access;
 use crate::node::{Node, STATE_DIR, record};
-use crate::plan::item::Access;
 use crate::plan::{Owned, Target, pairs};
 use crate::settings::Backend;
 use crate::values::{NodeName, Sha256, Vni, WinPath};
+use crate::version::CalicoVersion;
 
 /// The number in every receipt; a reader of a later one must still read this.
 const SCHEMA: u32 = 1;
@@ -52,6 +52,10 @@ pub struct About {
     /// so its text is in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Sha256>,
+    /// Digest of the effective config, every field by its path, to tell what a change changes. May hold
+    /// secrets too, so its text is in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Sha256>,
     /// Digest of the archive, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Sha256>,
@@ -102,8 +106,8 @@ impl Receipt {
     /// Digests of the blobs and trees that this generation needs, originals included.
     pub fn needs(&self) -> BTreeSet<String> {
         let states = self.target.world.values().chain(self.owned.values().flatten());
-        let config = self.about.iter().filter_map(|about| about.config.as_ref()).map(ToString::to_string);
-        states.filter_map(super::store::name_in_store).chain(config).collect()
+        let configs = self.about.iter().flat_map(|about| about.config.iter().chain(&about.effective));
+        states.filter_map(super::store::name_in_store).chain(configs.map(ToString::to_string)).collect()
     }
 }
 

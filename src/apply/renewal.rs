@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use super::converge::Standing;
-use super::keep;
+use super::retention;
 use super::store;
 use crate::fault::{Exit, Fault};
+use crate::item::{Access, Id, State};
 use crate::node::Node;
-use crate::plan::item::{Access, Id, State};
 use crate::report::event::Sink;
 use crate::values::{Sha256, WinPath};
 
@@ -62,6 +62,6 @@ pub fn replace(node: &mut dyn Node, files: &[(WinPath, Vec<u8>)], events: Sink<'
         node.save(path, bytes, Access::Administrators).with_context(|| format!("write {path}"))?;
     }
     // The old token must not lie about.
-    keep::tidy(node, events);
+    retention::tidy(node, events);
     Ok(different)
 }

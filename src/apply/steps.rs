@@ -13,9 +13,9 @@ use crate::agent::logs as log;
 use crate::agent::state::{self, AgentState};
 use crate::calico::registry;
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, State, Tree};
 use crate::node::Node;
 use crate::plan::diff::diff;
-use crate::plan::item::{Id, State, Tree};
 use crate::plan::order::{NODE_SERVICE, phase};
 use crate::plan::{Owned, Step, Target, show};
 use crate::report::event::{Event, Sink};
@@ -107,14 +107,13 @@ fn take_steps(
     vacate: Vacate,
     events: Sink,
 ) -> Result<(usize, Duration)> {
-    let _under_way = cancel::UnderWay::begin();
     let phases = phases(steps);
     let (mut changed, mut clock) = (0, Downtime::default());
     let mut noticed = false;
     let mut done = 0;
     for (index, (name, length)) in phases.iter().enumerate() {
         let (name, begun) = (*name, node.now());
-        events(Event::PhaseStarted { phase: name, index: index + 1, total: phases.len() });
+        events(Event::PhaseStarted { phase: name, place: Some((index + 1, phases.len())) });
         let part = &steps[done..done + length];
         for (offset, step) in part.iter().enumerate() {
             if !noticed && touches_host_network(step, steps) {

@@ -1,21 +1,22 @@
 //! The store on the node's disk: files by their digest, and whole trees, for as long as a
 //! generation needs them. SYSTEM and Administrators only, since kubeconfigs lie in it too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::receipt::{self, Receipt};
-use crate::calico::paths;
 use crate::fault::{Exit, Fault};
+use crate::item::{Access, Id, Manifest, State, Tree};
 use crate::node::{Node, STATE_DIR, STORE_DIR, files, record, withdrawn};
+use crate::paths;
 use crate::plan::Owned;
-use crate::plan::item::{Access, Id, Manifest, State, Tree};
 use crate::values::{Sha256, WinPath};
 
 /// What a folder that we did not make is called in the store.
@@ -211,9 +212,21 @@ pub fn manifest(tree: &Path) -> Result<Manifest> {
 /// # Errors
 /// When it is not in the store, or is none.
 pub fn config(node: &dyn Node, receipt: &Receipt) -> Result<Option<Value>> {
-    let Some(kept) = receipt.about.as_ref().and_then(|about| about.config.as_ref()) else { return Ok(None) };
-    let what = || format!("read the config of generation {}: {}", receipt.generation, blob(kept));
-    let text = fs::read(node.disk(&blob(kept))).with_context(what)?;
+    kept(node, receipt, receipt.about.as_ref().and_then(|about| about.config.as_ref()))
+}
+
+/// The effective config of a generation, every field by its path; none where it was not kept.
+///
+/// # Errors
+/// When it is not in the store, or cannot be read.
+pub fn effective(node: &dyn Node, receipt: &Receipt) -> Result<Option<BTreeMap<String, Value>>> {
+    kept(node, receipt, receipt.about.as_ref().and_then(|about| about.effective.as_ref()))
+}
+
+fn kept<T: DeserializeOwned>(node: &dyn Node, receipt: &Receipt, digest: Option<&Sha256>) -> Result<Option<T>> {
+    let Some(digest) = digest else { return Ok(None) };
+    let what = || format!("read the config of generation {}: {}", receipt.generation, blob(digest));
+    let text = fs::read(node.disk(&blob(digest))).with_context(what)?;
     serde_json::from_slice(&text).with_context(what).map(Some)
 }
 

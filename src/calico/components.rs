@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::agent_config::{AgentConfig, Command};
 use super::layout::{Build, Layout};
-use super::paths;
 use crate::facts::ApiGroup;
+use crate::paths;
 use crate::settings::{self, Backend, Datastore, Ipam, NodeAddress, Settings};
 use crate::values::WinPath;
 

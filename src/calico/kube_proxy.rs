@@ -3,7 +3,7 @@
 //! not match it. Upstream's installer adds them and never takes them back.
 
 use super::nssm;
-use crate::plan::item::{RegValue, Service};
+use crate::item::{RegValue, Service};
 
 /// Name of the service.
 pub const NAME: &str = "kube-proxy";

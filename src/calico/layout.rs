@@ -6,8 +6,8 @@ use std::fmt;
 
 use anyhow::Result;
 
-use super::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
+use crate::version::CalicoVersion;
 
 /// The one folder at the top of every release archive.
 pub const TOP: &str = "CalicoWindows";

@@ -10,12 +10,10 @@ pub mod kubeconfig;
 pub mod layout;
 pub mod networks;
 pub mod nssm;
-pub mod paths;
 pub mod registry;
 pub mod services;
 pub mod static_rules;
 pub mod upstream;
-pub mod version;
 pub mod x509;
 
 #[cfg(test)]

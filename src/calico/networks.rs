@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::plan::item::{Network, NetworkKind};
+use crate::item::{Network, NetworkKind};
 use crate::settings::Backend;
 use crate::values::{Cidr, Vni};
 

@@ -2,7 +2,7 @@
 //! some clouds run containerd and kubelet: what such a service really runs. We never use it
 //! ourselves (defect B1: upstream's archive and scripts did not agree on where it lies).
 
-use crate::plan::item::{RegValue, Service};
+use crate::item::{RegValue, Service};
 
 /// What NSSM was told to run, from the service's registry key `Parameters`. Texts are as they
 /// stand there, with `%NAME%` not replaced.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::calico::samples::{nssm, settings};
     use crate::calico::services::services;
-    use crate::plan::item::StartType;
+    use crate::item::StartType;
     use crate::settings::Backend;
 
     fn plain(image_path: &str) -> Service {

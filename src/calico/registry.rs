@@ -1,6 +1,6 @@
 //! What stands in the registry, all of it below HKEY_LOCAL_MACHINE.
 
-use crate::plan::item::{Id, RegValue, State};
+use crate::item::{Id, RegValue, State};
 
 /// The key by which upstream's scripts and others' tools tell that Calico is installed.
 pub const KEY: &str = r"Software\Tigera\Calico";

@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use super::agent_config::Command;
 use super::samples::{etcd, settings};
-use super::{cni, components, config_ps1, kubeconfig, layout, paths, services, static_rules};
+use super::{cni, components, config_ps1, kubeconfig, layout, services, static_rules};
 use crate::facts::RuntimeKind;
+use crate::paths;
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Secret, WinPath};
 

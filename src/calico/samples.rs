@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::facts::{ApiGroup, RuntimeKind};
-use crate::plan::item::{RegValue, Service, StartType};
+use crate::item::{RegValue, Service, StartType};
 use crate::settings::{
     Backend, Calico, Cni, Credentials, Datastore, EtcdTls, Ipam, Kubernetes, Network, NodeAddress, Platform, Provider,
     Services, Settings, Source,

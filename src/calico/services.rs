@@ -1,7 +1,7 @@
 //! The Windows services and firewall rules, as the Service Control Manager and the firewall are to
 //! have them. Names, descriptions and dependencies are upstream's, so that every guide still fits.
 
-use crate::plan::item::{FirewallRule, Service, StartType};
+use crate::item::{FirewallRule, Service, StartType};
 use crate::settings::{Backend, Settings};
 
 /// Node startup: makes the node's Calico resources and the HNS networks.

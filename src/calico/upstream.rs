@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::cni::CniConf;
 use super::{networks, nssm};
-use crate::plan::item::{Network, NetworkKind, Service};
+use crate::item::{Network, NetworkKind, Service};
 use crate::values::WinPath;
 
 /// A variable of `config.ps1` and what it really is.
@@ -174,7 +174,7 @@ pub fn provider(networks: &[(String, Network)]) -> Option<&'static str> {
 mod tests {
     use super::super::samples;
     use super::*;
-    use crate::plan::item::RegValue;
+    use crate::item::RegValue;
 
     fn service(parameters: &[(&str, RegValue)]) -> Service {
         let mut service = samples::nssm("node");

@@ -1,14 +1,13 @@
-//! What can be typed. Doc comments are the help text. Every global flag has a variable
-//! `CALICO_WIN_…`; flags are options here and get their defaults in `settings`.
+//! What can be typed. Doc comments are the help text. What a change takes is in [`crate::run::options`].
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::Taint;
-use crate::config::types::Wait;
-use crate::report::reporter::{Color, Format, Style};
+use crate::run::options::{
+    Apply, Confirm, DrainFlags, Global, Install, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
+};
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -20,132 +19,6 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Global options")]
-pub struct Global {
-    /// Config file; repeat to layer, later ones win, - is stdin
-    #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
-    pub config: Vec<PathBuf>,
-    /// Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
-    #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
-    pub set: Vec<String>,
-    /// Output format
-    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
-    pub output: Option<Format>,
-    /// Continue without this session: prints the name of the run at once, for status and logs
-    #[arg(long, global = true, env = "CALICO_WIN_DETACH", value_parser = BoolishValueParser::new())]
-    pub detach: bool,
-    /// This is the process that continues
-    #[arg(long, global = true, hide = true, value_name = "RUN")]
-    pub detached_run: Option<String>,
-    /// What to do with this run if Windows restarts before it ends [default: leave, or finish with
-    /// reboot.resumeOnBoot]
-    #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
-    pub at_boot: Option<AtBoot>,
-    /// Show what would be done and stop
-    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN", value_parser = BoolishValueParser::new())]
-    pub dry_run: bool,
-    /// Exit 2 if a plan or a dry run finds something to change
-    #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE", value_parser = BoolishValueParser::new())]
-    pub detailed_exitcode: bool,
-    /// Do not ask for confirmation
-    #[arg(short, long, global = true, env = "CALICO_WIN_YES", value_parser = BoolishValueParser::new())]
-    pub yes: bool,
-    /// Never ask; fail instead
-    #[arg(long, global = true, env = "CALICO_WIN_NO_INPUT", value_parser = BoolishValueParser::new())]
-    pub no_input: bool,
-    /// Work on a sandbox node in this folder instead of this machine
-    #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
-    pub sandbox: Option<PathBuf>,
-    /// Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
-    #[arg(long, global = true, value_name = "SPEC", env = "CALICO_WIN_SANDBOX_FAULT", value_delimiter = ';')]
-    pub sandbox_fault: Vec<String>,
-    /// Kubeconfig with the rights to install; only this tool uses it
-    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_KUBECONFIG")]
-    pub kubeconfig: Option<String>,
-    /// Context in the kubeconfig
-    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CONTEXT")]
-    pub context: Option<String>,
-    /// Name of this machine's Kubernetes Node
-    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_NODE_NAME")]
-    pub node_name: Option<String>,
-    /// Namespace of Calico's service account [default: detected]
-    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CALICO_NAMESPACE")]
-    pub calico_namespace: Option<String>,
-    /// Proxy for downloads
-    #[arg(long, global = true, value_name = "URL", env = "CALICO_WIN_PROXY")]
-    pub proxy: Option<String>,
-    /// PEM file with CAs to trust for downloads
-    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_CA_FILE")]
-    pub ca_file: Option<String>,
-    /// Use no network but the cluster
-    #[arg(long, global = true, env = "CALICO_WIN_OFFLINE", value_parser = BoolishValueParser::new())]
-    pub offline: bool,
-    /// Ids of checks that may fail
-    #[arg(
-        long,
-        global = true,
-        value_name = "ID,...",
-        value_delimiter = ',',
-        env = "CALICO_WIN_IGNORE_PREFLIGHT_ERRORS"
-    )]
-    pub ignore_preflight_errors: Vec<String>,
-    /// How exit codes are numbered
-    #[arg(long, global = true, value_enum, default_value = "native", env = "CALICO_WIN_EXIT_CODES")]
-    pub exit_codes: ExitCodes,
-    /// Show more details
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-    /// Show only what failed, and the result
-    #[arg(short, long, global = true)]
-    pub quiet: bool,
-    /// Colour the text
-    #[arg(long, global = true, value_enum, default_value = "auto", env = "CALICO_WIN_COLOR")]
-    pub color: Color,
-    /// Write the log here instead of below C:\ProgramData\calicoctl-win\logs
-    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_LOG_FILE")]
-    pub log_file: Option<PathBuf>,
-}
-
-fn path_and_value(text: &str) -> Result<String, String> {
-    match text.split_once('=') {
-        Some((path, _)) if !path.is_empty() => Ok(text.into()),
-        _ => Err("write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000".into()),
-    }
-}
-
-impl Global {
-    pub fn style(&self) -> Style {
-        Style {
-            format: self.output.unwrap_or_default(),
-            color: self.color,
-            verbose: self.verbose > 0,
-            quiet: self.quiet,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExitCodes {
-    /// The numbers in docs/exit-codes.md
-    Native,
-    /// A required reboot is 0
-    Simple,
-    /// A required reboot is 1003, what may work later is 1002
-    CloudbaseInit,
-}
-
-/// What CalicoNode does with a run that a restart interrupted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AtBoot {
-    /// Leaves it for resume
-    Leave,
-    /// Finishes it
-    Finish,
-    /// Undoes it
-    Undo,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Check this machine, the cluster and the release; changes nothing
@@ -153,6 +26,8 @@ pub enum Verb {
     Preflight(Preflight),
     /// Show what install or uninstall would change
     Plan(Plan),
+    /// Install, reconfigure or upgrade as needed, for scripts; does nothing if the node is as the config says
+    Apply(Apply),
     /// Install Calico, or bring this node in line with the config
     Install(Install),
     /// Change a running node; drains it first if the change interrupts pods
@@ -166,6 +41,8 @@ pub enum Verb {
     /// Show the generations of this node, and what each consists of
     #[command(subcommand)]
     Receipt(Receipt),
+    /// Show the runs on this node: when, by whom, how each ended
+    History,
     /// Restore what was changed since the last run
     Repair(Repair),
     /// Finish an interrupted run, or undo it
@@ -216,17 +93,9 @@ pub struct Preflight {
     /// Fix what can be fixed automatically; asks first
     #[arg(long)]
     pub fix: bool,
-}
-
-/// Which Calico, over the config's section `calico`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Source {
-    /// Calico release: a version, a zip, an unpacked folder, or a URL
-    #[arg(long, value_name = "VERSION|FILE|DIR|URL", env = "CALICO_WIN_RELEASE")]
-    pub release: Option<String>,
-    /// SHA-256 that the archive must have
-    #[arg(long, value_name = "HEX", env = "CALICO_WIN_SHA256")]
-    pub sha256: Option<String>,
+    /// Show every check, also those that pass
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]
@@ -236,8 +105,8 @@ pub struct Plan {
     /// Plan the removal instead
     #[arg(long)]
     pub uninstall: bool,
-    /// Save the plan, for: install --plan FILE
-    #[arg(long, value_name = "FILE")]
+    /// Save the plan with its config, for: apply --plan FILE
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["facts", "uninstall"])]
     pub out: Option<PathBuf>,
     /// Plan for the node that this facts file describes, on any machine
     #[arg(long, value_name = "FILE")]
@@ -245,71 +114,6 @@ pub struct Plan {
     /// Print this node's facts, for --facts elsewhere, instead of a plan
     #[arg(long, conflicts_with_all = ["out", "facts", "uninstall"])]
     pub print_facts: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Install {
-    #[command(flatten)]
-    pub source: Source,
-    /// Apply a saved plan; refused if the node or the config has changed since
-    #[arg(long, value_name = "FILE")]
-    pub plan: Option<PathBuf>,
-    /// Allow an older release than the one on this node
-    #[arg(long)]
-    pub allow_downgrade: bool,
-    /// Register the services but do not start them
-    #[arg(long)]
-    pub no_start: bool,
-    /// Download and verify the release, then stop
-    #[arg(long)]
-    pub download_only: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Reconfigure {
-    /// Reset a field to its default, or to what the cluster says; repeatable
-    #[arg(long, value_name = "PATH")]
-    pub unset: Vec<String>,
-    /// Apply a saved plan; refused if the node or the config has changed since
-    #[arg(long, value_name = "FILE")]
-    pub plan: Option<PathBuf>,
-    /// Allow an older release than the one on this node
-    #[arg(long)]
-    pub allow_downgrade: bool,
-    /// try: revert automatically unless the change is confirmed in time [default: auto]
-    #[arg(long, value_enum, value_name = "MODE", env = "CALICO_WIN_MODE")]
-    pub mode: Option<ChangeMode>,
-    /// With --mode try: how long to wait for confirm [default: 5m]
-    #[arg(long, value_name = "TIME", env = "CALICO_WIN_CONFIRM_TIMEOUT")]
-    pub confirm_timeout: Option<Wait>,
-    /// Keep pods off until FelixConfiguration has this node's VNI; at most this long
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
-    pub wait_for_cluster_vni: Option<Wait>,
-    /// Do not drain the node, even if the change interrupts pods
-    #[arg(long)]
-    pub no_drain: bool,
-    #[command(flatten)]
-    pub drain: DrainFlags,
-}
-
-#[derive(Debug, Args)]
-pub struct Upgrade {
-    #[command(flatten)]
-    pub source: Source,
-    /// Apply a saved plan; refused if the node or the config has changed since
-    #[arg(long, value_name = "FILE")]
-    pub plan: Option<PathBuf>,
-    /// Allow an older release than the one on this node
-    #[arg(long)]
-    pub allow_downgrade: bool,
-    /// Drain the node first, even if pods keep their network
-    #[arg(long = "drain", conflicts_with = "no_drain")]
-    pub drains: bool,
-    /// Do not drain the node, even if the change interrupts pods
-    #[arg(long)]
-    pub no_drain: bool,
-    #[command(flatten)]
-    pub drain: DrainFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -325,69 +129,6 @@ pub enum Receipt {
 }
 
 #[derive(Debug, Args)]
-pub struct Rollback {
-    /// Number of the generation [default: the previous one]
-    #[arg(long, value_name = "GENERATION")]
-    pub to: Option<u32>,
-    /// Do not drain the node, even if the change interrupts pods
-    #[arg(long)]
-    pub no_drain: bool,
-    #[command(flatten)]
-    pub drain: DrainFlags,
-}
-
-#[derive(Debug, Args)]
-pub struct Repair {
-    /// Do not drain the node, even if the change interrupts pods
-    #[arg(long)]
-    pub no_drain: bool,
-    #[command(flatten)]
-    pub drain: DrainFlags,
-}
-
-/// How a change is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ChangeMode {
-    /// Keep the change
-    Auto,
-    /// Revert it automatically unless it is confirmed
-    Try,
-}
-
-#[derive(Debug, Args)]
-pub struct Confirm {
-    /// Revert the change now
-    #[arg(long)]
-    pub revert: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Resume {
-    /// Restore the state before the run
-    #[arg(long)]
-    pub undo: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Uninstall {
-    /// Also remove the state, logs and receipts of calicoctl-win
-    #[arg(long)]
-    pub purge: bool,
-    /// Also delete the token secret that install created in the cluster; other nodes that log in with it
-    /// lose access
-    #[arg(long)]
-    pub delete_token_secret: bool,
-    /// Drain the node first; it stays cordoned
-    #[arg(long = "drain")]
-    pub drains: bool,
-    /// Also release this node's IPAM blocks, and remove Calico's annotations from the Node
-    #[arg(long)]
-    pub cluster_traces: bool,
-    #[command(flatten)]
-    pub drain: DrainFlags,
-}
-
-#[derive(Debug, Args)]
 pub struct Status {
     /// Wait until the node is healthy and no run is in progress
     #[arg(long)]
@@ -395,6 +136,9 @@ pub struct Status {
     /// How long to wait, for example 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "10m", env = "CALICO_WIN_TIMEOUT")]
     pub timeout: String,
+    /// Show it again every two seconds until Ctrl-C
+    #[arg(long, conflicts_with_all = ["wait", "run"])]
+    pub watch: bool,
     /// Show the state or outcome of a run; exits as the run did
     #[arg(long, value_name = "ID")]
     pub run: Option<String>,
@@ -483,36 +227,6 @@ pub enum Node {
     },
 }
 
-/// As kubectl drain's, over the config's section `maintenance.drain`.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Drain")]
-pub struct DrainFlags {
-    /// Leave pods of DaemonSets where they are
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub ignore_daemonsets: Option<bool>,
-    /// Also pods with emptyDir volumes, whose data is deleted
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub delete_emptydir_data: Option<bool>,
-    /// Also pods without a controller, and pods marked as not safe to evict
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub force: Option<bool>,
-    /// Seconds each pod has to stop; -1 uses the value of the pod
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    pub grace_period: Option<i64>,
-    /// Longest wait for the drain, for example 90s or 10m; 0 waits forever [default: 10m]
-    #[arg(long, alias = "timeout", value_name = "TIME", env = "CALICO_WIN_DRAIN_TIMEOUT")]
-    pub drain_timeout: Option<Wait>,
-    /// Only pods with these labels
-    #[arg(long, value_name = "SELECTOR")]
-    pub pod_selector: Option<String>,
-    /// Delete pods instead of evicting them; ignores disruption budgets
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub disable_eviction: Option<bool>,
-    /// Do not wait for pods whose deletion is older than this many seconds; 0 waits
-    #[arg(long, value_name = "SECONDS")]
-    pub skip_wait_for_delete_timeout: Option<u64>,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Credentials {
     /// Show what the node logs in with, its origin and expiry; never the secrets
@@ -552,7 +266,12 @@ pub enum Config {
         /// Show where each value comes from
         #[arg(long)]
         origins: bool,
+        /// Show what the current generation was made with instead
+        #[arg(long, conflicts_with = "origins")]
+        applied: bool,
     },
+    /// Show how the effective config differs from what the current generation was made with
+    Diff,
     /// Check the config
     Validate {
         /// Config files, besides -c
@@ -613,8 +332,9 @@ pub enum ClusterVerb {
 
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// For example StrictAffinity, CLUSTER_UNREACHABLE, 7, phase_complete or calicoNetwork.vxlan.vxlanVNI
-    pub id: String,
+    /// For example StrictAffinity, CLUSTER_UNREACHABLE, 7, phase_complete or calicoNetwork.vxlan.vxlanVNI; a section
+    /// of the config lists its fields [default: list all]
+    pub id: Option<String>,
 }
 
 #[derive(Debug, Args)]

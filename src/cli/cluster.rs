@@ -5,11 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::Ending;
-use super::app::App;
-use super::args::{ClusterVerb, Source};
+use super::args::ClusterVerb;
 use super::preflight::show;
-use super::prepare::{examine, tell};
 use crate::cluster::{Cluster, FactsOptions, Patch, Preparation, Wishes};
 use crate::config::types::Auto;
 use crate::config::{Layered, Origin};
@@ -18,6 +15,10 @@ use crate::fault::{Exit, Fault};
 use crate::preflight::{Input, Scope};
 use crate::report::document::{ClusterPatch, ClusterPatches, RunResult};
 use crate::report::event::Event;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::options::Source;
+use crate::run::prepare::{examine, tell};
 use crate::settings::{self, Backend, Connection};
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
@@ -33,7 +34,7 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
             let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
             let report = examine(app, &layered, Scope::Cluster, &input);
             tell(app, &report);
-            show(app, "cluster check", &report, None)
+            show(app, "cluster check", &report, false, None)
         }
         ClusterVerb::Prepare { apply } => prepare(app, &layered, &cluster, &facts, *apply),
     }
@@ -134,7 +135,7 @@ pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts
         node_name: name.as_ref().map(|name| name.0.as_str()),
         addresses: &[],
         namespace_override: connection.calico_namespace.as_deref(),
-        needs: super::login::needs(layered),
+        needs: crate::run::login::needs(layered),
     })
 }
 

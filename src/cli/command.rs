@@ -21,18 +21,27 @@ const VARIABLES: &str = "CALICO_WIN_";
 
 /// The commands by what they are for.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Set up", &["preflight", "plan", "install"]),
+    ("Set up", &["preflight", "plan", "apply", "install"]),
     ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
-    ("Look", &["status", "logs", "receipt", "config", "explain"]),
+    ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
     ("Repair", &["repair", "resume", "service"]),
     ("Cluster", &["cluster", "node", "credentials", "release"]),
     ("Machine", &["completion", "options", "version"]),
 ];
 
 /// What people type most, by command; each runs as it stands.
-const EXAMPLES: [(&str, &[&str]); 24] = [
+const EXAMPLES: [(&str, &[&str]); 26] = [
     ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
     ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
+    (
+        "apply",
+        &[
+            "apply -c node.yaml --yes -o json",
+            "apply -c node.yaml --dry-run",
+            "apply --plan plan.json",
+            "apply -c node.yaml --yes --drain=never",
+        ],
+    ),
     (
         "install",
         &["install -c node.yaml", "install -c node.yaml --yes -o json", "install --release v3.32.1 --no-start"],
@@ -49,12 +58,13 @@ const EXAMPLES: [(&str, &[&str]); 24] = [
     ("confirm", &["confirm", "confirm --revert"]),
     ("rollback", &["rollback --dry-run", "rollback", "rollback --to 3"]),
     ("uninstall", &["uninstall --dry-run", "uninstall --drain", "uninstall --purge --cluster-traces"]),
-    ("status", &["status", "status --wait --timeout 5m", "status -o json"]),
+    ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
     ("logs", &["logs -f", "logs --component felix --since 1h"]),
+    ("history", &["history", "history -o json"]),
     ("receipt", &["receipt list", "receipt show 2"]),
-    ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins"]),
+    ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins", "config diff"]),
     ("config import", &["config import config.ps1 --out node.yaml", "config import --live"]),
-    ("explain", &["explain StrictAffinity", "explain CLUSTER_UNREACHABLE", "explain calicoNetwork.vxlan.vxlanVNI"]),
+    ("explain", &["explain StrictAffinity", "explain 7", "explain calicoNetwork"]),
     ("repair", &["repair --dry-run", "repair"]),
     ("resume", &["resume", "resume --undo"]),
     ("service", &["service status", "service restart"]),

@@ -1,24 +1,33 @@
 //! `config init|show|validate|schema`; `config import` is in [`super::import`].
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::Ending;
-use super::app::App;
-use super::args::{Config, Source};
-use super::prepare::cluster_facts;
+use super::args::Config;
+use crate::apply::converge::Standing;
+use crate::apply::store;
 use crate::config;
 use crate::fault::{Exit, Fault};
+use crate::plan::show::{SettingChange, shown};
+use crate::report::document::RunResult;
 use crate::report::reporter::Format;
-use crate::settings;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::engine::installed;
+use crate::run::options::Source;
+use crate::run::prepare::{cluster_facts, effective};
+use crate::settings::{self, Resolved};
 
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
     match verb {
         Config::Init { file } => init(file.as_deref(), app),
         Config::Import { file, live: _, out } => super::import::run(file.as_deref(), out.as_deref(), app),
-        Config::Show { origins } => show(*origins, app),
+        Config::Show { applied: true, .. } => show_applied(app),
+        Config::Show { origins, .. } => show(*origins, app),
+        Config::Diff => diff(app),
         Config::Validate { files } => validate(files, app),
         Config::Schema => {
             app.reporter.raw(config::schema());
@@ -38,7 +47,7 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
     write_new(file, config::template())?;
     let msg = format!("wrote {}", file.display());
     app.reporter.tell(&msg);
-    Ending::result(crate::report::document::RunResult::new(Exit::Ok, true, msg))
+    Ending::result(RunResult::new(Exit::Ok, true, msg))
 }
 
 /// Writes a file that is not there yet.
@@ -52,7 +61,7 @@ pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
 }
 
 /// The effective config needs the node, and the cluster as far as it answers.
-fn show(origins: bool, app: &mut App) -> Result<Ending> {
+fn resolved(app: &mut App) -> Result<Resolved> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default(), &[])?;
     let node_facts = app.measure(&*node, &layered)?;
@@ -63,33 +72,63 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
     let cluster = cluster
         .map_err(|error| app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}")))
         .ok();
-    let resolved = settings::resolve(&layered, &node_facts, cluster.as_ref())?;
-    let fields: Vec<_> = resolved
-        .origins
+    settings::resolve(&layered, &node_facts, cluster.as_ref())
+}
+
+fn show(origins: bool, app: &mut App) -> Result<Ending> {
+    let fields = resolved(app)?.origins;
+    let fields: Vec<_> = fields
         .iter()
-        .map(|field| json!({ "path": field.path, "value": shown(field), "origin": field.from.to_string() }))
+        .map(|field| (field.path.clone(), shown(&field.path, &field.value), field.from.to_string()))
         .collect();
-    let width = resolved.origins.iter().map(|field| field.path.len()).max().unwrap_or(0);
-    let line = |field: &settings::FieldOrigin| {
-        let value = shown(field);
+    show_fields(app, &fields, origins)
+}
+
+/// What the current generation was made with.
+fn applied(app: &mut App) -> Result<BTreeMap<String, Value>> {
+    let node = app.node()?;
+    let standing = Standing::load(&*node)?;
+    let receipt = installed(&standing)?;
+    store::effective(&*node, receipt)?.ok_or_else(|| {
+        let what = format!("generation {} was made by an older program, which did not keep it", receipt.generation);
+        Fault::new(Exit::Unsupported, "AppliedNotKept", what)
+            .hint("any later generation has it; what this one is in the main: calicoctl-win receipt show")
+            .into()
+    })
+}
+
+fn show_applied(app: &mut App) -> Result<Ending> {
+    let applied = applied(app)?;
+    let fields: Vec<_> =
+        applied.iter().map(|(path, value)| (path.clone(), shown(path, value), "applied".to_owned())).collect();
+    show_fields(app, &fields, false)
+}
+
+fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool) -> Result<Ending> {
+    let documents: Vec<_> =
+        fields.iter().map(|(path, value, origin)| json!({ "path": path, "value": value, "origin": origin })).collect();
+    let width = fields.iter().map(|(path, ..)| path.len()).max().unwrap_or(0);
+    let line = |(path, value, origin): &(String, Value, String)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let from = if origins { format!("   # {}", field.from) } else { String::new() };
-        format!("{:<width$}  {value}{from}\n", field.path)
+        let from = if origins { format!("   # {origin}") } else { String::new() };
+        format!("{path:<width$}  {value}{from}\n")
     };
-    let text: String = resolved.origins.iter().map(line).collect();
-    app.reporter.document("EffectiveConfig", &json!({ "fields": fields }), &text);
+    let text: String = fields.iter().map(line).collect();
+    app.reporter.document("EffectiveConfig", &json!({ "fields": documents }), &text);
     if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "shown") } else { Ok(Ending::Quiet) }
 }
 
-/// A field's value for the screen. Among the services' extra variables there may be a password.
-fn shown(field: &settings::FieldOrigin) -> Value {
-    let mut value = field.value.clone();
-    if field.path == "spec.services.extraEnv"
-        && let Some(variables) = value.as_object_mut()
-    {
-        variables.values_mut().for_each(|value| *value = "***".into());
-    }
-    value
+/// What a change would start from, against what the node was made with.
+fn diff(app: &mut App) -> Result<Ending> {
+    let applied = applied(app)?;
+    let changes = SettingChange::between(&applied, &effective(&resolved(app)?));
+    let width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);
+    let text = match changes.as_slice() {
+        [] => "no difference: the current generation was made with this config\n".to_owned(),
+        changes => changes.iter().map(|change| format!("{:<width$}  {change}\n", change.path)).collect(),
+    };
+    app.reporter.document("ConfigDiff", &json!({ "settings_diff": changes }), &text);
+    Ok(Ending::Shown(Box::new(RunResult::looked(!changes.is_empty(), format!("{} settings differ", changes.len())))))
 }
 
 fn validate(files: &[PathBuf], app: &mut App) -> Result<Ending> {

@@ -7,19 +7,20 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use super::Ending;
-use super::app::App;
 use super::config::write_new;
 use crate::calico::cni::CniConf;
+use crate::calico::services;
 use crate::calico::upstream::{self, Installation};
-use crate::calico::{paths, services};
 use crate::config::import::{self, Imported, Measured, Remark, Source};
 use crate::facts::{Part, RuntimeKind};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, Network, Service, State};
 use crate::node::{Listing, Node};
-use crate::plan::item::{Id, Network, Service, State};
+use crate::paths;
 use crate::report::document::RunResult;
 use crate::report::reporter::Format;
+use crate::run::Ending;
+use crate::run::app::App;
 use crate::values::WinPath;
 
 pub(crate) fn run(file: Option<&Path>, out: Option<&Path>, app: &mut App) -> Result<Ending> {

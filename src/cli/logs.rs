@@ -11,8 +11,6 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::Ending;
-use super::app::App;
 use super::args::{LogOf, Logs};
 use crate::agent::logs::put_aside;
 use crate::agent::{self, Role};
@@ -20,6 +18,8 @@ use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
 use crate::report::reporter::Format;
 use crate::report::text::harmless;
+use crate::run::Ending;
+use crate::run::app::App;
 use crate::values::WinPath;
 
 /// How often followed files are looked at.

@@ -1,47 +1,21 @@
-//! The command line: what can be typed, and which verb runs. Decides nothing itself.
+//! The command line: what can be typed, which verb runs, and what the screen shows.
 
-mod app;
 mod args;
-mod at_boot;
 mod cluster;
 mod command;
 mod config;
-mod confirm;
-mod cordon;
 mod credentials;
-mod datastore;
-mod detach;
-mod drain;
-mod engine;
-mod event_log;
-mod generations;
+mod history;
 mod import;
-mod install;
-mod lab;
-mod layers;
-mod lease;
-mod login;
 mod logs;
 mod node;
 mod offline;
 mod plan;
-mod pods;
 mod preflight;
-mod prepare;
 mod receipt;
-mod reconfigure;
 mod release;
-mod resume;
 mod service;
-mod settle;
-mod stage;
 mod status;
-mod steady;
-mod tenants;
-mod traces;
-mod trial;
-mod uninstall;
-mod upgrade;
 mod usage;
 
 use std::ffi::OsString;
@@ -54,8 +28,9 @@ use clap_complete::CompleteEnv;
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter};
-use app::App;
-use args::{Cli, ExitCodes, Verb};
+use crate::run::app::{self, App};
+use crate::run::{Ending, change, confirm, detach, generations, resume, uninstall};
+use args::{Cli, Verb};
 
 /// The variable by which a completion script asks this program.
 const COMPLETE: &str = "CALICO_WIN_COMPLETE";
@@ -73,31 +48,25 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let style = cli.global.style();
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
     let mut app = App::new(cli.global, Reporter::new(style, &run), args);
-    let ending = match dispatch(cli.verb, &mut app) {
+    let ending = match answered(&cli.verb, &app).and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
     app.close(ending, begun.elapsed())
 }
 
-/// How a verb ends.
-pub(crate) enum Ending {
-    /// By the document `RunResult`: verbs that change something, and every failure.
-    Result(Box<RunResult>),
-    /// By the document that it showed, and this line after it.
-    Shown(Box<RunResult>),
-    /// By what it printed, and nothing else: completions, schemas, pages of `explain`.
-    Quiet,
-}
-
-impl Ending {
-    pub(crate) fn result(result: RunResult) -> Result<Self> {
-        Ok(Self::Result(Box::new(result)))
-    }
-
-    pub(crate) fn shown(exit: Exit, msg: impl Into<String>) -> Result<Self> {
-        Ok(Self::Shown(Box::new(RunResult::new(exit, false, msg))))
-    }
+/// Answers Ctrl-C where a verb takes its time; `logs -f` ends by it, and a service has its own.
+fn answered(verb: &Verb, app: &App) -> Result<()> {
+    let plain = matches!(
+        verb,
+        Verb::Logs(_)
+            | Verb::Service(args::Service::Run { .. })
+            | Verb::Explain(_)
+            | Verb::Completion(_)
+            | Verb::Options
+            | Verb::Version
+    );
+    if plain { Ok(()) } else { app.listen() }
 }
 
 fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
@@ -110,20 +79,24 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     if app.global.detach && app.global.detached_run.is_none() {
         // A variable that is set for a whole script is meant for what can be detached.
         let typed = app.args().iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
-        if typed || detach::name(&verb).is_some() {
-            return detach::start(&verb, app);
+        let command = changing(&verb);
+        if typed || command.is_some() {
+            return detach::start(command, app);
         }
     }
     match verb {
         Verb::Preflight(args) => preflight::run(&args, app),
         Verb::Plan(args) => plan::run(&args, app),
-        Verb::Install(args) => install::run(&args, app),
-        Verb::Reconfigure(args) => reconfigure::run(&args, app),
-        Verb::Upgrade(args) => upgrade::run(&args, app),
+        Verb::Apply(args) => change::run(&args, app),
+        Verb::Install(args) if args.download_only => release::download(&args.source, app),
+        Verb::Install(args) => change::run(&args, app),
+        Verb::Reconfigure(args) => change::run(&args, app),
+        Verb::Upgrade(args) => change::run(&args, app),
         Verb::Confirm(args) => confirm::run(&args, app),
         Verb::Rollback(args) => generations::rollback(&args, app),
         Verb::Repair(args) => generations::repair(&args, app),
         Verb::Receipt(verb) => receipt::run(&verb, app),
+        Verb::History => history::run(app),
         Verb::Resume(args) => resume::run(&args, app),
         Verb::Uninstall(args) => uninstall::run(&args, app),
         Verb::Status(args) => status::run(&args, app),
@@ -141,21 +114,17 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     }
 }
 
-impl ExitCodes {
-    /// The number for the process, in the way the caller can use it.
-    fn code(self, result: &RunResult) -> i32 {
-        let retryable = result.error.as_ref().is_some_and(|failure| failure.retryable);
-        match (self, class(result)) {
-            (Self::Simple | Self::CloudbaseInit, Exit::RebootStarted) | (Self::Simple, Exit::RebootRequired) => 0,
-            // cloudbase-init: 1003 reboots and runs us again, 1002 runs us again at the next boot.
-            (Self::CloudbaseInit, Exit::RebootRequired) => 1003,
-            (Self::CloudbaseInit, _) if retryable => 1002,
-            (_, exit) => exit.code(),
-        }
-    }
-}
-
-/// The exit class that a result stands for.
-pub(crate) fn class(result: &RunResult) -> Exit {
-    Exit::all().find(|exit| exit.code() == result.exit_code).unwrap_or(Exit::Failed)
+/// The name of a command that can go on without its caller.
+const fn changing(verb: &Verb) -> Option<&'static str> {
+    Some(match verb {
+        Verb::Apply(_) => "apply",
+        Verb::Install(_) => "install",
+        Verb::Reconfigure(_) => "reconfigure",
+        Verb::Upgrade(_) => "upgrade",
+        Verb::Rollback(_) => "rollback",
+        Verb::Repair(_) => "repair",
+        Verb::Resume(_) => "resume",
+        Verb::Uninstall(_) => "uninstall",
+        _ => return None,
+    })
 }

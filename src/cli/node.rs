@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::Ending;
-use super::app::App;
-use super::args::{Node as Verb, Source};
-use super::prepare::node_name;
-use super::{cordon, drain};
+use super::args::Node as Verb;
 use crate::apply::cordon::Cordon;
 use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
 use crate::fault::Exit;
 use crate::report::document::RunResult;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::options::Source;
+use crate::run::prepare::node_name;
+use crate::run::{cordon, drain};
 use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {

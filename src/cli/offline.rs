@@ -4,13 +4,13 @@ use anyhow::{Context, Result};
 use clap_complete::env::Shells;
 use serde_json::json;
 
-use super::app::App;
 use super::args::{Completion, Explain};
 use super::command;
 use super::{COMPLETE, Ending};
 use crate::fault::{Exit, Fault};
 use crate::report::explain;
 use crate::report::reporter::Format;
+use crate::run::app::App;
 
 pub(crate) fn version(app: &mut App) -> Result<Ending> {
     let version = env!("CARGO_PKG_VERSION");
@@ -35,29 +35,57 @@ pub(crate) fn options(app: &mut App) -> Result<Ending> {
 }
 
 pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
-    let mut page = explain::explain(&args.id).map(str::to_owned).or_else(|| field(&args.id));
-    if let (Some(page), true) = (&mut page, args.id.eq_ignore_ascii_case("ClusterRights")) {
+    let Some(id) = &args.id else { return list(app) };
+    let mut page = explain::explain(id).map(str::to_owned).or_else(|| field(id)).or_else(|| section(id));
+    if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("ClusterRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
     }
-    if let (Some(page), true) = (&mut page, args.id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
+    if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("TokenRenewalForbidden")) {
         page.push_str(&format!("\n\n{}", crate::cluster::renewal_manifest("calico-system")));
     }
-    let Some(page) = page else {
-        let near =
-            explain::did_you_mean(&args.id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));
-        return Err(Fault::new(Exit::Usage, "NothingToExplain", format!("there is no page about `{}`", args.id))
-            .hint(format!("{near}ids stand in every error and in: calicoctl-win preflight -o json"))
+    let Some(mut page) = page else {
+        let near = explain::did_you_mean(id).first().map_or_else(String::new, |near| format!("did you mean {near}? "));
+        return Err(Fault::new(Exit::Usage, "NothingToExplain", format!("there is no page about `{id}`"))
+            .hint(format!("{near}all of them are listed by: calicoctl-win explain"))
             .into());
     };
-    let body = json!({ "id": args.id, "text": page });
+    if let Some(exit) = Exit::all().find(|exit| exit.code().to_string() == *id || exit.name().eq_ignore_ascii_case(id))
+    {
+        page.insert_str(0, &format!("{} (exit {})\n\n", exit.name(), exit.code()));
+    }
+    let body = json!({ "id": id, "text": page });
     app.reporter.document("Explanation", &body, &page);
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, args.id.clone()) } else { Ok(Ending::Quiet) }
+    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, id.clone()) } else { Ok(Ending::Quiet) }
+}
+
+/// Everything that has a page.
+fn list(app: &mut App) -> Result<Ending> {
+    let ids: Vec<&str> = explain::ids().collect();
+    let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();
+    let mut text = String::from("Checks, exit codes, events, errors and warnings:\n");
+    ids.iter().for_each(|id| text.push_str(&format!("  {id}\n")));
+    text.push_str("\nConfig fields:\n");
+    fields.iter().for_each(|field| text.push_str(&format!("  {field}\n")));
+    app.reporter.document("Explanations", &json!({ "ids": ids, "fields": fields }), &text);
+    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "listed") } else { Ok(Ending::Quiet) }
+}
+
+fn short(path: &str) -> &str {
+    path.strip_prefix("spec.").unwrap_or(path)
 }
 
 /// The page of a config field comes from the schema itself.
 fn field(path: &str) -> Option<String> {
-    let path = path.strip_prefix("spec.").unwrap_or(path);
-    let field =
-        crate::config::fields().find(|field| field.path.trim_start_matches("spec.").eq_ignore_ascii_case(path))?;
+    let field = crate::config::fields().find(|field| short(&field.path).eq_ignore_ascii_case(short(path)))?;
     Some(format!("{}: {}\n\n{}\n", field.path, field.takes, field.help))
+}
+
+/// The fields of a section of the config.
+fn section(path: &str) -> Option<String> {
+    let start = format!("{}.", short(path).to_lowercase());
+    let fields = crate::config::fields().filter(|field| short(&field.path).to_lowercase().starts_with(&start));
+    let first = |help: &str| help.split(". ").next().unwrap_or_default().replace('\n', " ");
+    let lines: String =
+        fields.map(|field| format!("{}: {}\n  {}\n", short(&field.path), field.takes, first(&field.help))).collect();
+    (!lines.is_empty()).then_some(lines)
 }

@@ -5,23 +5,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::Ending;
-use super::app::App;
-use super::args::{Preflight, Source};
-use super::prepare::{cluster_facts, examine, tell};
+use super::args::Preflight;
 use super::status::limit;
 use crate::cluster::Cluster;
 use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, State};
 use crate::node::{Node, trust};
-use crate::plan::item::{Id, State};
 use crate::preflight::{self, Input, Mend, Scope};
 use crate::report::document::{Check, CheckStatus, Failure, PreflightReport, exit_of};
 use crate::report::event::Event;
 use crate::report::junit;
 use crate::report::reporter::Format;
 use crate::report::text::advice;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::options::Source;
+use crate::run::prepare::{cluster_facts, examine, tell};
 use crate::settings::{self, Connection};
 
 /// How long `--wait` lets things be before it looks again.
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
         round = look(app, &*node)?;
     }
     tell(app, &round.report);
-    show(app, "preflight", &round.report, round.failure)
+    show(app, "preflight", &round.report, args.all, round.failure)
 }
 
 fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
@@ -165,6 +166,7 @@ pub(crate) fn show(
     app: &mut App,
     verb: &str,
     report: &PreflightReport,
+    all: bool,
     failure: Option<anyhow::Error>,
 ) -> Result<Ending> {
     let exit = match (preflight::verdict(report), failure) {
@@ -175,7 +177,8 @@ pub(crate) fn show(
     if app.reporter.format() == Format::Junit {
         app.reporter.raw(&junit::report(&format!("calicoctl-win {verb}"), report));
     } else {
-        app.reporter.document("PreflightReport", report, &text(report));
+        let text = text(report, all || app.global.verbose > 0, app.global.quiet);
+        app.reporter.document("PreflightReport", report, &text);
     }
     Ending::shown(
         exit,
@@ -183,30 +186,62 @@ pub(crate) fn show(
     )
 }
 
-fn text(report: &PreflightReport) -> String {
+/// The report as a person reads it: a line for each group, then what needs a look, failures last. `all`: every
+/// check; `quiet`: only what failed.
+fn text(report: &PreflightReport, all: bool, quiet: bool) -> String {
     let mut text = String::new();
-    let mut group = "";
-    for check in &report.checks {
-        if check.group != group {
-            group = &check.group;
+    let mut groups: Vec<&str> = report.checks.iter().map(|check| check.group.as_str()).collect();
+    groups.dedup();
+    for group in groups.into_iter().filter(|_| !quiet) {
+        let checks: Vec<&Check> = report.checks.iter().filter(|check| check.group == group).collect();
+        if all {
             text.push_str(&format!("{group}\n"));
+            checks.iter().for_each(|check| text.push_str(&line(check)));
+        } else {
+            text.push_str(&format!("{group:<12} {}\n", counts(&checks)));
         }
-        text.push_str(&line(check));
     }
-    let summary = report.summary;
-    text.push_str(&format!(
-        "\n{} checks: {} ok, {} warnings, {} failed, {} skipped",
-        report.checks.len(),
-        summary.ok,
-        summary.warn,
-        summary.fail,
-        summary.skip
-    ));
-    if summary.unknown > 0 {
-        text.push_str(&format!(", {} without an answer", summary.unknown));
+    if !all {
+        let mut seen: Vec<&Check> = report.checks.iter().filter(|check| order(check).is_some()).collect();
+        seen.sort_by_key(|check| order(check));
+        let failed = |check: &&&Check| !quiet || check.status == CheckStatus::Fail && !check.ignored;
+        let lines: String = seen.iter().filter(failed).map(|check| line(check)).collect();
+        if !text.is_empty() && !lines.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&lines);
     }
-    text.push('\n');
+    let everything: Vec<&Check> = report.checks.iter().collect();
+    let hint = if all || quiet { "" } else { "  (--all shows each)" };
+    text.push_str(&format!("\n{} checks: {}{hint}\n", report.checks.len(), counts(&everything)));
     text
+}
+
+/// Where a check is shown when not all are: the worst comes last, next to the prompt.
+fn order(check: &Check) -> Option<u8> {
+    match check.status {
+        CheckStatus::Ok | CheckStatus::Skip => None,
+        CheckStatus::Unknown => Some(0),
+        CheckStatus::Warn => Some(1),
+        CheckStatus::Fail => Some(if check.ignored { 2 } else { 3 }),
+    }
+}
+
+/// `16 ok, 1 skipped`.
+fn counts(checks: &[&Check]) -> String {
+    let words = [
+        (CheckStatus::Ok, "ok"),
+        (CheckStatus::Warn, "warnings"),
+        (CheckStatus::Fail, "failed"),
+        (CheckStatus::Skip, "skipped"),
+        (CheckStatus::Unknown, "without an answer"),
+    ];
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    let parts = words.into_iter().map(|(status, word)| (count(status), word)).filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts
+        .map(|(count, word)| format!("{count} {}", if count == 1 { word.trim_end_matches('s') } else { word }))
+        .collect();
+    parts.join(", ")
 }
 
 fn line(check: &Check) -> String {

@@ -3,18 +3,19 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::Ending;
-use super::app::App;
 use super::args::Receipt as Verb;
-use super::engine::installed;
 use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
 use crate::apply::store;
-use crate::fault::{Exit, Fault};
+use crate::fault::Exit;
+use crate::item::State;
 use crate::node::Node;
-use crate::plan::item::State;
 use crate::plan::show;
 use crate::report::document::{Generation, Generations, envelope};
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::engine::installed;
+use crate::run::generations::no_such;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
@@ -48,14 +49,6 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
 fn named(standing: &Standing, number: u32) -> Result<&Receipt> {
     let found = standing.receipts.iter().find(|receipt| receipt.generation == number);
     found.ok_or_else(|| no_such(standing, &format!("generation {number}")).into())
-}
-
-/// The refusal of a generation that has no receipt.
-pub(super) fn no_such(standing: &Standing, which: &str) -> Fault {
-    let known: Vec<String> = standing.receipts.iter().map(|receipt| receipt.generation.to_string()).collect();
-    let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-    Fault::new(Exit::Conflict, "NoSuchGeneration", format!("there is no {which} on this node"))
-        .hint(format!("generations that have a receipt: {known}; see them with: calicoctl-win receipt list"))
 }
 
 fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {

@@ -6,11 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use serde_json::json;
 
-use super::Ending;
-use super::app::App;
-use super::args::{Release, Source};
-use super::stage::{cache_dir, check_layout, transport};
-use crate::calico::version::CalicoVersion;
+use super::args::Release;
 use crate::fault::{Exit, Fault};
 use crate::release::archive::Archive;
 use crate::release::download::Cache;
@@ -20,8 +16,13 @@ use crate::release::locate::version_in;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::text;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::options::Source;
+use crate::run::stage::{cache_dir, check_layout, transport};
 use crate::settings;
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
     match verb {

@@ -7,11 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::Ending;
-use super::app::App;
 use super::args::{Component, Service};
-use super::engine::installed;
-use super::{at_boot, cordon, credentials, pods, status};
+use super::{credentials, status};
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::{Level, Scm};
@@ -24,12 +21,16 @@ use crate::apply::converge::{self, Standing};
 use crate::apply::receipt::Receipt;
 use crate::cluster::{self, Cluster};
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, StartType, State};
 use crate::node::{Node, machine};
 use crate::plan::diff::in_start_order;
-use crate::plan::item::{Id, StartType, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{RunResult, ServiceStatus, exit_of};
 use crate::report::event::{Event, Sink};
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::engine::installed;
+use crate::run::{at_boot, cordon, pods};
 use crate::values::WinPath;
 
 pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
@@ -48,7 +49,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         Component::Node => Role::Node,
         Component::Felix => Role::Felix,
         Component::Confd => Role::Confd,
-        Component::Guard => return super::trial::guard(app),
+        Component::Guard => return crate::run::trial::guard(app),
     };
     let sandbox = app.global.sandbox.clone();
     if foreground {
@@ -66,7 +67,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
             let mut cut_off = machine()
                 .and_then(|node| Ok(at_boot::waits(&*node, agent::os::boot_time())? || cordon::is_left_over(&*node)?));
             if matches!(cut_off, Ok(true)) {
-                cut_off = super::trial::start_guard(None).map(|()| true);
+                cut_off = crate::run::trial::start_guard(None).map(|()| true);
             }
             if let Err(error) = cut_off {
                 let message = format!("what an earlier run left is not looked after: {error:#}");
@@ -75,8 +76,8 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
             let stop = stop.clone();
             // On a thread of its own, since CalicoNode itself may wait for ever for what the trial took.
             std::thread::spawn(move || {
-                let pending = || super::trial::lacks_guard(&mut *machine()?);
-                see_to_guard(&stop, pending, || super::trial::start_guard(None));
+                let pending = || crate::run::trial::lacks_guard(&mut *machine()?);
+                see_to_guard(&stop, pending, || crate::run::trial::start_guard(None));
             });
         }
         let connect = |text: &str, base: &Path| {
@@ -186,7 +187,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
         }
     }
     if start && !dry && !changed.is_empty() {
-        let works = super::steady::Works::new(app, true);
+        let works = crate::run::health_gate::Works::new(app, true);
         works.services(&mut *node, &receipt.target, &mut |event| app.event(&event))?;
     }
     let msg = if changed.is_empty() { "nothing to do".into() } else { changed.join(", ") };

@@ -7,12 +7,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::Ending;
-use super::app::App;
 use super::args::Status;
-use super::datastore;
-use super::detach;
-use super::resume::describe;
 use crate::agent::published;
 use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
@@ -23,15 +18,21 @@ use crate::apply::receipt::{About, Receipt};
 use crate::calico::kubeconfig;
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, State};
 use crate::node::Node;
 use crate::plan::Step;
-use crate::plan::item::{Id, State};
 use crate::plan::order::SERVICES;
 use crate::report::document::{
     CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
     ServiceStatus,
 };
 use crate::report::event::Event;
+use crate::report::text::at;
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::run::datastore;
+use crate::run::detach;
+use crate::run::resume::describe;
 use crate::settings::{Backend, Datastore};
 use crate::values::WinPath;
 
@@ -42,11 +43,14 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     if let Some(run) = &args.run {
         return one_run(app, args, run);
     }
+    if args.watch {
+        return watch(app);
+    }
     let limit = limit(&args.timeout)?;
     let node = app.node()?;
     let begun = Instant::now();
     let mut status = measure(app, &*node)?;
-    while args.wait && !settled(status.overall) {
+    while args.wait && !settled(&status) {
         if begun.elapsed() >= limit {
             app.warn(
                 "StatusWaitOver",
@@ -70,15 +74,33 @@ pub(crate) fn run(args: &Status, app: &mut App) -> Result<Ending> {
     Ending::shown(exit, format!("{:?}", status.overall))
 }
 
+/// Shows the status again and again, until Ctrl-C.
+fn watch(app: &mut App) -> Result<Ending> {
+    const PAUSE: Duration = Duration::from_secs(2);
+    loop {
+        let node = app.node()?;
+        let status = measure(app, &*node)?;
+        drop(node);
+        let text = format!("{}\n\n{}", jiff::Zoned::now().strftime("%F %T %Z"), text(&status, app));
+        app.reporter.redraw("Status", &status, &text);
+        std::thread::sleep(PAUSE);
+    }
+}
+
 pub(super) fn limit(text: &str) -> Result<Duration> {
     let wait: crate::config::types::Wait =
         text.parse().map_err(|why: String| Fault::new(Exit::Usage, "Usage", format!("--timeout: {why}")))?;
     Ok(wait.length())
 }
 
-/// What waiting cannot change.
-const fn settled(overall: Overall) -> bool {
-    matches!(overall, Overall::Healthy | Overall::NotInstalled)
+/// What waiting cannot change: of the VNI the administrator decides.
+fn settled(status: &NodeStatus) -> bool {
+    matches!(status.overall, Overall::Healthy | Overall::NotInstalled) || only_mixed_vni(status)
+}
+
+/// Whether nothing is wrong but that the cluster has another VNI.
+fn only_mixed_vni(status: &NodeStatus) -> bool {
+    status.overall == Overall::Degraded && status.mixed_vni.is_some_and(|mixed| status.reasons == [of_mixed_vni(mixed)])
 }
 
 fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
@@ -487,6 +509,9 @@ fn judge(status: &mut NodeStatus) {
     {
         status.reasons.push(format!("Node {name} stays cordoned"));
     }
+    if let Some(mixed) = status.mixed_vni {
+        status.reasons.push(of_mixed_vni(mixed));
+    }
     let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
     if let Some(RunInProgress { run, command, since, interrupted, at }) = &status.run {
         let how = if *interrupted { "interrupted" } else { "in progress" };
@@ -503,6 +528,10 @@ fn judge(status: &mut NodeStatus) {
     };
 }
 
+fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
+    format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}")
+}
+
 /// Whether a repair would do something: for what else is amiss the cause is not on this machine, or in
 /// its logs.
 fn repairs(status: &NodeStatus) -> bool {
@@ -510,7 +539,7 @@ fn repairs(status: &NodeStatus) -> bool {
 }
 
 fn text(status: &NodeStatus, app: &App) -> String {
-    let mut head = Vec::new();
+    let mut head = vec![format!("OVERALL: {}", format!("{:?}", status.overall).to_uppercase())];
     if let Some(node) = &status.node {
         head.push(node.name.clone());
     }
@@ -520,8 +549,10 @@ fn text(status: &NodeStatus, app: &App) -> String {
     if let Some(generation) = status.generation {
         head.push(format!("generation {generation}"));
     }
-    head.push(format!("OVERALL: {}", format!("{:?}", status.overall).to_uppercase()));
     let mut text = head.join("   ") + "\n";
+    for reason in &status.reasons {
+        text.push_str(&format!("! {reason}\n"));
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["COMPONENT", "STATE", "DETAIL"]);
@@ -564,21 +595,13 @@ fn text(status: &NodeStatus, app: &App) -> String {
             text.push('\n');
         }
     }
-    for reason in &status.reasons {
-        text.push_str(&format!("! {reason}\n"));
-    }
-    if let Some(MixedVni { node, cluster }) = status.mixed_vni {
-        text.push_str(&format!(
-            "! VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}\n"
-        ));
-    }
     let given_up = status.trial.as_ref().and_then(|trial| trial.command.clone());
     if let Some(trial) = status.trial.as_ref().filter(|_| given_up.is_none()) {
         let when = trial.deadline.map_or_else(
             || "unless its run ends well".into(),
-            |at| format!("at {at:.0} unless you run: {}", app.command("confirm")),
+            |deadline| format!("at {} unless you run: {}", at(deadline, Timestamp::now()), app.command("confirm")),
         );
-        text.push_str(&format!("! NOT confirmed: goes back to generation {} {when}\n", trial.from));
+        text.push_str(&format!("! NOT confirmed: reverts to generation {} {when}\n", trial.from));
     }
     let end_it = given_up.map(|command| format!("End it: {command}"));
     let next = match (&status.run, status.overall) {
@@ -591,6 +614,11 @@ fn text(status: &NodeStatus, app: &App) -> String {
         }
         (_, Overall::Degraded | Overall::Failed) if status.datastore.is_some() => {
             format!("Fix the datastore first, then look again: {}", app.command("status"))
+        }
+        _ if only_mixed_vni(status) => {
+            let cluster = status.mixed_vni.map_or(0, |mixed| mixed.cluster);
+            let back = app.command(&format!("reconfigure --set calicoNetwork.vxlan.vxlanVNI={cluster}"));
+            format!("Set spec.vxlanVNI of FelixConfiguration default to this node's, or change this node: {back}")
         }
         (_, Overall::Degraded | Overall::Failed) if repairs(status) => {
             format!("Put it right: {}", app.command("repair"))
@@ -609,10 +637,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::item::{Service, StartType};
     use crate::node::STATE_DIR;
     use crate::node::sandbox::SandboxNode;
     use crate::node::sandbox::model::{Name, NodeService};
-    use crate::plan::item::{Service, StartType};
 
     /// A node on which CalicoFelix runs as process 4000, and what an agent said of itself.
     fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-use super::app;
 use super::command::with_help;
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
+use crate::run::app;
 
 /// From where two words are alike enough for one to be meant by the other: 1 is the same.
 const ALIKE: f64 = 0.6;

@@ -1,7 +1,7 @@
 //! What the cluster tells about itself, in as few round trips as it takes.
 
-mod around;
 mod calico;
+mod context;
 mod platforms;
 mod policies;
 
@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
-use self::around::Around;
 use self::calico::{Object, Resources};
+use self::context::FactsContext;
 use self::platforms::Platforms;
 use super::access::{Asked, Needs};
 use super::api::{Api, path};
@@ -116,7 +116,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         Some(namespace) => namespace.to_owned(),
         None => find_namespace(candidates).await?,
     };
-    let around = Around::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
+    let context = FactsContext::ask(api, &calico_namespace, options.node_name.unwrap_or_default());
     let platforms = Platforms::ask(api, &version.git_version);
     let asked = Asked {
         group: calico.is_some().then_some(api_group),
@@ -131,7 +131,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         None => None,
     };
     let with_our_address = match (&node, options.node_name) {
-        (None, Some(_)) => around::ask_node_with(api, options.addresses),
+        (None, Some(_)) => context::ask_node_with(api, options.addresses),
         _ => None,
     };
 
@@ -156,11 +156,11 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
     if let Some(calico) = calico {
         calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut untold).await?;
     }
-    around.fill(&mut facts, &mut untold).await?;
+    context.fill(&mut facts, &mut untold).await?;
     platforms.fill(&mut facts, &mut untold).await?;
     if let Some(nodes) = with_our_address {
         let nodes = untold.may_be("nodes", nodes.answer().await)?;
-        facts.node_with_our_address = nodes.and_then(|nodes| around::with_address(nodes, options.addresses));
+        facts.node_with_our_address = nodes.and_then(|nodes| context::with_address(nodes, options.addresses));
     }
     let reviewed = access::missing(api, rights).await;
     facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;

@@ -6,6 +6,7 @@
 
 mod access;
 mod api;
+mod cleanup;
 mod credentials;
 mod drain;
 mod errors;
@@ -25,7 +26,6 @@ mod taints;
 mod testing;
 #[cfg(test)]
 mod tests;
-mod traces;
 mod watch;
 
 use std::net::SocketAddr;
@@ -41,6 +41,7 @@ use tokio::runtime::Runtime;
 
 pub use self::access::{Needs, manifest as rights_manifest, renewal_manifest};
 pub use self::api::{path, query};
+pub use self::cleanup::Released;
 pub use self::credentials::{Issued, TOKEN_SECRET, TokenFrom, renewal_forbidden};
 pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::errors::may_pass;
@@ -51,7 +52,6 @@ pub use self::pods::PodOnNode;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;
 pub use self::taints::{Effect, Taint, Taints};
-pub use self::traces::Released;
 
 use self::api::Api;
 use self::kubeconfig::Trust;

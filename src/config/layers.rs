@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::errors::{Finding, suggestion};
-use super::shape::{self, Scalar, Shape};
+use super::schema::{self, Scalar, Shape};
 use super::spec::Config;
 use super::{Document, Origin, Override};
 use crate::yaml::{self, Node, Value};
@@ -27,7 +27,7 @@ impl Layers {
             Ok(nodes) => {
                 for node in &nodes {
                     let mut layer = Self::default();
-                    layer.node(node, shape::root(), &mut Vec::new(), &from);
+                    layer.node(node, schema::root(), &mut Vec::new(), &from);
                     self.cover(layer);
                 }
             }
@@ -42,7 +42,7 @@ impl Layers {
             path.insert(0, "spec");
         }
         let refuse = |problem: String| Finding::new(&given.from, &path.join("."), problem);
-        let shape = match shape::root().at(&path) {
+        let shape = match schema::root().at(&path) {
             Ok(shape) => shape,
             Err((known, allowed)) => {
                 self.findings.push(refuse(format!("unknown field; {}", suggestion(path[known], &allowed))));

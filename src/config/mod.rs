@@ -7,9 +7,10 @@ mod errors;
 pub mod import;
 mod layers;
 mod rules;
-mod shape;
+mod schema;
 pub mod spec;
 pub mod types;
+pub mod words;
 
 use std::fmt;
 
@@ -18,7 +19,7 @@ use anyhow::Result;
 pub use errors::Finding;
 pub(crate) use errors::fault;
 pub(crate) use rules::VXLAN_NEEDS_CALICO_IPAM;
-pub use shape::schema;
+pub use schema::schema;
 pub use spec::Config;
 
 /// A text with one or more config documents, and the name that errors call it by.
@@ -95,6 +96,11 @@ impl Layered {
         ])
     }
 
+    /// What was set in all layers, as one document: for the same plan once more.
+    pub fn whole_document(&self) -> serde_json::Value {
+        self.layers.document_without(&[])
+    }
+
     /// Where an error about a field should point when nobody may have set it.
     pub(crate) fn nearest_origin(&self, path: &str) -> Option<&Origin> {
         self.layers.nearest_origin(path)
@@ -131,7 +137,7 @@ pub struct FieldHelp {
 
 /// Every field of the document, sections left out.
 pub fn fields() -> impl Iterator<Item = FieldHelp> {
-    shape::root().fields().into_iter().map(|(path, field)| FieldHelp {
+    schema::root().fields().into_iter().map(|(path, field)| FieldHelp {
         path,
         takes: field.shape.takes(),
         help: field.help.clone(),

@@ -4,8 +4,8 @@
 use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
 use super::types::{Auto, EtcdEndpoint};
+use super::words::{Backend, Credentials, Ipam};
 use super::{Layered, Origin};
-use crate::settings::{Backend, Credentials, Ipam};
 
 /// Why vxlan and host-local do not go together.
 pub(crate) const VXLAN_NEEDS_CALICO_IPAM: &str =

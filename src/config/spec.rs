@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::types::{Address, AddressChoice, Auto, ConfFile, EtcdEndpoint, NodeNameText, Pattern, Wait, WebUrl};
-use crate::calico::version::CalicoVersion;
-use crate::settings::{Backend, Credentials, Ipam, Provider, RemoteAccess};
+use super::words::{Backend, Credentials, Ipam, RemoteAccess};
+use crate::facts::Provider;
 use crate::values::{Cidr, MacPrefix, Sha256, Vni, WinPath};
+use crate::version::CalicoVersion;
 
 /// One choice of several words, all in lower case.
 macro_rules! words {

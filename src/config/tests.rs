@@ -330,7 +330,7 @@ fn the_template_is_valid_and_has_every_field() {
     let text = template();
     load(&[document(text)], &[]).unwrap();
     let node = yaml::parse(text).unwrap().remove(0);
-    for (path, _) in shape::root().fields() {
+    for (path, _) in schema::root().fields() {
         let mut here = &node;
         for part in path.split('.') {
             let yaml::Value::Map(entries) = &here.value else { panic!("{path}: no section in the template") };

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use backon::{BlockingRetryable, ConstantBuilder};
 
 use super::win32;
-use crate::plan::item::{Manifest, Tree};
+use crate::item::{Manifest, Tree};
 use crate::values::Sha256;
 
 /// The digest of a file's bytes, read in pieces.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::win32::{self, refused};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
-use crate::plan::item::{Network, NetworkKind};
+use crate::item::{Network, NetworkKind};
 
 /// A network under the id that HNS knows it by.
 #[derive(Debug, Clone, PartialEq, Eq)]

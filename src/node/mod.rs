@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::NodeFacts;
 use crate::fault::{Exit, Fault};
-use crate::plan::item::{Access, Id, Network, State};
+use crate::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
 use acl::Caller;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Node;
-use crate::plan::item::Access;
+use crate::item::Access;
 use crate::values::WinPath;
 
 /// What is written down there; none when nothing is.

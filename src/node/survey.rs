@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Listing, Node, acl, arguments, trust};
 use crate::calico::nssm;
 use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
-use crate::plan::item::{Id, Service, State};
+use crate::item::{Id, Service, State};
 use crate::values::WinPath;
 
 /// Services that a check looks at; the machine's others are nobody's business.
@@ -165,7 +165,7 @@ fn firewall(_: &[u16]) -> Firewall {
 /// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.
 #[cfg(windows)]
 pub fn of_this_machine(survey: &mut Survey) {
-    survey.disk_free = super::windows::room::free_bytes();
+    survey.disk_free = super::windows::disk_space::free_bytes();
     // HNS itself takes the packets below the sockets, so only other programs show here.
     survey.vxlan_port_free = super::windows::iphelper::udp_port_is_taken(4789).ok().map(|taken| !taken);
 }

@@ -7,12 +7,13 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::Target;
-use super::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
 use super::order::all_services;
 use crate::calico::agent_config::{AgentConfig, FelixConfig};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
-use crate::calico::{cni, components, config_ps1, kube_proxy, networks, paths, registry, services, static_rules};
+use crate::calico::{cni, components, config_ps1, kube_proxy, networks, registry, services, static_rules};
+use crate::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
+use crate::paths;
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
 
@@ -287,10 +288,10 @@ impl Wanted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::item::ManifestFile;
     use super::*;
     use crate::calico::samples::{etcd, settings};
     use crate::fault::{Exit, Fault};
+    use crate::item::ManifestFile;
     use crate::values::Secret;
 
     fn release(settings: &Settings) -> Manifest {

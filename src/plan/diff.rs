@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::item::{Id, State, Tree, World};
 use super::order::{NODE_SERVICE, all_services, is_own, reads};
 use super::{Owned, Step, Target};
 use crate::calico::networks;
 use crate::calico::services::is_ours;
+use crate::item::{Id, State, Tree, World};
 
 /// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
 /// management IP), so that it is the agent that says what is missing.
@@ -268,9 +268,9 @@ fn fewer(list: Option<&State>, than: Option<&State>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::item::{Access, Network, NetworkKind, Service, StartType};
     use super::*;
     use crate::calico::services::MARK;
+    use crate::item::{Access, Network, NetworkKind, Service, StartType};
     use crate::values::{Sha256, WinPath};
 
     fn file(text: &str) -> State {

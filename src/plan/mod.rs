@@ -2,17 +2,16 @@
 
 pub mod desired;
 pub mod diff;
-pub mod item;
+pub mod files_in_use;
 pub mod order;
 pub mod show;
-pub mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use item::{Id, State, World};
+use crate::item::{Id, State, World};
 
 /// Where a run is going.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

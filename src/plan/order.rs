@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::Step;
-use super::item::Id;
 use crate::calico::{networks, registry};
+use crate::item::Id;
 
 /// Our services in the order in which they start; they stop backwards.
 pub const SERVICES: [&str; 3] = ["CalicoNode", "CalicoFelix", "CalicoConfd"];

@@ -1,18 +1,20 @@
 //! How a plan looks: the document for machines, the table for people.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
 use super::order::{self, phase};
 use super::{Step, Target};
 use crate::calico::services::is_ours;
-use crate::calico::version::CalicoVersion;
 use crate::calico::{networks, nssm};
+use crate::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// What a plan disturbs, least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -72,9 +74,63 @@ impl fmt::Display for Downgrade {
     }
 }
 
+/// A field of the effective config that a change changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingChange {
+    /// As `spec.calicoNetwork.vxlan.vxlanVNI`.
+    pub path: String,
+    /// None where it had no value; what may be secret is `***`.
+    pub before: Option<Value>,
+    /// None where it has no value any more.
+    pub after: Option<Value>,
+}
+
+impl SettingChange {
+    /// Every field that is in one of them only, or has another value.
+    pub fn between(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<Self> {
+        let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let differ = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
+        differ
+            .map(|path| Self {
+                before: before.get(path).map(|value| shown(path, value)),
+                after: after.get(path).map(|value| shown(path, value)),
+                path: path.clone(),
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for SettingChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) if before == after => f.write_str("changed (not shown)"),
+            (Some(before), Some(after)) => write!(f, "{} -> {}", text(before), text(after)),
+            (None, Some(after)) => f.write_str(&text(after)),
+            (Some(before), None) => write!(f, "{} -> (not set)", text(before)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// A field's value for the screen. Among the services' extra variables there may be a password.
+pub fn shown(path: &str, value: &Value) -> Value {
+    let mut value = value.clone();
+    if path == "spec.services.extraEnv"
+        && let Some(variables) = value.as_object_mut()
+    {
+        variables.values_mut().for_each(|value| *value = "***".into());
+    }
+    value
+}
+
 /// The document of kind `Plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
+    /// The settings that change, in the words of the config; of a node that is installed only now the main
+    /// ones.
+    #[serde(default)]
+    pub settings_diff: Vec<SettingChange>,
     pub changes: Vec<Change>,
     /// It goes to an older release: refused without `--allow-downgrade`, unless going back is what the
     /// verb is for.
@@ -185,6 +241,7 @@ impl Plan {
             needs_drain,
             needs_reboot: false,
             pods: Vec::new(),
+            settings_diff: Vec::new(),
             digest: Sha256::of(text.as_bytes()).to_string(),
             changes,
             downgrade: None,
@@ -210,30 +267,18 @@ impl Plan {
         )
     }
 
-    /// The plan as a person reads it.
-    pub fn text(&self) -> String {
+    /// The plan as a person reads it: the settings that change, what it interrupts, and how much it is. Items
+    /// that interrupt pods or the host's network are named, the others only in `detail`.
+    pub fn text(&self, detail: bool) -> String {
         if self.changes.is_empty() {
             return "Nothing to do: the node is as the config says.\n".into();
         }
-        let width = |column: fn(&Change) -> usize| self.changes.iter().map(column).max().unwrap_or(0);
-        let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
         let mut text = String::new();
         if let Some(downgrade) = &self.downgrade {
             text.push_str(&format!("{downgrade}\n"));
         }
-        for change in &self.changes {
-            let sign = match change.action {
-                Action::Create => "+",
-                Action::Update => "~",
-                Action::Delete => "-",
-                Action::Replace => "-/+",
-            };
-            let warn = if change.disruption >= Disruption::Pods { "!" } else { " " };
-            let line =
-                format!("{warn} {sign:<3} {:<kinds$}  {:<targets$}  {}", word(change), change.target, detail(change));
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
+        text.push_str(&self.settings_text());
+        text.push_str(&self.items_text(detail));
         for (at, pod) in self.pods.iter().enumerate() {
             if at == 0 || self.pods[at - 1].network != pod.network {
                 text.push_str(&format!("\nOn the HNS network {}, which goes:\n", pod.network));
@@ -250,13 +295,64 @@ impl Plan {
             Disruption::HostNetwork => "the host's network pauses, remote sessions may drop",
         };
         let drain = if self.needs_drain { "  Drain: needed." } else { "" };
-        text.push_str(&format!("\nPlan: {}.  Disruption: {disruption}.{drain}\n", self.counts()));
+        text.push_str(&format!("\nPlan: {}.\nDisruption: {disruption}.{drain}\n", self.counts()));
         if self.about_seconds_down > 0 {
             let pods = if self.needs_drain { ", and the pods' own time to end before that" } else { "" };
             let (all, down) = (self.about_seconds, self.about_seconds_down);
             text.push_str(&format!(
                 "Takes about {all} s{pods}; Calico's services are down for about {down} s of it.\n"
             ));
+        }
+        text
+    }
+
+    /// The settings that change, a line each.
+    fn settings_text(&self) -> String {
+        if self.settings_diff.is_empty() {
+            return String::new();
+        }
+        let short = |change: &SettingChange| change.path.strip_prefix("spec.").unwrap_or(&change.path).to_owned();
+        let width = self.settings_diff.iter().map(|change| short(change).len()).max().unwrap_or(0);
+        let lines = self.settings_diff.iter().map(|change| format!("  {:<width$}  {change}\n", short(change)));
+        format!("Settings:\n{}\n", lines.collect::<String>())
+    }
+
+    /// The items that change, a line each.
+    fn items_text(&self, detail: bool) -> String {
+        // A change that no setting explains is drift, or a removal: then the items are the news. So is what is
+        // done to the services of others.
+        let detail = detail || self.settings_diff.is_empty();
+        let first = self.settings_diff.iter().all(|setting| setting.before.is_none());
+        let of_others = |change: &Change| {
+            let was_there = first && change.before.is_some();
+            let others_restart = word(change) == "restart" && !order::SERVICES.contains(&change.target.as_str());
+            was_there || others_restart || handover(change).is_some()
+        };
+        let shown = |change: &&Change| detail || change.disruption >= Disruption::Pods || of_others(change);
+        let changes: Vec<&Change> = self.changes.iter().filter(shown).collect();
+        let width = |column: fn(&Change) -> usize| changes.iter().map(|change| column(change)).max().unwrap_or(0);
+        let (kinds, targets) = (width(|change| word(change).len()), width(|change| change.target.len()).min(64));
+        let mut text = String::new();
+        for change in &changes {
+            let sign = match change.action {
+                Action::Create => "+",
+                Action::Update => "~",
+                Action::Delete => "-",
+                Action::Replace => "-/+",
+            };
+            let warn = if change.disruption >= Disruption::Pods { "!" } else { " " };
+            let (kind, target, what) = (word(change), &change.target, self::detail(change));
+            let line = format!("{warn} {sign:<3} {kind:<kinds$}  {target:<targets$}  {what}");
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        match self.changes.len() - changes.len() {
+            0 => {}
+            hidden => {
+                let more = if changes.is_empty() { "" } else { " more" };
+                let plural = if hidden == 1 { "" } else { "s" };
+                text.push_str(&format!("{hidden}{more} change{plural}; -v lists all.\n"));
+            }
         }
         text
     }
@@ -402,9 +498,9 @@ fn service(service: &Service) -> String {
         format!(", after {}", service.depends_on.join(", "))
     };
     let start = match service.start {
-        super::item::StartType::Auto => "automatic",
-        super::item::StartType::Manual => "manual",
-        super::item::StartType::Disabled => "disabled",
+        crate::item::StartType::Auto => "automatic",
+        crate::item::StartType::Manual => "manual",
+        crate::item::StartType::Disabled => "disabled",
     };
     format!("{start}, {}{needs}", service.account)
 }

@@ -6,8 +6,8 @@ pub mod metadata;
 use anyhow::Result;
 
 use crate::facts::{Cloud, Provider};
+use crate::item::Id;
 use crate::node::{Listing, Node};
-use crate::plan::item::Id;
 
 use metadata::{Answers, Metadata};
 
@@ -74,9 +74,9 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::item::{NetworkKind, Service, StartType};
     use crate::node::sandbox::SandboxNode;
     use crate::node::sandbox::model::{CloudMetadata, Flavour, Name, NodeNetwork, NodeService};
-    use crate::plan::item::{NetworkKind, Service, StartType};
     use crate::sandbox::metadata::MetadataServer;
 
     /// A machine with these HNS networks, on this cloud.

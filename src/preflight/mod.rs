@@ -9,6 +9,7 @@ mod network;
 mod node;
 mod platform;
 mod policies;
+pub mod report;
 mod support;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,8 @@ pub use node::machine_read;
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
-use crate::report::document::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
+use report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 
 /// What checks look at. None: it was not measured, and checks that need it are skipped.
 #[derive(Default)]

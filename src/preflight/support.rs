@@ -3,10 +3,10 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
-use crate::calico::version::CalicoVersion;
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::fault::Exit;
 use crate::settings::Backend;
+use crate::version::CalicoVersion;
 
 const GROUP: &str = "calico";
 

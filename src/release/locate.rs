@@ -10,11 +10,11 @@ use super::download::Cache;
 use super::files::PathContext;
 use super::invalid;
 use super::transport::{Http, Transport, shown};
-use crate::calico::version::CalicoVersion;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::settings::Source;
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// A release on this machine, not yet looked into.
 #[derive(Debug, Clone, PartialEq, Eq)]

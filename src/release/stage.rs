@@ -16,12 +16,12 @@ use super::extract::{Unpack, unpack};
 use super::files::{PathContext, Staging};
 use super::inflate::BUFFER;
 use super::{invalid, phase};
-use crate::calico::paths::ETCD_TLS;
-use crate::calico::version::CalicoVersion;
 use crate::fault::Fault;
-use crate::plan::item::{Manifest, ManifestFile};
+use crate::item::{Manifest, ManifestFile};
+use crate::paths::ETCD_TLS;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// We render this one; the release's own only holds defaults.
 const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::fault::{Exit, Fault};
-use crate::plan::item::NetworkKind;
+use crate::item::NetworkKind;
 use crate::plan::show::Plan;
+pub use crate::preflight::report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 
 /// The version of all documents.
 pub const API_VERSION: &str = "calicoctl-win/v1alpha1";
@@ -91,21 +92,6 @@ pub struct Failure {
     /// All messages from the outermost to the root cause.
     pub chain: Vec<String>,
 }
-
-/// The cause of a failure that checks decided: those that failed. Its message is the failure's own.
-#[derive(Debug, Clone)]
-pub struct FailedChecks {
-    pub what: String,
-    pub checks: Vec<Check>,
-}
-
-impl std::fmt::Display for FailedChecks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for FailedChecks {}
 
 impl RunResult {
     /// A run that ended well.
@@ -208,6 +194,29 @@ impl Failure {
 pub struct Generations {
     /// Oldest first.
     pub generations: Vec<Generation>,
+}
+
+/// The document of `history`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct History {
+    /// The newest 50 that changed something or failed to, oldest first.
+    pub runs: Vec<PastRun>,
+}
+
+/// A run of this program on the node. What an older program did not note is null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PastRun {
+    pub run: String,
+    pub command: Option<String>,
+    /// The Windows account that started it.
+    pub user: Option<String>,
+    pub started: Option<Timestamp>,
+    /// The name of its exit code; none for one that has not ended, or was killed.
+    pub result: Option<String>,
+    pub changed: Option<bool>,
+    /// The generation that was current at its end.
+    pub generation: Option<u32>,
+    pub msg: Option<String>,
 }
 
 /// One generation of a node.
@@ -423,45 +432,4 @@ pub struct ClusterPatch {
     pub patch: Value,
     /// The same with kubectl.
     pub command: String,
-}
-
-/// The document of `preflight`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct PreflightReport {
-    pub checks: Vec<Check>,
-    pub summary: Summary,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Check {
-    /// PascalCase; `explain` has a page for it.
-    pub id: String,
-    pub group: String,
-    pub status: CheckStatus,
-    /// Failed, and told to be ignored.
-    pub ignored: bool,
-    pub detail: String,
-    pub why: Option<String>,
-    /// What to do: a sentence or a command a line.
-    pub fix: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CheckStatus {
-    Ok,
-    Warn,
-    Fail,
-    Skip,
-    /// The question could not be answered.
-    Unknown,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Summary {
-    pub ok: usize,
-    pub warn: usize,
-    pub fail: usize,
-    pub skip: usize,
-    pub unknown: usize,
 }

@@ -33,11 +33,11 @@ pub enum Event {
     RollbackCompleted {
         complete: bool,
     },
-    /// A phase (kebab-case id) begins: 3 of 9.
+    /// A phase (kebab-case id) begins.
     PhaseStarted {
         phase: &'static str,
-        index: usize,
-        total: usize,
+        /// 3 of 9, for the phases of the engine.
+        place: Option<(usize, usize)>,
     },
     /// It ended well. `message` says in one line what came of it.
     PhaseCompleted {

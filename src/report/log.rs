@@ -54,7 +54,10 @@ impl Log {
             Event::RollbackStarted { reason } => ("WARN", format!("taking the change back: {reason}")),
             Event::RollbackCompleted { complete: true } => ("INFO", "the change was taken back".into()),
             Event::RollbackCompleted { complete: false } => ("ERROR", "the change could not be taken back".into()),
-            Event::PhaseStarted { phase, index, total } => ("INFO", format!("phase {phase} ({index}/{total})")),
+            Event::PhaseStarted { phase, place } => {
+                let place = place.map_or_else(String::new, |(index, total)| format!(" ({index}/{total})"));
+                ("INFO", format!("phase {phase}{place}"))
+            }
             Event::PhaseCompleted { phase, message, took, .. } => {
                 ("INFO", format!("phase {phase} done in {} ms: {message}", took.as_millis()))
             }

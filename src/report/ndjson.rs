@@ -12,7 +12,8 @@ pub const SCHEMA: &str = "events/1.0";
 /// The fields of an event besides `ts`, `run` and `seq`.
 pub fn fields(event: &Event) -> Value {
     match event {
-        Event::PhaseStarted { phase, index, total } => {
+        Event::PhaseStarted { phase, place } => {
+            let (index, total) = place.unzip();
             json!({ "type": "phase_start", "level": "info", "message": format!("{phase} begins"),
                 "phase": { "id": phase, "index": index, "total": total } })
         }
@@ -28,7 +29,7 @@ pub fn fields(event: &Event) -> Value {
         }
         Event::Progress { phase, current, total } => {
             json!({ "type": "progress", "level": "info", "message": format!("{phase}: {current} bytes"),
-                "phase_id": phase, "current": current, "total": total, "unit": "bytes" })
+                "part": phase, "current": current, "total": total, "unit": "bytes" })
         }
         Event::Waiting { what, elapsed, limit } => {
             json!({ "type": "waiting", "level": "info", "message": format!("waiting for {what}"),

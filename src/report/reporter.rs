@@ -1,8 +1,11 @@
 //! The one place that writes to the screen.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where all output goes")]
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
@@ -12,6 +15,11 @@ use super::document::{RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
 use super::{junit, ndjson, text};
+
+/// How often NDJSON tells of a transfer at most.
+const PROGRESS: Duration = Duration::from_millis(500);
+/// The same where the text is piped.
+const PIPED_PROGRESS: Duration = Duration::from_secs(10);
 
 /// The shape of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -55,8 +63,13 @@ pub struct Reporter {
     style: Style,
     colour: bool,
     run: String,
-    seq: u64,
-    numbers: Option<(usize, usize)>,
+    lines: Arc<AtomicU64>,
+    /// The phase in progress: its key, and its place among those of the engine.
+    phase: Option<(String, Option<(usize, usize)>)>,
+    /// How often each phase began.
+    begun: BTreeMap<&'static str, usize>,
+    /// When a transfer was last told of where nobody sees a bar.
+    told: Option<Instant>,
     /// The phase that failed, for the result.
     pub failed_phase: Option<&'static str>,
     bar: Option<ProgressBar>,
@@ -76,13 +89,35 @@ impl Reporter {
                     && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
         };
-        let mut reporter =
-            Self { style, colour, run: run.into(), seq: 0, numbers: None, failed_phase: None, bar: None, log: None };
+        let mut reporter = Self::going_on(style, run, &Arc::default());
+        reporter.colour = colour;
         if style.format == Format::Ndjson {
             reporter.ndjson(json!({ "type": "version", "level": "info", "message": "calicoctl-win",
                 "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }));
         }
         reporter
+    }
+
+    /// Output that another began, for its end.
+    pub fn going_on(style: Style, run: &str, lines: &Arc<AtomicU64>) -> Self {
+        let lines = Arc::clone(lines);
+        Self {
+            style,
+            colour: false,
+            run: run.into(),
+            lines,
+            phase: None,
+            begun: BTreeMap::new(),
+            told: None,
+            failed_phase: None,
+            bar: None,
+            log: None,
+        }
+    }
+
+    /// The number of the next line of NDJSON.
+    pub fn lines(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.lines)
     }
 
     /// The run that all of this belongs to.
@@ -100,22 +135,53 @@ impl Reporter {
             log.event(Timestamp::now(), event);
         }
         match event {
-            Event::PhaseStarted { index, total, .. } => self.numbers = Some((*index, *total)),
+            Event::PhaseStarted { phase, place } => {
+                let nth = self.begun.entry(phase).or_default();
+                *nth += 1;
+                let key = if *nth == 1 { (*phase).to_owned() } else { format!("{phase}#{nth}") };
+                self.phase = Some((key, *place));
+                self.clear_bar();
+                self.told = None;
+            }
             Event::PhaseFailed { phase, .. } => self.failed_phase = Some(phase),
             _ => {}
         }
         match self.style.format {
             Format::Ndjson => {
-                if !matches!(event, Event::Log { .. }) || self.style.verbose {
-                    self.ndjson(ndjson::fields(event));
+                let silent = match event {
+                    Event::Log { .. } => !self.style.verbose,
+                    Event::Progress { current, total, .. } => !self.is_time_for(PROGRESS, Some(*current) == *total),
+                    _ => false,
+                };
+                if !silent {
+                    let fields = self.with_key(ndjson::fields(event));
+                    self.ndjson(fields);
                 }
             }
             Format::Text => self.text_event(event),
             Format::Json | Format::Yaml | Format::Junit => {}
         }
         if matches!(event, Event::PhaseCompleted { .. } | Event::PhaseFailed { .. }) {
-            self.numbers = None;
+            self.phase = None;
         }
+    }
+
+    /// The fields of an event, and which phase it belongs to: one that comes twice has a key for each time.
+    fn with_key(&self, mut fields: Value) -> Value {
+        if let (Some((key, _)), Some(event)) = (&self.phase, fields.as_object_mut()) {
+            let phase = event.entry("phase").or_insert_with(|| json!({}));
+            phase["key"] = key.as_str().into();
+        }
+        fields
+    }
+
+    /// Whether a transfer may be told of again: not more often than `pause`, but always at its end.
+    fn is_time_for(&mut self, pause: Duration, ended: bool) -> bool {
+        let due = ended || self.told.is_none_or(|told| told.elapsed() >= pause);
+        if due {
+            self.told = Some(Instant::now());
+        }
+        due
     }
 
     /// Shows what the agent said while a service started: it belongs to the phase under way.
@@ -135,9 +201,13 @@ impl Reporter {
         match event {
             Event::Progress { phase, current, total } => self.progress(phase, *current, *total),
             Event::Waiting { what, elapsed, limit } => {
-                let message =
-                    format!("waiting for {what} ({} of at most {})", text::took(*elapsed), text::took(*limit));
-                self.spinner().set_message(message);
+                let waits = format!("waiting for {what} ({} of at most {})", text::took(*elapsed), text::took(*limit));
+                let message = match &self.phase {
+                    Some((key, Some((index, total)))) => format!("[{index:>2}/{total}] {key}: {waits}"),
+                    Some((key, None)) => format!("{key}: {waits}"),
+                    None => waits,
+                };
+                self.spinner().set_message(text::harmless(&message));
             }
             Event::DrainProgress { gone, total, blocked, elapsed, limit } => {
                 let board = text::drain_board(*gone, *total, blocked, *elapsed, *limit);
@@ -145,7 +215,7 @@ impl Reporter {
             }
             Event::Log { message } if self.style.verbose => self.say(message),
             _ => {
-                if let Some(line) = text::line(event, self.numbers) {
+                if let Some(line) = text::line(event, self.phase.as_ref().and_then(|(_, place)| *place)) {
                     self.clear_bar();
                     let important = matches!(
                         event,
@@ -167,13 +237,27 @@ impl Reporter {
         if self.style.quiet {
             return;
         }
+        if !std::io::stderr().is_terminal() {
+            // Nothing is said of a transfer that is over by then.
+            self.told.get_or_insert_with(Instant::now);
+            if self.is_time_for(PIPED_PROGRESS, false) {
+                print(&text::progress(phase, current, total));
+            }
+            return;
+        }
+        if self.bar.as_ref().is_some_and(|bar| bar.message() != phase) {
+            self.clear_bar();
+        }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
-            let template = "        {msg:<15} {bar:30} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}";
+            let template = "        {msg:<8} {percent:>3}% [{bar:20}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar.set_message(phase);
+            // What an earlier run fetched says nothing of the rate.
+            bar.set_position(current);
+            bar.reset_eta();
             bar
         });
         bar.set_position(current);
@@ -182,6 +266,8 @@ impl Reporter {
     fn spinner(&mut self) -> &ProgressBar {
         self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::new_spinner();
+            // The old console of Windows has no Braille.
+            bar.set_style(ProgressStyle::default_spinner().tick_chars("-\\|/ "));
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         })
@@ -193,24 +279,18 @@ impl Reporter {
         }
     }
 
-    fn paint(&self, line: &str) -> String {
+    fn paint(&self, text: &str) -> String {
         if !self.colour {
-            return line.to_owned();
+            return text.to_owned();
         }
-        let (code, width) = match line.get(..6) {
-            Some("[ OK ]") => ("32", 6),
-            Some("[WARN]" | "[NOTE]") => ("33", 6),
-            Some("[FAIL]") => ("31", 6),
-            _ => return line.to_owned(),
-        };
-        format!("\u{1b}[{code}m{}\u{1b}[0m{}", &line[..width], &line[width..])
+        text.split('\n').map(text::painted).collect::<Vec<_>>().join("\n")
     }
 
     /// Prints text for people; nothing in the other shapes.
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text {
             self.clear_bar();
-            print(text::harmless(text).trim_end_matches('\n'));
+            print(&self.paint(text::harmless(text).trim_end_matches('\n')));
         }
     }
 
@@ -241,6 +321,14 @@ impl Reporter {
         }
     }
 
+    /// Prints a document that is printed again and again: on a terminal in the place of the one before.
+    pub fn redraw(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
+        if self.style.format == Format::Text && std::io::stdout().is_terminal() {
+            print("\u{1b}[2J\u{1b}[H");
+        }
+        self.document(kind, body, text);
+    }
+
     /// Ends the output of a verb that changes something, or of any failure.
     pub fn finish(&mut self, result: &RunResult) {
         self.clear_bar();
@@ -253,9 +341,10 @@ impl Reporter {
         match self.style.format {
             Format::Text => {
                 if let Some(error) = &result.error {
-                    eprint_text(&text::failure(error));
+                    let text = text::harmless(&text::failure(error));
+                    let _session_may_be_gone = std::io::stderr().write_all(self.paint(&text).as_bytes());
                 }
-                print(&text::result(result));
+                print(&self.paint(&text::result(result)));
             }
             Format::Json => print(&pretty(&envelope("RunResult", result))),
             Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
@@ -283,8 +372,8 @@ impl Reporter {
     }
 
     fn ndjson(&mut self, fields: Value) {
-        print(&ndjson::line(Timestamp::now(), &self.run, self.seq, fields));
-        self.seq += 1;
+        let number = self.lines.fetch_add(1, Ordering::SeqCst);
+        print(&ndjson::line(Timestamp::now(), &self.run, number, fields));
     }
 }
 
@@ -292,10 +381,6 @@ impl Reporter {
 fn print(line: &str) {
     let mut out = std::io::stdout().lock();
     let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-fn eprint_text(text: &str) {
-    let _session_may_be_gone = std::io::stderr().write_all(text::harmless(text).as_bytes());
 }
 
 fn pretty(value: &Value) -> String {

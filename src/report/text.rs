@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 use super::document::{Check, Failure, RunResult};
 use super::event::Event;
 
@@ -16,6 +19,13 @@ pub fn took(duration: Duration) -> String {
     }
 }
 
+/// A time to come as people read it: on their own clock, in UTC, and how long it is until then.
+pub fn at(time: Timestamp, now: Timestamp) -> String {
+    let local = time.to_zoned(TimeZone::system()).strftime("%H:%M:%S %Z");
+    let left = Duration::try_from(time.duration_since(now)).unwrap_or_default();
+    format!("{local} ({time:.0}, in {})", took(Duration::from_secs(left.as_secs())))
+}
+
 /// Text from elsewhere (an API server, a file, a service) may hold what moves the cursor or recolours
 /// the screen, and so shows what is not so.
 pub fn harmless(text: &str) -> String {
@@ -26,6 +36,49 @@ pub fn harmless(text: &str) -> String {
 /// Bytes as people say them.
 pub fn bytes(n: u64) -> String {
     indicatif::BinaryBytes(n).to_string()
+}
+
+/// A line with the colour of what it begins with.
+pub fn painted(line: &str) -> String {
+    let [green, yellow, red] = ["32", "33", "31"];
+    let marks = [
+        ("[ OK ]", green),
+        ("[WARN]", yellow),
+        ("[NOTE]", yellow),
+        ("[ ?? ]", yellow),
+        ("[FAIL]", red),
+        ("OVERALL: HEALTHY", green),
+        ("OVERALL: FAILED", red),
+        ("OVERALL: ", yellow),
+        ("result: OK", green),
+        ("result: ", yellow),
+        ("error:", red),
+        ("! ", yellow),
+        ("  + ", green),
+        ("  ~ ", yellow),
+        ("  - ", red),
+        ("  -/+ ", yellow),
+    ];
+    let Some((mark, code)) = marks.iter().find(|(mark, _)| line.starts_with(mark)) else { return line.to_owned() };
+    // The whole word where the mark is the beginning of one.
+    let end = if mark.ends_with(": ") {
+        line[mark.len()..].find("  ").map_or(line.len(), |at| mark.len() + at)
+    } else {
+        mark.len()
+    };
+    let end = if *mark == "result: " { mark.len() - 2 } else { end };
+    format!("\u{1b}[{code}m{}\u{1b}[0m{}", &line[..end], &line[end..])
+}
+
+/// How far a transfer is, as a line of its own.
+pub fn progress(phase: &str, current: u64, total: Option<u64>) -> String {
+    match total.filter(|total| *total > 0) {
+        Some(total) => {
+            let percent = u128::from(current) * 100 / u128::from(total);
+            format!("        {phase}: {percent} % of {}", bytes(total))
+        }
+        None => format!("        {phase}: {}", bytes(current)),
+    }
 }
 
 /// The line that an event leaves on the screen, if it leaves one. `numbers`: the current phase's
@@ -42,8 +95,9 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
             Some(format!("{:<7} {message}. If this session drops: {resume_with}", "[NOTE]"))
         }
         Event::ConfirmDeadline { deadline, command } => Some(format!(
-            "{:<7} The change is live but NOT confirmed. It goes back at {deadline:.0} unless you run: {command}",
-            "[NOTE]"
+            "{:<7} The change is live but NOT confirmed. It reverts at {} unless you run: {command}",
+            "[NOTE]",
+            at(*deadline, Timestamp::now())
         )),
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),

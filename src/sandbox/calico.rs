@@ -24,17 +24,17 @@ use crate::agent::health::Readiness;
 use crate::agent::published::LostEndpoint;
 use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
-use crate::agent::{self, Around, Role};
+use crate::agent::{self, AgentContext, Role};
 use crate::calico::agent_config::Command;
 use crate::calico::etcd::EtcdFiles;
 use crate::cluster::etcd::try_endpoints;
 use crate::fault::Fault;
+use crate::item::{Id, Network, NetworkKind, State};
 use crate::node::hns::{all_through, is_acl};
 use crate::node::sandbox::model::{Endpoint, Name};
 use crate::node::sandbox::{SandboxNode, StartHook};
 use crate::node::win32::{self, refused};
 use crate::node::{Node, files};
-use crate::plan::item::{Id, Network, NetworkKind, State};
 use crate::report::event::{Event, Sink};
 use crate::sandbox;
 use crate::settings::Backend;
@@ -114,7 +114,7 @@ pub fn service_hook(
             (tries, last_exit) = (tries + 1, Some(LastExit { code: Some(output.code), at: node.now() }));
             Ok(output.code)
         };
-        let mut around = Around {
+        let mut context = AgentContext {
             stop: &Stop::default(),
             booted,
             startup_limit: Some(limit),
@@ -123,7 +123,7 @@ pub fn service_hook(
             recreate: &*recreate,
             events: &mut *events,
         };
-        let prepared = agent::prepare(role, node, &config, &mut around);
+        let prepared = agent::prepare(role, node, &config, &mut context);
         (said.last_exit, said.phase) = (last_exit, Phase::Running);
         match prepared {
             Ok(Some(command)) => {

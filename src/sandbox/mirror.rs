@@ -15,8 +15,8 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::loopback::Loopback;
 use super::release::SyntheticRelease;
-use crate::calico::version::CalicoVersion;
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// How the server misbehaves, for tests and rehearsals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

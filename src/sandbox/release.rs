@@ -7,7 +7,7 @@ use std::io::{Cursor, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use crate::calico::version::CalicoVersion;
+use crate::version::CalicoVersion;
 
 /// A release that was made up: the real paths, small contents.
 pub struct SyntheticRelease;

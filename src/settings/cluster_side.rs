@@ -3,10 +3,10 @@
 use super::network::{kubernetes, network};
 use super::resolver::Resolver;
 use super::{Kubernetes, Network, Provider, connection};
-use crate::calico::version::CalicoVersion;
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::facts::{Cloud, ClusterFacts};
+use crate::version::CalicoVersion;
 
 /// What the config, with the cluster's own answers for what it leaves out, wants of the cluster.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,14 +8,14 @@ use super::{
     Backend, Calico, Cni, Datastore, EtcdTls, FieldOrigin, POOL_CIDRS, Platform, Provider, Resolved, RunSettings,
     SecretRef, Services, Settings, Source, connection, maintenance,
 };
-use crate::calico::paths::ETCD_TLS;
-use crate::calico::version::CalicoVersion;
 use crate::config::spec::{DatastoreType, LogLevel, SourceType, Spec, StaticRules};
 use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
 use crate::config::{Layered, Origin, fault};
 use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
 use crate::fault::{Exit, Fault};
+use crate::paths::ETCD_TLS;
 use crate::values::{NodeName, WinPath};
+use crate::version::CalicoVersion;
 
 /// Where the project publishes the zip (reference: release assets of projectcalico/calico).
 const RELEASE_URL: &str =

@@ -1,8 +1,8 @@
 //! What a node says that it is.
 
 use calicoctl_win::facts::NodeFacts;
+use calicoctl_win::item::Id;
 use calicoctl_win::node::Listing;
-use calicoctl_win::plan::item::Id;
 
 use crate::nodes::on_each;
 
@@ -57,8 +57,8 @@ fn what_is_there_can_be_listed_and_looked_at() {
 #[cfg(windows)]
 mod on_windows {
     use calicoctl_win::calico::registry::{BOOT_KEY, KEY};
+    use calicoctl_win::item::RegValue;
     use calicoctl_win::node::windows::{boot, features, os, reboot, registry, runtime, tls};
-    use calicoctl_win::plan::item::RegValue;
 
     use crate::nodes::alone;
 

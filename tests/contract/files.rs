@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use calicoctl_win::fault::Fault;
+use calicoctl_win::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use calicoctl_win::node::trust::{self, Use};
 use calicoctl_win::node::{Node, STATE_DIR, STORE_DIR};
-use calicoctl_win::plan::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use calicoctl_win::values::{Sha256, WinPath};
 
 use crate::nodes::on_each;

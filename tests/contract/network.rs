@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use calicoctl_win::fault::{Exit, Fault};
+use calicoctl_win::item::{FirewallRule, Id, IpConfig, Network, NetworkKind, State};
 use calicoctl_win::node::sandbox::SandboxNode;
 use calicoctl_win::node::sandbox::model::{Endpoint, Name};
 use calicoctl_win::node::{Listing, Node};
-use calicoctl_win::plan::item::{FirewallRule, Id, IpConfig, Network, NetworkKind, State};
 use calicoctl_win::values::WinPath;
 use serde_json::Value;
 

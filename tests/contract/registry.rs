@@ -1,7 +1,7 @@
 //! Registry values.
 
+use calicoctl_win::item::{Id, RegValue, State};
 use calicoctl_win::node::Node;
-use calicoctl_win::plan::item::{Id, RegValue, State};
 
 use crate::nodes::on_each;
 

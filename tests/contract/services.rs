@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use calicoctl_win::fault::Fault;
+use calicoctl_win::item::{Id, RegValue, Service, StartType, State};
 use calicoctl_win::node::{Listing, Node};
-use calicoctl_win::plan::item::{Id, RegValue, Service, StartType, State};
 use calicoctl_win::values::WinPath;
 
 use crate::nodes::on_each;

@@ -8,7 +8,7 @@ use calicoctl_win::facts::Facts;
 use calicoctl_win::fault::Exit;
 use calicoctl_win::preflight;
 use calicoctl_win::report::document::{
-    ClusterPatches, CredentialsReport, Generations, NodeStatus, PlanDocument, PreflightReport, RunResult,
+    ClusterPatches, CredentialsReport, Generations, History, NodeStatus, PlanDocument, PreflightReport, RunResult,
 };
 use calicoctl_win::report::explain::explain;
 use regex::Regex;
@@ -126,6 +126,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("Plan", schemars::schema_for!(PlanDocument)),
         ("Status", schemars::schema_for!(NodeStatus)),
         ("Generations", schemars::schema_for!(Generations)),
+        ("History", schemars::schema_for!(History)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
         ("Credentials", schemars::schema_for!(CredentialsReport)),

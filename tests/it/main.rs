@@ -9,6 +9,7 @@ mod etcd;
 mod lab;
 mod layering;
 mod matrix;
+mod powershell;
 mod review;
 mod stories;
 mod tokens;

@@ -8,9 +8,9 @@ mod unix;
 mod windows;
 
 #[cfg(not(windows))]
-pub use unix::{Leash, boot_time, detach, dispatch, event_log};
+pub use unix::{JobObject, boot_time, detach, dispatch, event_log};
 #[cfg(windows)]
-pub use windows::{Leash, boot_time, detach, dispatch, event_log};
+pub use windows::{JobObject, boot_time, detach, dispatch, event_log};
 
 use super::stop::Stop;
 

@@ -29,11 +29,11 @@ pub fn detach(command: &mut Command) -> io::Result<Child> {
 
 /// A process and all that it starts.
 #[derive(Debug)]
-pub struct Leash {
+pub struct JobObject {
     group: i32,
 }
 
-impl Leash {
+impl JobObject {
     /// Starts a process that leads a group, so that its children go with it.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Leash {
     }
 }
 
-impl Drop for Leash {
+impl Drop for JobObject {
     fn drop(&mut self) {
         self.kill();
     }

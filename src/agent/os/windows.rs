@@ -79,12 +79,12 @@ pub fn detach(command: &mut Command) -> io::Result<Child> {
 /// A process and all that it starts: a job, which ends them all when it is closed, also when this
 /// process is killed.
 #[derive(Debug)]
-pub struct Leash {
+pub struct JobObject {
     pid: u32,
     job: OwnedHandle,
 }
 
-impl Leash {
+impl JobObject {
     /// Starts a process, with a console of its own that nobody sees: that is where its Ctrl-C will come from. A
     /// process group of its own would not hear it.
     ///
@@ -94,15 +94,15 @@ impl Leash {
         command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
         let mut child = {
             let _mine = CONSOLE.lock().unwrap_or_else(PoisonError::into_inner);
-            // [`Leash::interrupt`] leaves Ctrl-C ignored.
+            // [`JobObject::interrupt`] leaves Ctrl-C ignored.
             // SAFETY: takes no memory of ours.
             unsafe { SetConsoleCtrlHandler(None, 0) };
             command.spawn()?
         };
         match Self::hold(&child) {
-            Ok(leash) => Ok((child, leash)),
+            Ok(job) => Ok((child, job)),
             Err(error) => {
-                // It waits for its leash still, so it has done nothing.
+                // It waits for its job still, so it has done nothing.
                 drop(child.kill().and_then(|()| child.wait()));
                 Err(error)
             }

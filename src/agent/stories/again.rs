@@ -47,9 +47,9 @@ fn watched(story: &mut Story, meanwhile: impl Fn(&mut dyn Node, Duration) + 'sta
             stop.request();
         }
     });
-    let found = story.around(|node, _, around| {
+    let found = story.context(|node, _, context| {
         let mut seen = Seen::look(node)?;
-        startup::watch(node, &mut seen, &mut None, around)
+        startup::watch(node, &mut seen, &mut None, context)
     });
     story.stop = Stop::default();
     match found {

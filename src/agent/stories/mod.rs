@@ -14,10 +14,10 @@ use super::saved::Saved;
 use super::startup::{Again, Seen};
 use super::state::{AgentState, Phase};
 use super::*;
+use crate::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::model::{Arriving, Endpoint, Model, Name, NodeNetwork, NodeService};
-use crate::plan::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
@@ -90,15 +90,15 @@ impl Story {
     }
 
     fn start(&mut self, role: Role) -> Result<Option<Command>> {
-        self.around(|node, config, around| prepare(role, node, config, around).map(Option::<&Command>::cloned))
+        self.context(|node, config, context| prepare(role, node, config, context).map(Option::<&Command>::cloned))
     }
 
     fn bring_up(&mut self) -> Result<Option<network::Upkeep>> {
-        self.around(|node, config, around| startup::bring_up(node, config, around))
+        self.context(|node, config, context| startup::bring_up(node, config, context))
     }
 
     /// Does some work of an agent here.
-    fn around<T>(&mut self, work: impl FnOnce(&mut dyn Node, &AgentConfig, &mut Around<'_>) -> T) -> T {
+    fn context<T>(&mut self, work: impl FnOnce(&mut dyn Node, &AgentConfig, &mut AgentContext<'_>) -> T) -> T {
         let Self { node, config, exits, runs, events, stop, booted, virtual_time, meanwhile, .. } = self;
         let backend = config.backend;
         let mut run = |node: &mut dyn Node, _: &Command| {
@@ -112,7 +112,7 @@ impl Story {
             }
             Ok(0)
         };
-        let mut around = Around {
+        let mut context = AgentContext {
             stop,
             booted: *booted,
             startup_limit: Some(Duration::from_secs(600)),
@@ -125,7 +125,7 @@ impl Story {
             recreate: &|_, lost, _| Ok(lost.to_vec()),
             events: &mut |event| events.push(event),
         };
-        work(node, config, &mut around)
+        work(node, config, &mut context)
     }
 
     fn route(&mut self, prefix: &str, interface: &str) {

@@ -112,8 +112,8 @@ fn no_wait_adds_more_than_50_ms_to_its_event() {
         let now = clock.clone();
         story.meanwhile = Box::new(move |_, time| clock.set(time));
         story
-            .around(|node, _, around| {
-                wait(node, "an event", Duration::from_secs(90), around, |_, _| {
+            .context(|node, _, context| {
+                wait(node, "an event", Duration::from_secs(90), context, |_, _| {
                     Ok(if now.get() >= event { Ok(()) } else { Err(Missing("it".into())) })
                 })
             })

@@ -12,9 +12,9 @@ pub use conf::{CniConf, Dns, EndpointPolicy, IpamConf, Kubernetes, Policy};
 
 use super::components::{api_group, datastore_type};
 use super::layout::Layout;
-use super::paths;
 use crate::facts::RuntimeKind;
 use crate::fault::{Exit, Fault};
+use crate::paths;
 use crate::settings::{Backend, Datastore, Ipam, Settings};
 use crate::values::WinPath;
 

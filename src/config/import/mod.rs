@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 
 use super::encoding::{self, Undecodable};
 use super::layers::Layers;
-use super::shape;
+use super::schema;
 use super::{Layered, Origin, Override, rules};
 use crate::fault::{Exit, Fault};
 use crate::values::WinPath;
@@ -367,7 +367,7 @@ impl Importer<'_> {
             remarks.sort();
             remarks.dedup();
         }
-        let fields = layered.layers.fields(shape::root());
+        let fields = layered.layers.fields(schema::root());
         let mut document = json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
         for (path, value, _) in &fields {
             let place = path.iter().fold(&mut document, |here, part| &mut here[part.as_str()]);

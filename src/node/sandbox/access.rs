@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use super::disk::locate;
 use super::model::Model;
 use crate::fault::{Exit, Fault};
+use crate::item::Access;
 use crate::node::acl::{self, Acl, Caller};
-use crate::plan::item::Access;
 use crate::values::WinPath;
 
 /// The administrator who runs this program on every sandbox.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::item::{Access, State, Tree};
 use crate::node::files::{self, gone};
 use crate::node::trust::{self, Verdict};
 use crate::node::win32::{self, refused};
 use crate::node::{STORE_DIR, unsafe_folder};
-use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
 use super::access::{access, acl, caller, forget, of_folder, restrict};

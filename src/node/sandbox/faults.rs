@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault as Failure};
-use crate::plan::item::Id;
+use crate::item::Id;
 
 /// Everything that can be asked to fail in the sandbox.
 #[derive(Debug, Default)]

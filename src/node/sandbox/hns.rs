@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
+use crate::item::{Network, NetworkKind};
 use crate::node::NetworkDetails;
 use crate::node::hns::{self, Pods, foreign, is_calicos};
 use crate::node::win32::{self, refused};
-use crate::plan::item::{Network, NetworkKind};
 use crate::values::Sha256;
 
 use super::model::{Arriving, Model, Name, NodeAdapter, NodeNetwork};

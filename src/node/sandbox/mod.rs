@@ -24,12 +24,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
+use crate::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::node::acl::Caller;
 use crate::node::hns::{Endpoint, Pods};
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
 use crate::node::{Listing, NetworkDetails, Node, TellOfEndpoints, is_key_alone, is_of_node, withdrawn};
-use crate::plan::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::values::WinPath;
 
 use disk::Disk;

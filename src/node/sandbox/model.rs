@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Adapter, Features, HnsVersion, NodeFacts, Os, Part, Runtime, Tls};
+use crate::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::node::firewall::is_the_rule;
-use crate::plan::item::{FirewallRule, IpConfig, Network, NetworkKind, RegValue, Service, State};
 use crate::values::{Cidr, WinPath};
 
 /// A name that Windows compares without case and keeps as it was written.

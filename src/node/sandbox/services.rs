@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::fault::Fault;
+use crate::item::{Service, StartType};
 use crate::node::win32::{self, refused};
-use crate::plan::item::{Service, StartType};
 
 use super::disk::locate;
 use super::model::{Model, Name, NodeService};

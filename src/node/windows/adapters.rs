@@ -19,8 +19,8 @@ use super::iphelper::{self, Interface, RouteRow};
 use super::routes;
 use super::{dll, wide};
 use crate::facts::Adapter;
+use crate::item::IpConfig;
 use crate::node::win32::{self, refused};
-use crate::plan::item::IpConfig;
 use crate::values::Cidr;
 
 /// What the route of a gateway has when nobody says otherwise.

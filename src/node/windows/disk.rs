@@ -9,12 +9,12 @@ use anyhow::Result;
 use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
 
 use super::{security, wide_path};
+use crate::item::{Access, State, Tree};
 use crate::node::acl::{self, Acl};
 use crate::node::files::{self, gone};
 use crate::node::trust::{self, Verdict};
 use crate::node::win32::{self, refused};
 use crate::node::{STORE_DIR, unsafe_folder};
-use crate::plan::item::{Access, State, Tree};
 use crate::values::{Sha256, WinPath};
 
 /// Where a path lies for [`std::fs`].

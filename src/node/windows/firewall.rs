@@ -17,9 +17,9 @@ use windows::core::{BSTR, HRESULT, Interface};
 
 use crate::calico::services::FIREWALL_GROUP;
 use crate::fault::{Exit, Fault};
+use crate::item::FirewallRule;
 use crate::node::firewall::{self, Gate, VXLAN_RULE, is_the_rule};
 use crate::node::win32::{self, refused};
-use crate::plan::item::FirewallRule;
 
 /// `NET_FW_IP_PROTOCOL_TCP`, `_UDP`, `_ANY`.
 const PROTOCOLS: [(&str, i32); 3] = [("TCP", TCP), ("UDP", 17), ("Any", ANY)];

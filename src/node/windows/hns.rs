@@ -17,10 +17,10 @@ use super::mutex::{self, NetworkLock};
 use super::{dll, wide};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
+use crate::item::{Network, State};
 use crate::node::NetworkDetails;
 use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal};
 use crate::node::win32::{self, refused};
-use crate::plan::item::{Network, State};
 
 /// How long HNS may think. Its calls cannot be broken off, and some were seen never to return.
 const LOOK_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });

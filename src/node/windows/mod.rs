@@ -5,6 +5,7 @@
 pub mod adapters;
 pub mod boot;
 pub mod disk;
+pub mod disk_space;
 pub mod dll;
 pub mod facts;
 pub mod features;
@@ -17,7 +18,6 @@ pub mod os;
 pub mod processes;
 pub mod reboot;
 pub mod registry;
-pub mod room;
 pub mod routes;
 pub mod runtime;
 mod scm;
@@ -47,7 +47,7 @@ use super::hns::Endpoint;
 use super::trust::Rights;
 use super::{Listing, NetworkDetails, Node, Process, TellOfEndpoints, is_key_alone, is_of_node, program, withdrawn};
 use crate::facts::NodeFacts;
-use crate::plan::item::{Access, Id, Network, State};
+use crate::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
 /// This machine.

@@ -5,8 +5,8 @@ use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
 use windows_sys::Win32::System::Registry::{KEY_WOW64_64KEY, RegDeleteKeyExW};
 
 use super::wide;
+use crate::item::RegValue;
 use crate::node::win32::{self, refused};
-use crate::plan::item::RegValue;
 
 /// A value; none where it, or its key, is not there. An empty name is the key's default value.
 ///

@@ -9,8 +9,8 @@ use windows_sys::Win32::NetworkManagement::IpHelper::MIB_IPFORWARD_ROW2;
 use windows_sys::Win32::Networking::WinSock::{MIB_IPPROTO_NETMGMT, NlroManual};
 
 use super::iphelper::{self, Interface, RouteRow};
+use crate::item::{Id, State};
 use crate::node::win32::{self, refused};
-use crate::plan::item::{Id, State};
 use crate::values::Cidr;
 
 /// Creates, deletes or changes a route; answers with a Windows error.

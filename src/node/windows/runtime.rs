@@ -12,9 +12,9 @@ use windows_sys::Win32::Storage::FileSystem::{
 use super::{registry, wide, wide_path};
 use crate::calico::nssm;
 use crate::facts::{Runtime, RuntimeKind};
+use crate::item::{Service, StartType};
 use crate::node::arguments;
 use crate::node::containerd::{self, CniDirs, Files};
-use crate::plan::item::{Service, StartType};
 use crate::values::WinPath;
 
 /// The runtime whose service is there, containerd before Docker; none where neither is. Whether it

@@ -21,8 +21,8 @@ use windows_sys::Win32::System::Services::{
     SERVICE_WIN32_OWN_PROCESS,
 };
 
+use crate::item::{self, StartType};
 use crate::node::win32::{self, refused};
-use crate::plan::item::{self, StartType};
 
 /// What became of a service, with what the crate's status leaves out.
 #[derive(Debug, Clone, Copy)]

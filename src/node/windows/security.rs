@@ -26,8 +26,8 @@ use windows_sys::Win32::Storage::FileSystem::{
 };
 
 use super::{os, wide, wide_path};
+use crate::item::Access;
 use crate::node::acl::{self, Acl, Caller};
-use crate::plan::item::Access;
 
 /// A file that nobody but SYSTEM and Administrators may touch, whatever its folder gives.
 const FILE: &str = "D:P(A;;FA;;;SY)(A;;FA;;;BA)";

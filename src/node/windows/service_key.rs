@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_KEY_DELETED};
 
+use crate::item::RegValue;
 use crate::node::{recovery, win32};
-use crate::plan::item::RegValue;
 
 const RECOVERY: &str = "FailureActions";
 const DEPENDENCIES: &str = "DependOnService";

@@ -24,9 +24,9 @@ use super::{disk, scm, service_key};
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::services::is_ours;
 use crate::fault::{Exit, Fault};
+use crate::item::{Service, StartType};
 use crate::node::win32::{self, refused};
 use crate::node::{Process, STATE_DIR, nssm, recovery, service_log};
-use crate::plan::item::{Service, StartType};
 use crate::values::WinPath;
 
 /// How often a wait looks: small against anything a service does, and the most that we add.

@@ -8,7 +8,7 @@ use super::*;
 use crate::calico::agent_config::AgentConfig;
 use crate::cluster::TokenFrom;
 use crate::cluster::{Cluster, Options};
-use crate::plan::item::{Access, RegValue, Service, StartType};
+use crate::item::{Access, RegValue, Service, StartType};
 use crate::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use crate::settings::Backend;
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, STALE, USAGE, case, masked, screens};
+use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
 use crate::lab::Lab;
 
 #[test]
@@ -21,13 +21,13 @@ fn a_wrong_command_line_says_what_would_be_right() {
         wrong("value that is none of them", "install --color pink"),
         wrong("--set without a value", "install -y --set calicoNetwork.backend"),
         wrong("flags that exclude each other", "plan --print-facts --out x"),
-        wrong("missing argument", "explain"),
+        wrong("missing argument", "release verify"),
         case("nobody to confirm", "install", USAGE, "ConfirmationNeeded"),
         case("no fault", "install -y", USAGE, "SandboxFaultInvalid").with("put everything"),
         case("no fault of the API", "install -y", USAGE, "SandboxFaultInvalid").with("api hopla"),
         case("no fault of the release server", "install -y", USAGE, "SandboxFaultInvalid").with("release hopla"),
     ];
-    insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
+    insta::assert_snapshot!(screens(&cases, |_| ()), @r"
     unknown verb
       error: `calicoctl-win` has no command `frobnicate`
         state: nothing was changed
@@ -37,7 +37,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: did you mean: calicoctl-win install
     no verb
-      error: `calicoctl-win` needs a command: preflight, plan, install, reconfigure, upgrade, confirm, rollback, receipt, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, options, version
+      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, confirm, rollback, receipt, history, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, options, version
         state: nothing was changed
         hint: see: calicoctl-win --help
     no verb of a group
@@ -65,9 +65,9 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: calicoctl-win plan --print-facts; see: calicoctl-win --help
     missing argument
-      error: the following required arguments were not provided: <ID>
+      error: the following required arguments were not provided: <ZIP>
         state: nothing was changed
-        hint: calicoctl-win explain <ID>; see: calicoctl-win --help
+        hint: calicoctl-win release verify <ZIP>; see: calicoctl-win --help
     nobody to confirm
       error: this changes the node and nobody is there to confirm it
         state: nothing was changed
@@ -84,7 +84,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
       error: the sandbox fault `release hopla` is not right: `hopla` is not a fault of the release server: truncate, reset, 404, 503, 503:N, slow, corrupt, ignore-range, no-sums
         state: nothing was changed
         hint: docs/sandbox.md shows them all by example
-    "#);
+    ");
 }
 
 /// The state folder as this program makes it.
@@ -154,10 +154,10 @@ fn files_that_are_not_what_they_should_be_are_named() {
         case("plan that is not there", "install -y --plan none.json", CONFIG, "PlanInvalid"),
         case("plan that is none", "install -y --plan text.json", CONFIG, "PlanInvalid"),
         case(
-            "plan of other settings",
+            "plan and another config",
             "install -y --plan plan.json --set services.felixLogSeverity=debug",
-            STALE,
-            "PlanStale",
+            USAGE,
+            "Usage",
         ),
         case("facts that are none", "plan --facts text.json", CONFIG, "FactsInvalid"),
         case("nothing installed", "service start", NOT_INSTALLED, "NotInstalled"),
@@ -166,20 +166,20 @@ fn files_that_are_not_what_they_should_be_are_named() {
         lab.write("text.json", "{\"hello\": 1}\n");
         let _saved = lab.run("plan --out plan.json").exits(0);
     };
-    insta::assert_snapshot!(screens(&cases, arrange), @r#"
+    insta::assert_snapshot!(screens(&cases, arrange), @r"
     plan that is not there
       error: cannot read the saved plan none.json
         caused by: (the system's own words)
         state: nothing was changed
         hint: make one with: calicoctl-win plan --out FILE
     plan that is none
-      error: text.json is not a saved plan: missing field `changes` at line 1 column 12
+      error: text.json is not a saved plan: missing field `settings` at line 1 column 12
         state: nothing was changed
         hint: make one with: calicoctl-win plan --out FILE
-    plan of other settings
-      error: the config has changed since the plan was saved
+    plan and another config
+      error: a saved plan holds its config: -c and --set (CALICO_WIN_CONFIG too) cannot change it
         state: nothing was changed
-        hint: look at a new plan and save it again: calicoctl-win plan --out FILE
+        hint: leave them out, or make another plan with them: calicoctl-win plan --out FILE --sandbox node
     facts that are none
       error: text.json is no facts file: unknown field `hello`, expected one of apiVersion, kind, node, cluster at line 1, column 2
         state: nothing was changed
@@ -188,7 +188,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
       error: Calico is not installed here by this tool
         state: nothing was changed
         hint: install it with: calicoctl-win install
-    "#);
+    ");
 }
 
 #[test]

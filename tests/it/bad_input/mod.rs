@@ -40,7 +40,6 @@ pub const UNSUPPORTED: (i32, &str) = (15, "UNSUPPORTED");
 pub const NOT_INSTALLED: (i32, &str) = (16, "NOT_INSTALLED");
 pub const ACCESS: (i32, &str) = (17, "CLUSTER_ACCESS_DENIED");
 pub const AWAY: (i32, &str) = (18, "RELEASE_UNAVAILABLE");
-pub const STALE: (i32, &str) = (21, "PLAN_STALE");
 pub const USAGE: (i32, &str) = (64, "USAGE");
 
 const fn case(name: &'static str, words: &'static str, exit: (i32, &'static str), id: &'static str) -> Case {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::{Cursor, Write};
 
-use calicoctl_win::calico::version::CalicoVersion;
 use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::version::CalicoVersion;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::{AWAY, CONFIG, Case, RELEASE, UNSUPPORTED, case, screens};

@@ -73,11 +73,11 @@ fn a_plan_says_what_becomes_of_the_scripts_services() {
     let about: Vec<&str> =
         about.into_iter().filter(|line| line.contains("service ") || line.contains("stop ")).collect();
     insta::assert_snapshot!(about.join("\n"), @r"
-      -   stop         CalicoConfd
-      -   service      CalicoUpgrade                                                     removes the NSSM service CalicoUpgrade, which runs C:\CalicoWindows\upgrade\upgrade-service.ps1
-      -   service      CalicoConfd                                                       removes the NSSM service CalicoConfd, which runs C:\CalicoWindows\confd\confd-service.ps1
-      ~   service      CalicoFelix                                                       adopts the NSSM service CalicoFelix, which runs C:\CalicoWindows\felix\felix-service.ps1
-      ~   service      CalicoNode                                                        adopts the NSSM service CalicoNode, which runs C:\CalicoWindows\node\node-service.ps1
+    -   stop         CalicoConfd
+    -   service      CalicoUpgrade                                        removes the NSSM service CalicoUpgrade, which runs C:\CalicoWindows\upgrade\upgrade-service.ps1
+    -   service      CalicoConfd                                          removes the NSSM service CalicoConfd, which runs C:\CalicoWindows\confd\confd-service.ps1
+    ~   service      CalicoFelix                                          adopts the NSSM service CalicoFelix, which runs C:\CalicoWindows\felix\felix-service.ps1
+    ~   service      CalicoNode                                           adopts the NSSM service CalicoNode, which runs C:\CalicoWindows\node\node-service.ps1
     ");
     let json = lab.run("plan -o json").exits(0).stdout;
     assert!(json.contains("AppParameters") && !json.contains("s3cret"), "{json}");

@@ -28,8 +28,8 @@ fn settled(lab: &Lab) -> (Value, Value) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nobody ends the run");
         std::thread::sleep(Duration::from_millis(100));
     }
-    let _settled = lab.run("status --wait --timeout 60s").exits(0);
-    let status = lab.run("status -o json").exits(0).json();
+    let _settled = lab.run("status --wait --timeout 60s");
+    let status = lab.status();
     let calico = status["networks"].as_array().unwrap().iter().find(|network| network["name"] == "Calico");
     assert_eq!((&status["run"], &status["node"]["schedulable"]), (&Value::Null, &json!(true)), "{status:#}");
     (status["overall"].clone(), calico.map_or(Value::Null, |calico| calico["vsid"].clone()))

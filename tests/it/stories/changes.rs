@@ -118,7 +118,7 @@ fn a_network_calico_of_a_wrong_vsid_is_not_taken_for_the_right_one() {
 }
 
 fn vsid(lab: &Lab) -> Value {
-    let status = lab.run("status -o json").exits(0).json();
+    let status = lab.healthy();
     let networks = status["networks"].as_array().unwrap();
     networks.iter().find(|network| network["name"] == "Calico").unwrap()["vsid"].clone()
 }

@@ -69,6 +69,11 @@ fn an_install_that_was_killed_is_finished() {
 fn an_install_that_was_killed_is_undone() {
     let before = bare();
     let stopped = stop_at(7, 4, lived_in, "install -y", |lab, n| {
+        if lab.run("status -o json").json()["overall"] == "Healthy" {
+            // It was complete, and the record of its end is what is missing.
+            assert!(lab.run("install -y -o json").exits(0).json()["changed"] == false, "at {n}");
+            return;
+        }
         let _back = lab.run("resume --undo -y").exits(0);
         lab.picture_without_state().same_as(&before);
         assert_eq!(overall(lab, 16), "NotInstalled", "at {n}");

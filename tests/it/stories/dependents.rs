@@ -28,7 +28,7 @@ fn with_dependents() -> Lab {
         (monitor.definition.depends_on, monitor.pid) = (vec!["Kubelet".into()], Some(9000));
         let mut tool = kubelet.clone();
         (tool.definition.depends_on, tool.pid) = (vec!["CalicoFelix".into()], None);
-        tool.definition.start = calicoctl_win::plan::item::StartType::Manual;
+        tool.definition.start = calicoctl_win::item::StartType::Manual;
         model.services.extend([(Name::new("Monitor"), monitor), (Name::new("Tool"), tool)]);
     });
     lab

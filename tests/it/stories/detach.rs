@@ -24,7 +24,8 @@ fn a_detached_run_gives_its_name_at_once_and_is_found_by_it() {
     let run = started["run"].as_str().unwrap();
     // Nothing is missed between the start of the process and its lock.
     assert_eq!(lab.run("status -o json").json()["overall"], "Changing");
-    let _waited = lab.run("status --wait").exits(0);
+    let waited = lab.run("status --wait").exits(12);
+    assert!(waited.stdout.contains("! VNI 5000 here, 4096 in FelixConfiguration"), "{waited}");
     assert_eq!(vsid(&lab), 5000);
 
     let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(0).json();
@@ -43,11 +44,16 @@ fn a_detached_run_that_fails_says_so_to_who_asks() {
     let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(9).json();
     assert_eq!(ended["result"]["rolled_back"], true, "{ended}");
 
+    // What can be seen before is told to who is still there.
+    for config in ["-c there-is-none.yaml", "--set calicoNetwork.vxlan.vxlanVNI=1"] {
+        let refused = lab.run(&format!("reconfigure --detach -y -o json {config}")).exits(4).json();
+        assert_eq!(refused["status"], "failed", "{refused}");
+    }
     // Also one that does not even come to the lock.
-    let started = lab.run("reconfigure --detach -y -o json -c there-is-none.yaml").exits(0).json();
+    let started = lab.run("reconfigure --detach -y -o json --plan there-is-none.json").exits(0).json();
     let run = started["run"].as_str().unwrap();
     let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(4).json();
-    assert!(ended["result"]["error"]["id"].is_string(), "{ended}");
+    assert_eq!(ended["result"]["error"]["id"], "PlanInvalid", "{ended}");
 }
 
 #[test]

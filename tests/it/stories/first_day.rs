@@ -52,34 +52,22 @@ processes:
 #[test]
 fn a_newcomer_installs_looks_and_takes_it_off_again() {
     let lab = Lab::new();
-    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r#"
+    insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
-      +   folder       C:\Program Files\calicoctl-win                                    others may only read
-      +   release      C:\CalicoWindows                                                  release DIGEST
-      +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\nodename                                         sha256 DIGEST
-      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
-      +   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
-      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
-      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
-      +   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
-      +   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
-      +   firewall     kubectl exec 10250                                                inbound TCP 10250
-      +   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
-      +   service      CalicoNode                                                        automatic, LocalSystem
-      +   start        CalicoNode
-    ! +   hns-network  Calico                                                            Overlay, VSID 4096
-    ! +   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30
-      +   start        CalicoFelix
-      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
+    Settings:
+      calico.version                v3.32.1
+      calicoNetwork.backend         vxlan
+      calicoNetwork.vxlan.vxlanVNI  4096
+      kubernetes.nodeName           win-a1
 
-    Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    ! +   hns-network  Calico    Overlay, VSID 4096
+    ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
+    20 more changes; -v lists all.
+
+    Plan: 22 to create, 0 to update, 0 to delete.
+    Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
     [ 1/10] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
     [ 2/10] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
@@ -97,7 +85,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     Calico v3.32.1 is running on win-a1 (generation 1).
     Next: calicoctl-win status --sandbox node      Undo: calicoctl-win uninstall --sandbox node
     result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
-    "#);
+    ");
     insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r#"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
@@ -105,8 +93,8 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     nothing to do: Calico v3.32.1 on win-a1 is as the config says
     result: OK (exit 0) changed=false reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
     "#);
-    insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r#"
-    win-a1   Calico v3.32.1 (vxlan)   generation 1   OVERALL: HEALTHY
+    insta::assert_snapshot!(lab.run("status").exits(0).screen(), @r"
+    OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
      COMPONENT    STATE       DETAIL
      CalicoNode   Running     pid 4000
      CalicoFelix  Running     pid 4004
@@ -117,7 +105,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
      Credentials  kubeconfig  token valid until TIME
      K8s Node     Ready       schedulable
     result: OK (exit 0) changed=false reboot=false
-    "#);
+    ");
     let status = lab.run("status -o json").exits(0).json();
     assert_eq!(status["kind"], "Status");
     assert_eq!(status["overall"], "Healthy", "{status}");
@@ -153,7 +141,9 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
       demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its network
       demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its network
 
-    Plan: 0 to create, 0 to update, 21 to delete.  Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
+    Plan: 0 to create, 0 to update, 21 to delete.
+    Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
+    Removed for good (--purge): C:\ProgramData\calicoctl-win with 1 generations to go back to, the stored configs and the logs; config.yaml in it stays.
     [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it makes them again; the others must be deleted by hand
     [ 1/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
     [ 2/9]  pods            Calico, External  SECONDS

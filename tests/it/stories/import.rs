@@ -118,8 +118,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_taken_over() {
     assert!(changes.iter().all(|change| change["kind"] != "hns-network"), "{plan}");
 
     let _taken = lab.run("install -y -c node.yaml").exits(0);
-    let status = lab.run("status -o json").exits(0).json();
-    assert_eq!(status["overall"], "Healthy", "{status}");
+    let status = lab.healthy();
     let networks = status["networks"].as_array().unwrap();
     assert!(networks.iter().any(|network| network["name"] == "Calico" && network["vsid"] == 6000), "{status}");
     assert_eq!(lab.run("install -y -c node.yaml -o json").exits(0).json()["changed"], false);

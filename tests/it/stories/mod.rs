@@ -1,12 +1,15 @@
 //! What users live through, with the built program on a sandbox.
 
 mod adoption;
+mod apply;
 #[cfg(target_os = "linux")]
 mod at_boot;
 mod boot;
 mod changes;
 mod crashes;
 mod credentials;
+#[cfg(target_os = "linux")]
+mod ctrl_c;
 mod datastore;
 mod dependents;
 mod detach;
@@ -25,11 +28,14 @@ mod platforms;
 mod pods;
 mod proof;
 mod reconfigure;
+mod records;
 mod repair;
 mod restart;
 mod rights;
 mod safety;
 mod schemas;
+#[cfg(target_os = "linux")]
+mod scripting;
 mod status;
 mod touched;
 #[cfg(target_os = "linux")]

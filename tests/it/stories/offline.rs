@@ -17,6 +17,10 @@ fn explain_knows_exit_codes_ids_and_fields() {
         let page = lab.bare(&format!("explain {id} -o json")).exits(0).json();
         assert!(page["text"].as_str().unwrap().contains(says), "{page}");
     }
+    assert!(lab.bare("explain 7").exits(0).stdout.starts_with("CLUSTER_UNREACHABLE (exit 7)\n"));
+    assert!(lab.bare("explain calicoNetwork.vxlan").exits(0).stdout.contains("calicoNetwork.vxlan.vxlanVNI: "));
+    let all = lab.bare("explain").exits(0).stdout;
+    assert!(all.contains("\n  StrictAffinity\n") && all.contains("\n  calicoNetwork.vxlan.vxlanVNI\n"), "{all}");
     let unknown = lab.bare("explain ForeinNetwork").exits(64);
     assert!(unknown.stderr.contains("did you mean ForeignNetwork?"), "{unknown}");
 }
@@ -36,34 +40,60 @@ fn version_help_and_completion_work_anywhere() {
     assert_eq!(bare, lab.bare("help").exits(0).stdout);
 }
 
-/// What bash offers for a command line whose last word is begun.
-#[cfg(unix)]
-fn bash_offers(lab: &Lab, words: &str) -> Vec<String> {
+/// What a shell offers for a command line whose last word is begun.
+#[cfg(target_os = "linux")]
+fn offers(shell: &str, lab: &Lab, words: &str) -> Vec<String> {
+    let script = match shell {
+        "bash" => {
+            r#"
+            source <(calicoctl-win completion bash)
+            COMP_WORDS=(calicoctl-win $0); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9
+            _clap_complete_calicoctl_win calicoctl-win "${COMP_WORDS[COMP_CWORD]}"
+            printf '%s\n' "${COMPREPLY[@]}""#
+        }
+        "zsh" => {
+            r#"
+            autoload -Uz compinit; compinit -u -D
+            source <(calicoctl-win completion zsh)
+            _describe() { print -l -- ${(P)@[-1]} }
+            words=(calicoctl-win ${=0}); CURRENT=$#words
+            $_comps[calicoctl-win]"#
+        }
+        _ => "calicoctl-win completion fish | source; complete --do-complete \"calicoctl-win $argv\"",
+    };
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_calicoctl-win")).parent().unwrap();
-    let script = r#"
-        source <(calicoctl-win completion bash)
-        COMP_WORDS=(calicoctl-win $1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9
-        _clap_complete_calicoctl_win calicoctl-win "${COMP_WORDS[COMP_CWORD]}"
-        printf '%s\n' "${COMPREPLY[@]}"
-    "#;
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let mut bash = std::process::Command::new("bash");
-    bash.args(["-c", script, "bash", words]).env("PATH", path).current_dir(lab.path(""));
-    let output = bash.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim().to_owned()).collect()
+    let mut command = std::process::Command::new(shell);
+    command.args(if shell == "zsh" { &["-f", "-c"][..] } else { &["-c"] }).args([script, words]);
+    let output = command.env("PATH", path).env("HOME", lab.path("")).current_dir(lab.path("")).output();
+    let output = output.unwrap_or_else(|error| panic!("this test needs {shell}: {error}"));
+    assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+    // zsh and fish add what each is for.
+    let word = |line: &str| line.split(['\t', ':']).next().unwrap_or_default().trim().to_owned();
+    String::from_utf8(output.stdout).unwrap().lines().map(word).collect()
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
-fn bash_completes_commands_ids_and_fields() {
+fn shells_complete_commands_ids_and_fields() {
     let lab = Lab::new();
-    assert_eq!(bash_offers(&lab, "reconf"), ["reconfigure"]);
-    assert_eq!(bash_offers(&lab, "node dr"), ["drain"]);
-    assert_eq!(bash_offers(&lab, "preflight --ignore-preflight-errors StrictAff"), ["StrictAffinity"]);
-    assert_eq!(bash_offers(&lab, "install --set calicoNetwork.vxlan.vxlanV"), ["calicoNetwork.vxlan.vxlanVNI="]);
-    assert_eq!(bash_offers(&lab, "explain CLUSTER_U"), ["CLUSTER_UNREACHABLE"]);
-    assert!(!bash_offers(&lab, "install --det").iter().any(|word| word.contains("detached-run")));
+    for shell in ["bash", "zsh", "fish"] {
+        let offers = |words| offers(shell, &lab, words);
+        assert_eq!(offers("reconf"), ["reconfigure"], "{shell}");
+        assert_eq!(offers("node dr"), ["drain"], "{shell}");
+        assert_eq!(offers("preflight --ignore-preflight-errors StrictAff"), ["StrictAffinity"], "{shell}");
+        assert_eq!(offers("install --set calicoNetwork.vxlan.vxlanV"), ["calicoNetwork.vxlan.vxlanVNI="], "{shell}");
+        assert_eq!(offers("explain CLUSTER_U"), ["CLUSTER_UNREACHABLE"], "{shell}");
+        assert!(!offers("install --det").iter().any(|word| word.contains("detached-run")), "{shell}");
+    }
+}
+
+/// PowerShell itself is not to be had here; its grammar is.
+#[test]
+fn the_completion_for_powershell_is_powershell() {
+    let script = Lab::new().bare("completion powershell").exits(0).stdout;
+    assert_eq!(crate::powershell::errors(&script), None);
+    assert!(script.contains("Register-ArgumentCompleter -Native -CommandName calicoctl-win"), "{script}");
 }
 
 #[test]

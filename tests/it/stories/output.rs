@@ -38,10 +38,19 @@ fn ndjson_tells_the_run_from_its_first_line_to_its_result() {
     let at = |kind: &str| lines.iter().position(|line| line["type"] == kind).unwrap_or_else(|| panic!("no {kind}"));
     let network = lines.iter().position(|line| line["phase"]["id"] == "wait-network").unwrap();
     assert!(at("connectivity_notice") < network, "the notice comes too late");
-    let starts = lines.iter().filter(|line| line["type"] == "phase_start");
+    let starts = lines.iter().filter(|line| line["type"] == "phase_start" && line["phase"]["index"].is_u64());
     let (indices, totals): (Vec<_>, Vec<_>) =
         starts.map(|line| (line["phase"]["index"].as_u64().unwrap(), line["phase"]["total"].as_u64().unwrap())).unzip();
     assert_eq!(indices, (1..=totals[0]).collect::<Vec<_>>());
+
+    // Each phase that ends was begun, under a key of its own.
+    let keys = |kind: &str| {
+        let those = lines.iter().filter(|line| line["type"] == kind);
+        those.map(|line| line["phase"]["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let begun = keys("phase_start");
+    assert_eq!(begun, keys("phase_complete"));
+    assert_eq!(begun.iter().collect::<std::collections::BTreeSet<_>>().len(), begun.len(), "{begun:?}");
 
     let failed = lab.fails_at("put running CalicoFelix=fail", "service restart -o ndjson").exits(1).ndjson();
     assert_eq!(failed.last().unwrap()["level"], "error");

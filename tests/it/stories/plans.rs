@@ -6,35 +6,23 @@ use crate::lab::Lab;
 fn a_plan_shows_everything_and_changes_nothing() {
     let lab = Lab::node();
     let before = lab.picture();
-    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r#"
+    insta::assert_snapshot!(lab.run("plan").exits(0).screen(), @r"
     [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2, Calico v3.32.1  SECONDS
     [ OK ]  release         Calico v3.32.1, 27 files, 2.36 KiB, sha256 DIGEST ok  SECONDS
-      +   folder       C:\Program Files\calicoctl-win                                    others may only read
-      +   release      C:\CalicoWindows                                                  release DIGEST
-      +   file         C:\CalicoWindows\calico-kube-config                               with new credentials, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\config.ps1                                       sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\CalicoWindows\nodename                                         sha256 DIGEST
-      +   file         C:\Program Files\calicoctl-win\calicoctl-win.exe                  sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico-ipam.exe               sha256 DIGEST
-      +   file         C:\Program Files\containerd\cni\bin\calico.exe                    sha256 DIGEST
-      +   file         C:\ProgramData\calicoctl-win\felix.json                           sha256 DIGEST, SYSTEM and Administrators only
-      +   file         C:\ProgramData\calicoctl-win\services.json                        sha256 DIGEST, SYSTEM and Administrators only
-      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\EventMessageFile  "%SystemRoot%\System32\EventCreate.exe"
-      +   registry     HKLM\SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win\TypesSupported  7
-      +   registry     HKLM\Software\Tigera\Calico\InstalledBy                           "calicoctl-win"
-      +   firewall     Overlay Traffic 4789 UDP                                          inbound UDP 4789
-      +   firewall     kubectl exec 10250                                                inbound TCP 10250
-      +   service      CalicoFelix                                                       automatic, LocalSystem, after CalicoNode
-      +   service      CalicoNode                                                        automatic, LocalSystem
-      +   start        CalicoNode
-    ! +   hns-network  Calico                                                            Overlay, VSID 4096
-    ! +   hns-network  External                                                          Overlay, VSID 9999, 192.168.255.0/30
-      +   start        CalicoFelix
-      +   file         C:\Program Files\containerd\cni\conf\10-calico.conf               sha256 DIGEST
+    Settings:
+      calico.version                v3.32.1
+      calicoNetwork.backend         vxlan
+      calicoNetwork.vxlan.vxlanVNI  4096
+      kubernetes.nodeName           win-a1
 
-    Plan: 22 to create, 0 to update, 0 to delete.  Disruption: the host's network pauses, remote sessions may drop.
+    ! +   hns-network  Calico    Overlay, VSID 4096
+    ! +   hns-network  External  Overlay, VSID 9999, 192.168.255.0/30
+    20 more changes; -v lists all.
+
+    Plan: 22 to create, 0 to update, 0 to delete.
+    Disruption: the host's network pauses, remote sessions may drop.
     result: OK (exit 0) changed=false reboot=false
-    "#);
+    ");
     let _pending = lab.run("plan --detailed-exitcode").exits(2);
     let plan = lab.run("plan -o json").exits(0).json();
     assert_eq!((&plan["kind"], &plan["disruption"]), (&"Plan".into(), &"host_network".into()));
@@ -65,13 +53,12 @@ fn a_saved_plan_is_carried_out_as_long_as_it_is_true() {
     let before = lab.picture_without_state();
 
     let other_config = "install -y --plan bare.json --set services.felixLogSeverity=debug -o json";
-    let stale = lab.run(other_config).exits(21).json();
-    assert_eq!(stale["error"]["id"], "PlanStale", "{stale}");
-    assert!(stale["msg"].as_str().unwrap().contains("config"), "{stale}");
+    let refused = lab.run(other_config).exits(64).json();
+    assert!(refused["msg"].as_str().unwrap().contains("a saved plan holds its config"), "{refused}");
     lab.picture_without_state().same_as(&before);
 
     let _done = lab.run("install -y --plan bare.json").exits(0);
-    let _saved = lab.run("plan --uninstall --out removal.json").exits(0);
+    let _no_use = lab.run("plan --uninstall --out removal.json").exits(64);
     let stale = lab.run("install -y --plan bare.json -o json").exits(21).json();
     assert!(stale["msg"].as_str().unwrap().contains("node"), "{stale}");
     assert_eq!(stale["changed"], false);

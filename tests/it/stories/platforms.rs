@@ -100,7 +100,7 @@ fn on_eks_kube_proxy_gets_dsr_and_is_given_back_byte_for_byte() {
     assert_eq!(origin(&lab, "spec.kubernetesProvider"), r#""EKS" (detected: the HNS network vpcbr1a2b)"#);
     assert_eq!(origin(&lab, "spec.calicoNetwork.kubeNetwork"), r#""vpc.*" (detected: provider EKS)"#);
     let planned = lab.run("plan").exits(0).stdout;
-    assert!(planned.contains("service   kube-proxy"), "{planned}");
+    assert!(planned.contains("service  kube-proxy"), "{planned}");
     assert!(planned.contains("adds --enable-dsr=true\n"), "{planned}");
 
     let _installed = lab.run("install -y").exits(0);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use calicoctl_win::calico::version::CalicoVersion;
 use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::version::CalicoVersion;
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, Output};

@@ -26,7 +26,7 @@ fn pods(lab: &Lab) -> usize {
 
 /// What `status` says, and the VSID of the network.
 fn standing(lab: &Lab) -> (String, u64) {
-    let status = lab.run("status -o json").json();
+    let status = lab.status();
     let networks = status["networks"].as_array().unwrap();
     let calico = networks.iter().find(|network| network["name"] == "Calico");
     let vsid = calico.and_then(|network| network["vsid"].as_u64()).unwrap_or_default();
@@ -296,7 +296,15 @@ fn status_shows_that_the_cluster_has_another_vni() {
     let _there = lab.run(VNI).exits(0);
     let mixed = || lab.run("status -o json").json()["mixed_vni"].clone();
     assert_eq!(mixed(), json!({"node": 5000, "cluster": 4096}));
-    assert!(lab.run("status").stdout.contains("! VNI 5000 here, 4096 in FelixConfiguration"));
+    let shown = lab.run("status").exits(12).stdout;
+    assert!(shown.starts_with("OVERALL: DEGRADED "), "{shown}");
+    assert!(shown.contains("\n! VNI 5000 here, 4096 in FelixConfiguration"), "{shown}");
+    assert!(
+        shown.contains("change this node: calicoctl-win reconfigure --set calicoNetwork.vxlan.vxlanVNI=4096"),
+        "{shown}"
+    );
+    // Waiting does not change it.
+    let _at_once = lab.run("status --wait").exits(12);
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
         felix["spec"]["vxlanVNI"] = 5000.into();
     });

@@ -268,7 +268,7 @@ fn cni_folders_that_have_to_be_made_are_closed_to_others() {
     {
         assert_eq!(may_write(&lab, folder), None, "{folder}");
     }
-    let checked = lab.run("preflight").exits(0);
+    let checked = lab.run("preflight --all").exits(0);
     assert!(checked.stdout.contains("[ OK ] FolderRights"), "{}", checked.stdout);
     let _gone = lab.run("uninstall -y").exits(0);
     lab.picture_without_state().same_as(&before);
@@ -288,7 +288,7 @@ fn cni_folders_in_which_users_may_add_files_are_named_closed_and_given_back() {
         (lab.picture_without_state(), [r"C:\k\cni", r"C:\k\cni\config"].map(|path| acl_of(&lab, path)));
 
     let checked = lab.run("preflight").exits(0);
-    let line = checked.stdout.lines().find(|line| line.contains("FolderRights")).unwrap();
+    let line = checked.stdout.lines().find(|line| line.contains("FolderRights")).unwrap_or_else(|| panic!("{checked}"));
     for words in
         ["[WARN]", &format!(r"C:\k\cni ({USERS})"), r"C:\k\cni\config (NT AUTHORITY\Authenticated Users (S-1-5-11))"]
     {

@@ -1,7 +1,9 @@
 //! Scripts depend on the names in the documents: they are those of the design, and every document
 //! that the program prints is as its schema says.
 
-use calicoctl_win::report::document::{NodeStatus, PlanDocument, PreflightReport, RunResult};
+use calicoctl_win::report::document::{
+    ClusterPatches, CredentialsReport, Generations, History, NodeStatus, PlanDocument, PreflightReport, RunResult,
+};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
@@ -35,6 +37,40 @@ fn is<T: JsonSchema>(kind: &str, fields: &str, document: &Value) {
     }
 }
 
+/// Every document by its kind, as it is published in `docs/schema`.
+fn published() -> Vec<(&'static str, schemars::Schema)> {
+    vec![
+        ("ClusterPatches", schema_for!(ClusterPatches)),
+        ("Credentials", schema_for!(CredentialsReport)),
+        ("Generations", schema_for!(Generations)),
+        ("History", schema_for!(History)),
+        ("Plan", schema_for!(PlanDocument)),
+        ("PreflightReport", schema_for!(PreflightReport)),
+        ("RunResult", schema_for!(RunResult)),
+        ("Status", schema_for!(NodeStatus)),
+    ]
+}
+
+/// After a change of a document: `CALICO_WIN_WRITE_SCHEMAS=1 cargo test --test it schemas`.
+#[test]
+fn the_published_schemas_are_those_of_the_program() {
+    let folder = crate::project().join("docs/schema");
+    let mut names = Vec::new();
+    for (kind, schema) in published() {
+        let name = format!("{kind}.json");
+        let text = format!("{:#}\n", schema.as_value());
+        if std::env::var_os("CALICO_WIN_WRITE_SCHEMAS").is_some() {
+            std::fs::write(folder.join(&name), &text).unwrap();
+        }
+        assert_eq!(crate::read(&format!("docs/schema/{name}")), text, "{name} is out of date");
+        names.push(name);
+    }
+    let mut there: Vec<String> =
+        folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    there.sort();
+    assert_eq!(there, names);
+}
+
 #[test]
 fn every_document_is_as_its_schema_says() {
     let lab = Lab::node();
@@ -51,6 +87,9 @@ fn every_document_is_as_its_schema_says() {
     is::<RunResult>("RunResult", &format!("{RUN_RESULT} {ERROR}"), &failed);
     let usage = lab.bare("instal -o json").exits(64).json();
     is::<RunResult>("RunResult", &format!("{RUN_RESULT} {ERROR}"), &usage);
+
+    is::<History>("History", "runs.[].run runs.[].user runs.[].result", &lab.run("history -o json").exits(0).json());
+    is::<Generations>("Generations", "generations.[].generation", &lab.run("receipt list -o json").exits(0).json());
 
     let _dead = lab.fails_at("put *#5=exit-after", "uninstall -y").exits(137);
     let interrupted = lab.run("status -o json").exits(12).json();

@@ -40,7 +40,7 @@ fn a_cni_configuration_that_an_interrupted_run_withdrew_is_called_so() {
     assert!(reasons.contains(&no_pods), "{reasons:?}");
 
     let _done = lab.run("resume -y").exits(0);
-    let status = lab.run("status -o json").exits(0).json();
+    let status = lab.healthy();
     assert_eq!((&status["cni"]["state"], &status["drift"]), (&json!("OK"), &json!([])), "{status:#}");
 }
 

@@ -56,8 +56,8 @@ fn a_change_that_is_confirmed_stays() {
     let done = lab.run(&format!("{TRY} --confirm-timeout 10m -o ndjson")).exits(0).ndjson();
     let told = done.iter().find(|line| line["type"] == "confirm_deadline").expect("it says until when");
     assert!(told["command"].as_str().unwrap().starts_with("calicoctl-win confirm"), "{told}");
-    let shown = lab.run("status").exits(0);
-    assert!(shown.stdout.contains("NOT confirmed: goes back to generation 1 at "), "{shown}");
+    let shown = lab.run("status").exits(12);
+    assert!(shown.stdout.contains("NOT confirmed: reverts to generation 1 at "), "{shown}");
     assert_eq!((vsid(&lab), &status(&lab)["trial"]["from"]), (Some(5000), &json!(1)));
     let lease = lease(&lab).expect("the node is held until somebody decides");
     assert_eq!(lease["leaseDurationSeconds"], 720);

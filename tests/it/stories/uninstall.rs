@@ -278,3 +278,22 @@ fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
     let shown = other.run("uninstall -y").exits(0).stdout;
     assert!(shown.contains("this machine is as it was before") && !shown.contains("ACLs"), "{shown}");
 }
+
+/// A dry run with a flag is another than without it: it says what nothing brings back.
+#[test]
+fn what_the_flags_destroy_is_said_before() {
+    let lab = Lab::installed();
+    let _changed = lab.run("apply -y --set services.felixLogSeverity=debug").exits(0);
+    let shown = |flag: &str| lab.run(&format!("uninstall -n {flag}")).exits(0).stdout;
+    let plain = shown("");
+    for (flag, says) in [
+        ("--purge", "Removed for good (--purge): C:\\ProgramData\\calicoctl-win with 2 generations"),
+        ("--cluster-traces", "Removed for good (--cluster-traces): the IPAM blocks of Node win-a1"),
+        ("--drain", "Drain of win-a1: 2 pods go."),
+        ("--delete-token-secret", "TokenSecretDeleted"),
+    ] {
+        assert!(!plain.contains(says), "{flag}: {plain}");
+        let shown = shown(flag);
+        assert!(shown.contains(says), "{flag}: {shown}");
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use calicoctl_win::calico::version::CalicoVersion;
 use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::version::CalicoVersion;
 use serde_json::{Value, json};
 
 use crate::lab::Lab;
@@ -13,7 +13,7 @@ const PLUGIN: &str = "C/Program Files/containerd/cni/bin/calico.exe";
 
 /// Which Calico runs, as `status` has it, and how well.
 fn runs(lab: &Lab) -> (String, String) {
-    let status = lab.run("status -o json").json();
+    let status = lab.status();
     let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
     (text("calico_version"), text("overall"))
 }

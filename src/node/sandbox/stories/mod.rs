@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use super::faults::{Crash, SandboxFaults};
 use super::*;
 use crate::fault::{Exit, Fault as Failure};
+use crate::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};
 use crate::node::STORE_DIR;
-use crate::plan::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};
 use crate::values::Sha256;
 
 /// A new node in a folder of its own.

@@ -14,7 +14,7 @@ fn calls_fail_on_demand() {
         "put running kubelet=slow-stop; get network*=fail; save *#2=disk-full; put Firewall *#1=fail-after;list networks=fail",
     );
     let file = path(r"C:\ProgramData\calicoctl-win\x.json");
-    let rule = crate::plan::item::FirewallRule {
+    let rule = crate::item::FirewallRule {
         display_name: "x".into(),
         group: String::new(),
         protocol: "UDP".into(),

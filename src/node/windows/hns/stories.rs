@@ -1,8 +1,8 @@
 //! Stories on the test DLL that stands for HNS (tests/windows/shims/vmcompute.c).
 
 use super::*;
+use crate::item::NetworkKind;
 use crate::node::windows::testing::{Machine, NAT};
-use crate::plan::item::NetworkKind;
 
 /// A machine on which nothing was deleted lately.
 fn machine() -> Option<Machine> {

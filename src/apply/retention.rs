@@ -1,0 +1,148 @@
+//! What of former generations the store keeps: to be gone back to, within bounds.
+
+use std::collections::BTreeSet;
+
+use super::converge::Standing;
+use super::receipt::Receipt;
+use super::store::Original;
+use super::{stale_files, store};
+use crate::node::Node;
+use crate::plan::Owned;
+use crate::report::event::{Event, Sink};
+
+/// How much is kept at most.
+struct Bounds {
+    /// Generations that can be gone back to, the one that stands among them.
+    generations: usize,
+    /// Receipts: small, and the history of the node.
+    receipts: usize,
+    /// What the store may hold for the sake of generations before the last two. Bytes.
+    store: u64,
+}
+
+const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
+
+/// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
+/// event when something cannot be dropped.
+pub fn tidy(node: &dyn Node, events: Sink) {
+    if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
+        collect(node, &receipts.iter().collect::<Vec<_>>(), &Owned::new(), events);
+        if let Err(error) = stale_files::sweep(node, []) {
+            events(Event::Warning { id: "StoreNotTidy", message: format!("{error:#}") });
+        }
+    }
+}
+
+/// Drops the oldest receipts, and of the store what none of the last generations needs. The run is
+/// over by then: what stays does not undo it. `settled`: the originals that it knew of.
+pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, events: Sink) {
+    let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
+    let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
+    match trimmed.and_then(|()| store::collect(node, &needed, settled)) {
+        Ok(stay) => stay.iter().for_each(|original| events(kept(original))),
+        Err(error) => {
+            let message = format!("the store still holds what nothing needs any more: {error:#}");
+            events(Event::Warning { id: "StoreNotTidy", message });
+        }
+    }
+}
+
+fn kept(original: &Original) -> Event {
+    let place = original.place().map_or_else(String::new, |place| place.to_string());
+    let message = format!(
+        "{} was changed by a run whose journal is lost; what it was before is kept: {place}",
+        original.id.target()
+    );
+    Event::Warning { id: "OriginalKept", message }
+}
+
+fn surplus<'a, 'b>(receipts: &'a [&'b Receipt], bounds: &Bounds) -> &'a [&'b Receipt] {
+    &receipts[..receipts.len().saturating_sub(bounds.receipts)]
+}
+
+/// What the last generations need of the store, and while nothing is installed only the last one. The
+/// one before can always be gone back to; those before it as far as the store's bound goes. `size`
+/// is that of so many names, in bytes.
+fn needed(receipts: &[&Receipt], bounds: &Bounds, size: impl Fn(&BTreeSet<String>) -> u64) -> BTreeSet<String> {
+    let mut last = receipts.iter().rev().take(bounds.generations);
+    let Some(newest) = last.next() else { return BTreeSet::new() };
+    let mut needed = newest.needs();
+    let before = last.take_while(|_| newest.about.is_some()).take_while(|receipt| receipt.about.is_some());
+    for (age, receipt) in before.enumerate() {
+        let with: BTreeSet<String> = needed.union(&receipt.needs()).cloned().collect();
+        if age > 0 && size(&with) > bounds.store {
+            break;
+        }
+        needed = with;
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::item::{Access, Id, State};
+    use crate::plan::Target;
+    use crate::values::{Sha256, WinPath};
+
+    const MEBIBYTE: u64 = 1 << 20;
+
+    /// A receipt that needs one file, as it was in that generation.
+    fn receipt(generation: u32, installed: bool) -> Receipt {
+        let frozen: Receipt = serde_json::from_str(include_str!("../../tests/fixtures/receipts/v1.json")).unwrap();
+        let mut about = frozen.about.filter(|_| installed);
+        if let Some(about) = &mut about {
+            about.config = None;
+        }
+        let file = State::File { sha256: file(generation), access: Access::Inherited };
+        let target = Target { world: [(Id::File(WinPath::known(r"C:\a")), file)].into(), ..Target::default() };
+        Receipt::new(generation, "r", "install", Timestamp::UNIX_EPOCH, about, target, Owned::new())
+    }
+
+    fn file(generation: u32) -> Sha256 {
+        Sha256::of(&generation.to_be_bytes())
+    }
+
+    /// Which of so many generations can be gone back to, when each takes so many bytes.
+    fn kept(generations: u32, each: u64) -> Vec<u32> {
+        let receipts: Vec<Receipt> = (1..=generations).map(|number| receipt(number, true)).collect();
+        let needed = needed(&receipts.iter().collect::<Vec<_>>(), &BOUNDS, |names| names.len() as u64 * each);
+        (1..=generations).filter(|number| needed.contains(file(*number).as_str())).collect()
+    }
+
+    #[test]
+    fn the_last_five_generations_can_be_gone_back_to() {
+        assert_eq!(kept(1, MEBIBYTE), [1]);
+        assert_eq!(kept(5, MEBIBYTE), [1, 2, 3, 4, 5]);
+        assert_eq!(kept(60, MEBIBYTE), [56, 57, 58, 59, 60]);
+    }
+
+    #[test]
+    fn a_gibibyte_is_the_most_for_those_before_the_last_two() {
+        assert_eq!(kept(5, 256 * MEBIBYTE), [2, 3, 4, 5], "just a gibibyte");
+        assert_eq!(kept(5, 256 * MEBIBYTE + 1), [3, 4, 5]);
+        assert_eq!(kept(5, 2048 * MEBIBYTE), [4, 5], "the one before, however large it is");
+    }
+
+    #[test]
+    fn what_was_taken_off_is_not_gone_back_to() {
+        let receipts = [receipt(1, true), receipt(2, true), receipt(3, false)];
+        let all: Vec<&Receipt> = receipts.iter().collect();
+        assert_eq!(needed(&all, &BOUNDS, |_| 0), receipts[2].needs());
+        let again = [receipt(1, true), receipt(2, false), receipt(3, true), receipt(4, true)];
+        let all: Vec<&Receipt> = again.iter().collect();
+        let needed = needed(&all, &BOUNDS, |_| 0);
+        assert_eq!([1, 3, 4].map(|number| needed.contains(file(number).as_str())), [false, true, true]);
+    }
+
+    #[test]
+    fn there_are_fifty_receipts_and_no_more() {
+        let receipts: Vec<Receipt> = (1..=53).map(|number| receipt(number, true)).collect();
+        let all: Vec<&Receipt> = receipts.iter().collect();
+        let gone: Vec<u32> = surplus(&all, &BOUNDS).iter().map(|receipt| receipt.generation).collect();
+        assert_eq!(gone, [1, 2, 3]);
+        assert!(surplus(&all[..50], &BOUNDS).is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! What a process that ended in the middle of a step left: a file's replacement beside it, a registry
+//! key without its value. The step itself would make use of them, but a run that is undone does not take
+//! it again: half a kubeconfig must not lie about.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::converge::Standing;
+use super::journal::Journal;
+use super::store;
+use crate::calico::registry;
+use crate::item::Id;
+use crate::node::{Node, SAVED_NETWORK, STATE_DIR, files};
+use crate::plan::order::NODE_SERVICE;
+use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
+
+/// Removes it in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent
+/// may be writing just now.
+///
+/// # Errors
+/// When a folder of ours cannot be listed or something cannot be removed.
+pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Result<()> {
+    let own = WinPath::known(STATE_DIR);
+    let agents = files::beside(&node.disk(&WinPath::known(SAVED_NETWORK)));
+    let under_way = |path: &Path| -> Result<bool> {
+        Ok(*path == *agents && node.get(&Id::Service(NODE_SERVICE.into()))?.is_some())
+    };
+    for folder in [own.clone(), own.join("receipts"), own.join("state"), store::originals_folder()] {
+        let entries = match fs::read_dir(node.disk(&folder)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error).with_context(|| format!("list {folder}")),
+        };
+        for entry in entries {
+            let path = entry.with_context(|| format!("list {folder}"))?.path();
+            if path.to_string_lossy().ends_with(files::BESIDE) && !under_way(&path)? {
+                remove(&path)?;
+            }
+        }
+    }
+    for id in ids {
+        if let Id::File(path) | Id::CniConf(path) = id {
+            remove(&files::beside(&node.disk(path)))?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`sweep`], of everything that an interrupted run may have touched; and the registry keys that were
+/// made for a value which was never written, since no step would be planned for them. An empty key that
+/// cannot be removed is only said: it keeps nobody from going on or back.
+///
+/// # Errors
+/// As [`sweep`], and when the registry cannot be read.
+pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal, events: Sink) -> Result<()> {
+    let owned = standing.owned();
+    let touched: BTreeSet<&Id> = owned.keys().chain(interrupted.header.target.world.keys()).collect();
+    sweep(node, touched.iter().copied())?;
+    // CalicoNode's agent may be writing its own just now.
+    let agents = registry::agents_own();
+    let values = touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. }) && !agents.contains(id));
+    for id in values {
+        if node.get(id)?.is_none()
+            && let Err(error) = node.put(id, None)
+        {
+            let message = format!("an empty registry key may have stayed: {error:#}");
+            events(Event::Warning { id: "RegistryNotTidy", message });
+        }
+    }
+    Ok(())
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(error).with_context(|| format!("remove {}, which was never finished", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calico::samples;
+    use crate::item::State;
+    use crate::node::sandbox::SandboxNode;
+
+    #[test]
+    fn what_was_never_finished_goes_and_what_the_agent_may_be_writing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let names = ["journal.jsonl", "state\\last-run.json", "store\\originals\\some", "node.save"];
+        let files = names.map(|name| files::beside(&node.disk(&WinPath::known(STATE_DIR).join(name))));
+        let there = || files.each_ref().map(|file| file.exists());
+        for file in &files {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "half of it").unwrap();
+        }
+        let service = Id::Service(NODE_SERVICE.into());
+        node.put(&service, Some(&State::Service(Box::new(samples::nssm("node"))))).unwrap();
+        sweep(&node, []).unwrap();
+        assert_eq!(there(), [false, false, false, true]);
+
+        node.put(&service, None).unwrap();
+        sweep(&node, []).unwrap();
+        assert_eq!(there(), [false; 4]);
+    }
+}

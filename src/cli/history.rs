@@ -1,0 +1,58 @@
+//! `history`: the runs on this node, as far as they are remembered.
+
+use std::fs;
+
+use anyhow::Result;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
+
+use crate::fault::Exit;
+use crate::report::document::{History, PastRun};
+use crate::run::app::App;
+use crate::run::{Ending, detach};
+
+pub(crate) fn run(app: &mut App) -> Result<Ending> {
+    let node = app.node()?;
+    let mut runs: Vec<PastRun> = detach::all(&*node)
+        .iter()
+        .filter_map(|file| past(&serde_json::from_slice(&fs::read(file).ok()?).ok()?))
+        .collect();
+    runs.sort_by(|one, other| one.run.cmp(&other.run));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["STARTED", "COMMAND", "BY", "RESULT", "GENERATION", "RUN"]);
+    for run in &runs {
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".into());
+        table.add_row([
+            run.started.map_or_else(|| "?".into(), |at| format!("{at:.0}")),
+            text(&run.command),
+            text(&run.user),
+            run.result.clone().unwrap_or_else(|| "not ended".into()),
+            run.generation.map_or_else(String::new, |generation| generation.to_string()),
+            run.run.clone(),
+        ]);
+    }
+    let mut text: String = table.lines().map(|line| line.trim().to_owned() + "\n").collect();
+    if runs.is_empty() {
+        text = "no run is remembered on this node\n".into();
+    }
+    app.reporter.document("History", &History { runs }, &text);
+    Ending::shown(Exit::Ok, "shown")
+}
+
+/// A run as it was written down when it began or ended.
+fn past(record: &Value) -> Option<PastRun> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let result = &record["result"];
+    let count = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+    Some(PastRun {
+        run: text(&record["run"])?,
+        command: text(&record["command"]),
+        user: text(&record["user"]),
+        started: text(&record["since"]).and_then(|at| at.parse().ok()),
+        result: text(&result["exit_name"]),
+        changed: result["changed"].as_bool(),
+        generation: count(&result["generation"]),
+        msg: text(&result["msg"]),
+    })
+}

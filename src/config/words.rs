@@ -1,0 +1,83 @@
+//! The words of the config that settings, facts and documents use too.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where the node's own kubeconfig gets its login from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Credentials {
+    /// A token of limited life for calico-node's service account (the default).
+    TokenRequest,
+    /// The token of a secret of type service-account-token, made if absent.
+    Secret,
+    /// A kubeconfig that somebody made for it.
+    Kubeconfig,
+    /// The service account that Kubernetes mounts into a HostProcess pod, in which this program runs.
+    HostProcess,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    Vxlan,
+    WindowsBgp,
+    /// Policy only: another CNI owns the pods' network.
+    None,
+}
+
+impl Backend {
+    /// The word Calico itself uses: `vxlan`, `windows-bgp`, `none`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vxlan => "vxlan",
+            Self::WindowsBgp => "windows-bgp",
+            Self::None => "none",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipam {
+    CalicoIpam,
+    HostLocal,
+}
+
+/// A way to work on this machine from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RemoteAccess {
+    Rdp,
+    WinRm,
+    Ssh,
+}
+
+impl RemoteAccess {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdp => "RDP",
+            Self::WinRm => "WinRM",
+            Self::Ssh => "SSH",
+        }
+    }
+
+    /// The Windows service behind it.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Rdp => "TermService",
+            Self::WinRm => "WinRM",
+            Self::Ssh => "sshd",
+        }
+    }
+
+    /// Its TCP ports, of which one is enough: WinRM has one for HTTP and one for HTTPS.
+    pub const fn ports(self) -> &'static [u16] {
+        match self {
+            Self::Rdp => &[3389],
+            Self::WinRm => &[5985, 5986],
+            Self::Ssh => &[22],
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Other people's services that run out of the folder that a release is swapped into: upstream's
+//! scripts register kubelet and kube-proxy with the NSSM of Calico's folder.
+
+use super::order::all_services;
+use super::{Step, Target};
+use crate::calico::nssm;
+use crate::item::{Id, Manifest, Service, State, Tree};
+use crate::values::WinPath;
+
+/// A service that would not survive the swap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    pub service: String,
+    /// What it runs in the folder.
+    pub path: WinPath,
+    /// Whether the new release has that file too, so that it is enough to stop the service.
+    pub comes_back: bool,
+}
+
+/// The folder that these steps move aside, if it is one that was there before us.
+pub fn moved_aside(steps: &[Step]) -> Option<&WinPath> {
+    steps.iter().find_map(|step| match step {
+        Step::Put { id: Id::Tree(root), before: Some(State::Tree(Tree::Foreign)), after: Some(_) } => Some(root),
+        _ => None,
+    })
+}
+
+/// The services that run something in `root`, besides those that the target decides on. What is
+/// neither running nor lost in the swap does not count.
+pub fn tenants(
+    services: &[(String, Service)],
+    runs: impl Fn(&str) -> bool,
+    root: &WinPath,
+    target: &Target,
+    release: &Manifest,
+) -> Vec<Tenant> {
+    let strangers = services.iter().filter(|(name, _)| !all_services().any(|own| own.eq_ignore_ascii_case(name)));
+    let mut tenants = Vec::new();
+    for (name, service) in strangers {
+        for path in paths(service).filter(|path| path.is_below(root)) {
+            let below = path.to_string()[root.to_string().len()..].replace('\\', "/");
+            let below = below.trim_start_matches('/');
+            let comes_back = release.files.keys().any(|file| file.eq_ignore_ascii_case(below))
+                || target.world.keys().any(|id| id.path() == Some(&path));
+            if !comes_back || runs(name) {
+                tenants.push(Tenant { service: name.clone(), path, comes_back });
+                break;
+            }
+        }
+    }
+    // One that must be moved elsewhere is told before one that is only to be stopped.
+    tenants.sort_by_key(|tenant| tenant.comes_back);
+    tenants
+}
+
+/// The files that a service runs: its program, and under NSSM the wrapped one and its script.
+fn paths(service: &Service) -> impl Iterator<Item = WinPath> {
+    let program = nssm::split(&service.image_path).map(|(program, _)| program.to_owned());
+    let wrapped = nssm::wrapped(service);
+    let script = wrapped.as_ref().and_then(|wrapped| {
+        let words = wrapped.arguments.split('"').flat_map(str::split_whitespace);
+        words.map(str::to_owned).find(|word| word.to_ascii_lowercase().ends_with(".ps1"))
+    });
+    let texts = [program, wrapped.map(|wrapped| wrapped.application), script];
+    texts.into_iter().flatten().filter_map(|text| text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calico::samples::nssm;
+    use crate::item::{ManifestFile, RegValue};
+    use crate::values::Sha256;
+
+    /// kubelet as `install-kube-services.ps1` registers it.
+    fn kubelet() -> (String, Service) {
+        let mut service = nssm("node");
+        let script = RegValue::ExpandString(r"C:\CalicoWindows\kubernetes\kubelet-service.ps1".into());
+        service.parameters.insert("AppParameters".into(), script);
+        ("kubelet".into(), service)
+    }
+
+    fn release(files: &[&str]) -> Manifest {
+        let file = ManifestFile { size: 1, sha256: Sha256::of(b"x") };
+        let files = files.iter().map(|path| ((*path).to_owned(), file.clone())).collect();
+        Manifest { version: "v3.26.5".into(), archive: None, files }
+    }
+
+    #[test]
+    fn kubelet_out_of_calicos_folder_is_seen_and_calicos_own_services_are_not() {
+        let elsewhere = ("containerd".to_owned(), Service { image_path: r"C:\k\nssm.exe".into(), ..nssm("node") });
+        let elsewhere = (elsewhere.0, Service { parameters: Default::default(), ..elsewhere.1 });
+        let services = [kubelet(), elsewhere, ("calicoNODE".into(), nssm("node"))];
+        let root = WinPath::known(r"c:\calicowindows");
+        let tell = |files: &[&str], runs: bool| {
+            let found = tenants(&services, |_| runs, &root, &Target::default(), &release(files));
+            let tell = |t: &Tenant| format!("{} {} comes_back={}", t.service, t.path, t.comes_back);
+            found.iter().map(tell).collect::<Vec<_>>().join("; ")
+        };
+        let (wrapper, script) = ("nssm-2.24/win64/nssm.exe", "Kubernetes/kubelet-service.ps1");
+        insta::assert_snapshot!(
+            [tell(&[], false), tell(&[wrapper], false), tell(&[wrapper, script], true), tell(&[wrapper, script], false)].join("\n"),
+            @r"
+        kubelet C:\CalicoWindows\nssm-2.24\win64\nssm.exe comes_back=false
+        kubelet C:\CalicoWindows\kubernetes\kubelet-service.ps1 comes_back=false
+        kubelet C:\CalicoWindows\nssm-2.24\win64\nssm.exe comes_back=true
+        "
+        );
+    }
+}

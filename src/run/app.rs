@@ -1,0 +1,706 @@
+//! What every verb has at hand: the global options, the node, the cluster, the screen.
+
+pub(crate) mod reach;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{BufRead, IsTerminal};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::change::ROWS;
+use super::ending::{self, Record};
+use super::generations::ROLLBACK;
+use super::options::{AtBoot as AtBootFlag, Global, Source};
+use super::sandbox_env::SandboxEnv;
+use super::{Ending, class, detach, event_log, layers};
+use crate::agent::trial::Trial;
+use crate::apply::converge::Standing;
+use crate::apply::journal::AtBoot;
+use crate::apply::lock::{self, Holder, Lock};
+use crate::calico::services::FOLDER as INSTALL_DIR;
+use crate::cluster::lease::Term;
+use crate::config::types::{Auto, Wait};
+use crate::config::{self, Document, Layered};
+use crate::facts::{Adapter, NodeFacts, Part};
+use crate::fault::{Exit, Fault};
+use crate::item::Service;
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::model::Model;
+use crate::node::survey::Folders;
+use crate::node::trust::{self, Use};
+use crate::node::{Node, STATE_DIR, survey};
+use crate::plan::show::Plan;
+use crate::platform::{self, metadata::Metadata};
+use crate::preflight;
+use crate::report::document::{RunResult, Status, exit_of};
+use crate::report::event::Event;
+use crate::report::log::Log;
+use crate::report::reporter::Reporter;
+use crate::settings::{self, Reboot};
+use crate::values::WinPath;
+use crate::version::CalicoVersion;
+
+pub(crate) struct App {
+    pub global: Global,
+    pub reporter: Reporter,
+    pub run: String,
+    args: Vec<OsString>,
+    env: Option<Rc<SandboxEnv>>,
+    warnings: Vec<String>,
+    /// The generation that stands where the run fails: the one that stood when it began, unless the run
+    /// says otherwise.
+    pub generation: Option<u32>,
+    /// The config that stands, for a verb that changes some of it: counts where no other is named.
+    pub base: Option<Document>,
+    /// The config of a saved plan: no other counts then.
+    pub saved: Option<Document>,
+    /// How the run that made this node reached the cluster: as a layer of the config, below all others.
+    access: Option<Document>,
+    /// How far the engine came.
+    pub outcome: Outcome,
+    /// Something on the node or in the cluster was changed, also if it was taken back: seen where every
+    /// change passes.
+    changed: Arc<AtomicBool>,
+    /// The pods that were moved away.
+    moved: BTreeSet<String>,
+    /// How long the Lease on the Node runs, while this run has it.
+    pub lease: Option<Term>,
+    /// How long Calico's services were down in a run that fails.
+    pub downtime: Duration,
+    /// The command that has the node to change it.
+    changing: Option<&'static str>,
+    /// What is noted of this run besides its result.
+    note: Value,
+    /// Where `last-run.json` goes, once a changing verb has the node.
+    state: Option<PathBuf>,
+}
+
+/// What the engine made of the change that a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was not asked, or had not begun.
+    Untouched,
+    /// The journal is there, to go on or back.
+    HalfWay,
+    Undone,
+    /// With the generation that stands, if one does.
+    Done(Option<u32>),
+}
+
+/// A name for a run that sorts by time: `20261121T080512-0042f1`.
+pub(crate) fn run_id() -> String {
+    format!("{}-{:06x}", Timestamp::now().strftime("%Y%m%dT%H%M%S"), std::process::id())
+}
+
+impl App {
+    pub fn new(global: Global, reporter: Reporter, args: Vec<OsString>) -> Self {
+        let run = reporter.run().to_owned();
+        Self {
+            global,
+            reporter,
+            run,
+            args,
+            env: None,
+            warnings: Vec::new(),
+            generation: None,
+            base: None,
+            saved: None,
+            access: None,
+            outcome: Outcome::Untouched,
+            changed: Arc::default(),
+            moved: BTreeSet::new(),
+            lease: None,
+            downtime: Duration::ZERO,
+            changing: None,
+            note: Value::Null,
+            state: None,
+        }
+    }
+
+    /// From here on Ctrl-C is answered.
+    ///
+    /// # Errors
+    /// When the system gives no handler.
+    pub fn listen(&self) -> Result<()> {
+        ending::listen(Record::new(&self.global, &self.reporter, &self.changed))
+    }
+
+    /// Opens the node: the sandbox, or this machine.
+    pub fn node(&mut self) -> Result<Box<dyn Node>> {
+        let Some(dir) = self.global.sandbox.clone() else {
+            if self.global.sandbox_fault.iter().any(|fault| !fault.is_empty()) {
+                return Err(Fault::new(Exit::Usage, "SandboxFaultInvalid", "a sandbox fault without a sandbox")
+                    .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
+                    .into());
+            }
+            let mut node = crate::node::machine()?;
+            node.watch(Arc::clone(&self.changed));
+            return Ok(node);
+        };
+        let node = SandboxNode::open(&dir).with_context(|| format!("open the sandbox {}", dir.display()))?;
+        let given = self.global.sandbox_fault.iter().cloned().chain([node.listed_faults()]);
+        let faults = SandboxFaults::parse(&given.collect::<Vec<_>>().join(";"))?;
+        let host_name = node.facts().context("measure the node")?.host_name;
+        let env = Rc::new(SandboxEnv::new(dir, host_name, node.model()?, &faults)?);
+        self.env = Some(Rc::clone(&env));
+        let played = Rc::clone(&env);
+        let kubelet = move |model: &mut Model, running: &mut BTreeSet<String>, published| {
+            played.play_kubelet(model, running, published)
+        };
+        let agents = Rc::clone(&env);
+        let goes_on = move |node: &mut SandboxNode| agents.go_on(node);
+        let hook = move |node: &mut SandboxNode, name: &str, service: &Service| env.run_service(node, name, service);
+        let node = node.with_faults(faults.node).with_start_hook(Box::new(hook));
+        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)).with_pause_hook(Box::new(goes_on)));
+        node.watch(Arc::clone(&self.changed));
+        Ok(node)
+    }
+
+    /// Opens the node for a verb that changes it: elevated, logged, locked.
+    pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock)> {
+        let mut node = self.node()?;
+        let facts = node.facts().context("measure the node")?;
+        if !facts.elevated {
+            return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
+                .hint("open PowerShell with Run as administrator and run the command again")
+                .into());
+        }
+        let named = self.global.log_file.as_deref().map(open_named).transpose()?;
+        let holder =
+            Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
+        let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
+        let lock = self.lock(&mut *node, &holder)?;
+        // Where there was none before, it was made for the lock.
+        still_safe(&mut *node)?;
+        heed_trial(&*node, command)?;
+        let state = node.disk(&WinPath::known(STATE_DIR));
+        let usual = || Log::open(&state.join("logs").join(format!("{}.log", self.run)));
+        let mut log = named.map_or_else(usual, Ok)?;
+        let words = without_values(&self.args).join(" ");
+        let line = format!("calicoctl-win {} run {}: {words}", env!("CARGO_PKG_VERSION"), self.run);
+        log.line(Timestamp::now(), "INFO", &line);
+        self.note = detach::record(&self.run, command);
+        ending::note(|record| {
+            record.changing = Some(command);
+            record.note = self.note.clone();
+            record.state = Some(state.clone());
+            record.log = Some(log.path.clone());
+        });
+        self.reporter.log = Some(log);
+        self.state = Some(state);
+        self.changing = Some(command);
+        // What cannot be read is the verb's to say.
+        let standing = Standing::load(&*node).ok();
+        let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
+        self.generation = generation;
+        // For as long as the run goes, whatever stands at its end.
+        self.access = standing.as_ref().and_then(reach::access);
+        self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
+        self.reporter.tell(&machine(&facts));
+        self.made_safe(opened);
+        Ok((node, lock))
+    }
+
+    /// Takes the lock; while another run has it waits as long as the command line says.
+    fn lock(&mut self, node: &mut dyn Node, holder: &Holder) -> Result<Lock> {
+        let begun = Instant::now();
+        loop {
+            let taken = Lock::take(node, holder);
+            match &taken {
+                Err(error) if exit_of(error) == Exit::Busy && self.waits_for_lock(&*node, begun)? => {}
+                _ => return taken,
+            }
+        }
+    }
+
+    /// Sees that no run is in progress; waits for its end as long as the command line says.
+    ///
+    /// # Errors
+    /// BUSY naming the run.
+    pub fn await_lock(&mut self, node: &dyn Node) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            match lock::free(node) {
+                Err(error) if exit_of(&error) == Exit::Busy && self.waits_for_lock(node, begun)? => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Waits a moment for the run that has the lock; false when that is not to be waited for any longer.
+    fn waits_for_lock(&mut self, node: &dyn Node, begun: Instant) -> Result<bool> {
+        const LOOK: Duration = Duration::from_millis(250);
+        let limit = self.global.wait_for_lock.as_ref().map_or(Duration::ZERO, Wait::length);
+        let elapsed = begun.elapsed();
+        if elapsed >= limit {
+            return Ok(false);
+        }
+        let who =
+            lock::holder(node).map_or_else(String::new, |holder| format!(": {} (run {})", holder.command, holder.run));
+        self.event(&Event::Waiting { what: format!("the run in progress to end{who}"), elapsed, limit });
+        std::thread::sleep(LOOK.min(limit - elapsed));
+        Ok(true)
+    }
+
+    /// Says which folders others could write to until now.
+    pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
+        for (folder, reason) in folders {
+            self.warn("FolderMadeSafe", format!("{folder} is for administrators only now: {reason}"));
+        }
+    }
+
+    /// From here on the log goes elsewhere: the state folder is about to be removed.
+    pub fn leave_state_folder(&mut self) {
+        self.state = None;
+        ending::note(|record| record.state = None);
+        if self.global.log_file.is_none()
+            && let Some(log) = self.reporter.log.take()
+        {
+            let kept = std::env::temp_dir().join(log.path.file_name().unwrap_or_default());
+            if std::fs::copy(&log.path, &kept).is_ok() {
+                self.reporter.log = Log::open(&kept).ok();
+                ending::note(|record| record.log = Some(kept));
+            }
+        }
+    }
+
+    /// The config in all its layers: documents in order, then variables and flags, then `--set`.
+    pub fn config(&self, node: &dyn Node, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
+        let mut documents = Vec::new();
+        if let Some(env) = &self.env {
+            documents.push(Document { name: "sandbox".into(), text: env.config() });
+        }
+        let machine = WinPath::known(STATE_DIR).join("config.yaml");
+        let files: Vec<&PathBuf> = self.global.config.iter().chain(extra).collect();
+        if let Some(saved) = &self.saved {
+            documents.push(saved.clone());
+        } else if files.is_empty() {
+            // The one that is not there is no config; one that cannot be read is no reason to go
+            // on without it.
+            let file = node.disk(&machine);
+            if file.exists() {
+                believe_config(Some(node), &file)?;
+                let Document { text, .. } = layers::read_document(&file)?;
+                documents.push(Document { name: machine.to_string(), text });
+            } else {
+                documents.extend(self.base.clone());
+            }
+        }
+        for file in files {
+            believe_config(Some(node), file)?;
+            documents.push(layers::read_document(file)?);
+        }
+        let overrides = layers::overrides(&self.global, &self.args, source);
+        let said = config::load(&documents, &overrides)?;
+        let named = said.origin("spec.kubernetes.kubeconfig").is_some();
+        let known = || self.access.clone().or_else(|| Standing::load(node).ok().as_ref().and_then(reach::access));
+        match known().filter(|_| !named) {
+            Some(access) => {
+                documents.insert(0, access);
+                config::load(&documents, &overrides)
+            }
+            None => Ok(said),
+        }
+    }
+
+    /// The documents that were named, and flags, without a node.
+    pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
+        let named = self.global.config.iter().chain(extra);
+        let documents: Result<Vec<Document>> =
+            named.map(|file| believe_config(None, file).and_then(|()| layers::read_document(file))).collect();
+        config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
+    }
+
+    /// Measures the machine, and finds the platform that it is on.
+    ///
+    /// # Errors
+    /// Fault `MachineRead` when something that decides could not be read.
+    pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let facts = self.measure_for_checks(node, layered)?;
+        preflight::machine_read(&facts)?;
+        Ok(facts)
+    }
+
+    /// The same for those who run the checks, which say what could not be read.
+    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+        let mut facts = node.facts().context("measure the node")?;
+        let metadata = match &self.env {
+            Some(env) => env.metadata()?,
+            None => Metadata::link_local(),
+        };
+        facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
+        let spec = &layered.config.spec;
+        let runtime = facts.runtime.as_ref();
+        let given = |dir: &Option<Auto<WinPath>>| dir.clone().and_then(Auto::given);
+        let folders = Folders {
+            cni_conf: given(&spec.windows_nodes.cni_config_dir).or_else(|| Some(runtime?.cni_conf_dir.clone())),
+            cni_bin: given(&spec.windows_nodes.cni_bin_dir).or_else(|| Some(runtime?.cni_bin_dir.clone())),
+            logs: spec.services.log_dir.clone(),
+        };
+        let root = settings::root_dir(spec);
+        let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
+        match survey::survey(node, &folders, &root, installed).context("look at the machine") {
+            Ok(mut survey) => {
+                if self.env.is_none() {
+                    survey::of_this_machine(&mut survey);
+                    let asked = spec.preflight.remote_access.iter().flatten();
+                    let ports: Vec<u16> = asked.flat_map(|access| access.ports().iter().copied()).collect();
+                    let addresses: Vec<Ipv4Addr> =
+                        facts.adapters.iter().filter_map(Adapter::reachable_address).collect();
+                    survey::ask_ports(&mut survey, &addresses, &ports);
+                }
+                facts.survey = Some(survey);
+            }
+            Err(error) => facts.leave_out(Part::Survey, format!("{error:#}")),
+        }
+        Ok(facts)
+    }
+
+    /// What the config says of restarts; what it cannot be asked is as by default.
+    pub fn reboot(&self, node: &dyn Node) -> Reboot {
+        settings::reboot(&self.config(node, &Source::default(), &[]).unwrap_or_default())
+    }
+
+    /// What is to become of this run when Windows starts before it is over: what the command line says,
+    /// else the config.
+    pub fn at_boot(&self, node: &dyn Node) -> Option<AtBoot> {
+        match self.global.at_boot {
+            Some(AtBootFlag::Leave) => None,
+            Some(AtBootFlag::Finish) => Some(AtBoot::Finish),
+            Some(AtBootFlag::Undo) => Some(AtBoot::Undo),
+            None => self.reboot(node).resume_on_boot.then_some(AtBoot::Finish),
+        }
+    }
+
+    /// The sandbox's own source of releases, when the config names it.
+    pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
+        match &self.env {
+            Some(env) => env.release_url(url, version),
+            None => Ok(url.to_owned()),
+        }
+    }
+
+    pub fn event(&mut self, event: &Event) {
+        for said in self.env.iter().flat_map(|env| env.said()).collect::<Vec<_>>() {
+            self.reporter.agent_event(&said);
+        }
+        // A sandbox is found again only with its folder.
+        if let Event::ConnectivityNotice { message, .. } = event {
+            let resume_with = self.command("status --wait");
+            self.reporter.event(&Event::ConnectivityNotice { message: message.clone(), resume_with });
+            return;
+        }
+        match event {
+            Event::Warning { id, message } => self.warnings.push(format!("{id}: {message}")),
+            Event::PodEvicted { pod } | Event::PodGone { pod, .. } => drop(self.moved.insert(pod.clone())),
+            _ => {}
+        }
+        self.reporter.event(event);
+    }
+
+    /// Shows a plan.
+    pub fn tell_plan(&mut self, plan: &Plan) {
+        let text = plan.text(self.global.verbose > 0);
+        self.reporter.tell(&text);
+    }
+
+    /// Everything that was warned of so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    pub fn warn(&mut self, id: &'static str, message: impl Into<String>) {
+        self.event(&Event::Warning { id, message: message.into() });
+    }
+
+    /// Shows a piece of work as a phase.
+    pub fn phase<T>(&mut self, phase: &'static str, work: impl FnOnce(&mut Self) -> Result<(T, String)>) -> Result<T> {
+        let begun = Instant::now();
+        self.event(&Event::PhaseStarted { phase, place: None });
+        match work(self) {
+            Ok((value, message)) => {
+                self.event(&Event::PhaseCompleted { phase, message, changed: false, took: begun.elapsed() });
+                Ok(value)
+            }
+            Err(error) => {
+                self.event(&Event::PhaseFailed { phase, message: format!("{error:#}") });
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks before something is changed.
+    pub fn confirm(&mut self, question: &str) -> Result<()> {
+        self.confirm_change("the node", question)
+    }
+
+    /// Asks before something else than the node is changed, too.
+    pub fn confirm_change(&mut self, what: &str, question: &str) -> Result<()> {
+        self.asked(what, &format!("{question} [y/N]"), |answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
+    }
+
+    /// Asks for a word to be typed before something that cannot be undone.
+    pub fn confirm_by(&mut self, word: &str, question: &str) -> Result<()> {
+        self.asked("the node", &format!("{question} Type {word} to go on:"), |answer| answer == word)
+    }
+
+    fn asked(&mut self, what: &str, question: &str, agrees: impl Fn(&str) -> bool) -> Result<()> {
+        if self.global.yes {
+            return Ok(());
+        }
+        if self.global.no_input || !std::io::stdin().is_terminal() {
+            return Err(Fault::new(
+                Exit::Usage,
+                "ConfirmationNeeded",
+                format!("this changes {what} and nobody is there to confirm it"),
+            )
+            .hint("run it again with --yes, or look first with --dry-run")
+            .into());
+        }
+        self.reporter.say(question);
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer).context("read the answer")?;
+        if agrees(answer.trim()) {
+            Ok(())
+        } else {
+            Err(Fault::new(Exit::Cancelled, "NotConfirmed", "not confirmed").into())
+        }
+    }
+
+    /// The end of a dry run that has no plan to show.
+    pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
+        let msg = format!("dry run: would {what}");
+        self.reporter.tell(&msg);
+        Ending::result(RunResult::looked(true, msg))
+    }
+
+    /// A command to show, with the sandbox it belongs to.
+    pub fn command(&self, words: &str) -> String {
+        match &self.global.sandbox {
+            Some(dir) => {
+                let quote = if dir.to_string_lossy().contains(char::is_whitespace) { "\"" } else { "" };
+                format!("calicoctl-win {words} --sandbox {quote}{}{quote}", dir.display())
+            }
+            None => format!("calicoctl-win {words}"),
+        }
+    }
+
+    /// Ends the output and gives the process's exit code.
+    pub fn close(mut self, ending: Ending, took: Duration) -> i32 {
+        ending::begin();
+        let (mut result, shown) = match ending {
+            Ending::Quiet => return Exit::Ok.code(),
+            Ending::Result(result) => (*result, false),
+            Ending::Shown(result) => (*result, true),
+        };
+        result.duration_ms = crate::report::document::millis(took);
+        result.run = Some(self.run.clone());
+        result.warnings = self.warnings();
+        result.log = self.reporter.log.as_ref().map(|log| log.path.display().to_string());
+        let changed = self.outcome == Outcome::HalfWay || self.changed.load(Relaxed);
+        if changed && result.status == Status::NoChanges {
+            result.status = Status::Succeeded;
+        }
+        result.changed |= changed;
+        if result.status == Status::ChangesPending && self.global.detailed_exitcode {
+            result.exit_code = Exit::ChangesPending.code();
+            result.exit_name = Exit::ChangesPending.name().into();
+        }
+        let exit = class(&result);
+        if let Some(failure) = &mut result.error {
+            failure.state = self.state_after(exit, changed);
+            result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
+            result.generation = self.generation;
+            result.downtime_ms = crate::report::document::millis(self.downtime);
+        }
+        if let Some(state) = self.state.take() {
+            ending::told(&mut self.reporter.log, ending::keep(&state, &self.note, &result));
+        }
+        // A sandbox is nothing to this machine's log.
+        if let (Some(command), None) = (self.changing, &self.global.sandbox) {
+            event_log::write(command, &result);
+        }
+        if let Some(run) = self.global.detached_run.clone() {
+            // Nobody sees how it ended but who asks for it.
+            if let Ok(node) = self.node()
+                && let Some(note) = detach::find(&*node, &run)
+            {
+                let document = crate::report::document::envelope("RunResult", &result);
+                let kept = detach::keep(&detach::kept(&*node, &run), &note, &document);
+                ending::told(&mut self.reporter.log, kept.context("keep the run's result"));
+            }
+        }
+        // What is kept says the class; what is shown now, the number that this process ends with.
+        let code = self.global.exit_codes.code(&result);
+        result.exit_code = code;
+        if shown {
+            self.reporter.close(&result);
+        } else {
+            self.reporter.finish(&result);
+        }
+        code
+    }
+
+    /// What stands after a failure, and what was touched on the way to it.
+    fn state_after(&self, exit: Exit, changed: bool) -> String {
+        let mut state = match self.outcome {
+            Outcome::Undone => "the node is as it was before; the change was taken back".to_owned(),
+            Outcome::HalfWay => "the node is half-way; nothing is lost, the journal knows how to go on or back".into(),
+            Outcome::Done(Some(generation)) => {
+                format!("the change is made and generation {generation} is current; what failed came after it")
+            }
+            Outcome::Done(None) => "Calico is removed from this node; what failed came after it".into(),
+            Outcome::Untouched if exit == Exit::DrainBlocked => {
+                "this machine was not changed, and its Node takes pods as before".into()
+            }
+            Outcome::Untouched if changed => "some of it was done: calicoctl-win status shows what stands now".into(),
+            Outcome::Untouched => "nothing was changed".into(),
+        };
+        if !self.downtime.is_zero() && self.generation.is_some() {
+            state.push_str("; Calico's services were down meanwhile");
+        }
+        match self.moved.len() {
+            0 => {}
+            1 => state.push_str("; 1 pod was evicted"),
+            pods => state.push_str(&format!("; {pods} pods were evicted")),
+        }
+        state
+    }
+
+    /// The command line of this run.
+    pub fn args(&self) -> &[OsString] {
+        &self.args
+    }
+}
+
+/// The log that the command line names, before anything is done that it would tell of.
+fn open_named(file: &Path) -> Result<Log> {
+    Log::open(file).map_err(|error| {
+        error.context(
+            Fault::new(Exit::Usage, "LogNotWritable", format!("cannot write the log {}", file.display()))
+                .hint("name a file in a folder that this session may write to, or leave --log-file out"),
+        )
+    })
+}
+
+/// While a change is on trial nothing else is changed; to take Calico off ends the trial.
+fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
+    if command == "uninstall" {
+        return Trial::forget(node);
+    }
+    let changes = ROWS.iter().map(|row| row.command).chain([ROLLBACK, "repair", "resume"]).any(|one| one == command);
+    let Some(trial) = changes.then(|| Trial::load(node)).transpose()?.flatten() else {
+        return Ok(());
+    };
+    if trial.is_tried_out() {
+        if command == "resume" {
+            return Ok(());
+        }
+        let what = format!("what run {} changed could not be taken back, and is not confirmed", trial.run);
+        return Err(Fault::new(Exit::Busy, "OnTrial", what)
+            .hint("take it back with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
+            .into());
+    }
+    let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
+    let what = format!("what run {} changed is on trial{until}", trial.run);
+    Err(Fault::new(Exit::Busy, "OnTrial", what)
+        .hint("keep it with: calicoctl-win confirm, or take it back with: calicoctl-win confirm --revert")
+        .into())
+}
+
+/// Makes those of our folders safe that others could write to, and gives what was wrong with them.
+///
+/// # Errors
+/// As [`Node::secure`].
+pub(crate) fn secure(
+    node: &mut dyn Node,
+    folders: impl IntoIterator<Item = WinPath>,
+) -> Result<Vec<(WinPath, String)>> {
+    let mut opened = Vec::new();
+    for folder in folders {
+        if let Some(reason) = node.secure(&folder).with_context(|| format!("make {folder} safe"))? {
+            opened.push((folder, reason));
+        }
+    }
+    Ok(opened)
+}
+
+/// Looks once more at the state folder when we hold the lock in it: another could have made it in between.
+fn still_safe(node: &mut dyn Node) -> Result<()> {
+    let state = WinPath::known(STATE_DIR);
+    match node.secure(&state).with_context(|| format!("make {state} safe"))? {
+        None => Ok(()),
+        Some(reason) => {
+            let what = format!("{state} was not ours when the run began: {reason}");
+            Err(Fault::new(Exit::UntrustedFile, "UnsafeFolder", what)
+                .hint("find out who made it, and run the command again")
+                .into())
+        }
+    }
+}
+
+/// What comes through stdin is the caller's own.
+fn believe_config(node: Option<&dyn Node>, file: &Path) -> Result<()> {
+    if file.as_os_str() == "-" {
+        return Ok(());
+    }
+    trust::believe(node, file, Use::Read, "the config")
+}
+
+/// The machine in one line, as the first of every run.
+fn machine(facts: &NodeFacts) -> String {
+    let os = &facts.os;
+    let name = match os.build {
+        17763 => "Windows Server 2019",
+        20348 => "Windows Server 2022",
+        25398 => "Windows Server 23H2",
+        26100 => "Windows Server 2025",
+        _ => "Windows",
+    };
+    let runtime = facts.runtime.as_ref().map_or_else(
+        || "no container runtime".into(),
+        |runtime| format!("{} {}", format!("{:?}", runtime.kind).to_lowercase(), runtime.version),
+    );
+    format!(
+        "calicoctl-win {} on {}: {name} build {}.{}, {runtime}",
+        env!("CARGO_PKG_VERSION"),
+        facts.host_name,
+        os.build,
+        os.ubr
+    )
+}
+
+/// A command line for the log: the values of `--set` may be secrets, and so may a user in a URL.
+fn without_values(args: &[OsString]) -> Vec<String> {
+    let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut set = false;
+    for word in &mut words {
+        let (flag, value) = match word.strip_prefix("--set=") {
+            Some(value) => ("--set=", value),
+            None if set => ("", word.as_str()),
+            None => ("", ""),
+        };
+        let next = word == "--set";
+        if !value.is_empty() {
+            *word = format!("{flag}{}=***", value.split('=').next().unwrap_or_default());
+        } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set) {
+            // The query of a signed URL, and a user, are secrets.
+            let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+            let host = rest.rsplit_once('@').map_or_else(|| rest.to_owned(), |(_, host)| format!("***@{host}"));
+            *word = format!("{scheme}://{host}{query}");
+        }
+        set = next;
+    }
+    words
+}

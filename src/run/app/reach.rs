@@ -1,0 +1,167 @@
+//! How a run reaches the cluster: as its config says, or as the run that made the node did.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use super::App;
+use crate::apply::converge::Standing;
+use crate::apply::receipt::About;
+use crate::cluster::{self, Cluster};
+use crate::config::{Document, Layered, Origin};
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::node::trust::{self, Use};
+use crate::platform::{self, metadata::Metadata};
+use crate::run::login;
+use crate::run::sandbox_env::SandboxEnv;
+use crate::settings::{self, Connection};
+use crate::values::WinPath;
+
+impl App {
+    /// From here on the cluster is reached as the newest generation of these did, also one that is gone.
+    pub fn reach_as(&mut self, standing: &Standing) {
+        let mut installed =
+            standing.receipts.iter().rev().filter_map(|receipt| Some((receipt, receipt.about.as_ref()?)));
+        if let Some((receipt, about)) = installed.next() {
+            self.access = access_of(about, receipt.generation);
+        }
+    }
+
+    /// How the cluster is reached from this machine, for verbs that ask no more of the machine. The
+    /// cloud that decides it (EKS) is told by its networks, so no metadata service is waited for.
+    pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
+        let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
+        settings::connection(layered, cloud.as_ref())
+    }
+
+    /// Talks to the cluster as the one who installs.
+    pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
+        if connection.host_process {
+            let text = login::host_process()?.kubeconfig;
+            return self.connect(&text, Path::new(""), None, connection.timeout);
+        }
+        // A path of the node's, when the node is a folder.
+        let file = match connection.kubeconfig.parse::<WinPath>() {
+            Ok(path) => node.disk(&path),
+            Err(_) => PathBuf::from(&connection.kubeconfig),
+        };
+        let context = connection.context.as_deref();
+        if let (Some(env), Origin::Default, false) = (&self.env, &connection.kubeconfig_from, file.exists()) {
+            let text = env.cluster()?.admin_kubeconfig();
+            return self.connect(&text, &env.dir, context, connection.timeout);
+        }
+        self.cluster_from(Some(node), &file, connection)
+    }
+
+    /// Talks to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
+    pub fn cluster_from(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
+        believe_kubeconfig(node, file, connection.context.as_deref())?;
+        let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
+        // A sandbox's own cluster has another port each time.
+        if let (Some(env), Ok(text)) = (&self.env, std::fs::read_to_string(file))
+            && let dial @ Some(_) = env.dial(&text)?
+        {
+            let base = file.parent().unwrap_or(Path::new(""));
+            let connected = Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            return connected.inspect(|cluster| cluster.watch(&self.changed));
+        }
+        let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
+        opened.inspect(|cluster| cluster.watch(&self.changed)).map_err(|error| {
+            match (&connection.kubeconfig_from, Fault::id_of(&error)) {
+                (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
+                    let what =
+                        format!("{name} was made with the kubeconfig {}, which cannot be read now", file.display());
+                    let fault = Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what);
+                    error.context(
+                        fault.hint("name another with --kubeconfig FILE; kubelet's own is C:\\k\\config as a rule"),
+                    )
+                }
+                _ => error,
+            }
+        })
+    }
+
+    /// Talks to the cluster as a program of the node does, with its kubeconfig.
+    pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
+        cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
+    }
+
+    /// Talks to the cluster with a kubeconfig's text.
+    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
+        let options = cluster::Options { timeout, ..cluster::Options::default() };
+        connect(self.env.as_deref(), text, base, context, &options).inspect(|cluster| cluster.watch(&self.changed))
+    }
+
+    /// The same with the node's own kubeconfig, for those who have no app at hand and ask again and again.
+    pub fn connector(&self, timeout: Duration) -> impl Fn(&str) -> Result<Cluster> + 'static {
+        let env = self.env.clone();
+        let options = cluster::Options { timeout, retries: 0 };
+        move |text| connect(env.as_deref(), text, Path::new("."), None, &options)
+    }
+}
+
+fn connect(
+    env: Option<&SandboxEnv>,
+    text: &str,
+    base: &Path,
+    context: Option<&str>,
+    options: &cluster::Options,
+) -> Result<Cluster> {
+    let dial = match env {
+        Some(env) => env.dial(text)?,
+        None => None,
+    };
+    Cluster::connect(text, base, context, dial, options)
+}
+
+/// As [`App::cluster_as`], for those who have no app at hand. `connect`: told a kubeconfig's text and folder.
+pub(crate) fn cluster_as(
+    node: &dyn Node,
+    file: &WinPath,
+    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
+) -> Result<Cluster> {
+    let place = node.disk(file);
+    believe_kubeconfig(Some(node), &place, None)?;
+    let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
+    connect(&text, place.parent().unwrap_or(Path::new("")))
+}
+
+/// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.
+pub(crate) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
+    trust::believe(node, file, Use::Read, "the kubeconfig")?;
+    // What cannot be read, its reader says.
+    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
+    let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
+    for file in &named.read {
+        trust::believe(node, file, Use::Read, "the kubeconfig's file")?;
+    }
+    for program in &named.run {
+        trust::believe(node, program, Use::Run, "the kubeconfig's plugin")?;
+    }
+    Ok(())
+}
+
+/// What the config of a generation is called where somebody asks who set a value.
+pub(crate) const GENERATION: &str = "generation ";
+
+/// How the run that made what stands, or that is to be resumed, reached the cluster.
+pub(crate) fn access(standing: &Standing) -> Option<Document> {
+    let (about, generation) = match (&standing.journal, standing.receipt()) {
+        (_, Some(receipt)) => (receipt.about.as_ref()?, receipt.generation),
+        (Some(journal), None) => (journal.header.about.as_ref()?, 1),
+        (None, None) => return None,
+    };
+    access_of(about, generation)
+}
+
+fn access_of(about: &About, generation: u32) -> Option<Document> {
+    let mut kubernetes = json!({ "kubeconfig": about.kubeconfig.as_ref()? });
+    if let Some(context) = &about.context {
+        kubernetes["context"] = context.as_str().into();
+    }
+    let text = json!({ "spec": { "kubernetes": kubernetes } }).to_string();
+    Some(Document { name: format!("{GENERATION}{generation}"), text })
+}

@@ -1,0 +1,123 @@
+//! What an uninstall leaves in the cluster, and takes away there. A node that is clean is not given up
+//! for it: what cannot be reached is told, with what to do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::app::App;
+use super::options::{Source, Uninstall};
+use super::standing::{ACHIEVED, annotates};
+use crate::apply::converge::Standing;
+use crate::apply::receipt::About;
+use crate::cluster::{Cluster, Released};
+use crate::node::Node;
+
+/// How long the cluster may take for it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The token secret that an install made, as `namespace/name`: every node with a token of it loses access
+/// when it goes.
+pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
+    let mut abouts = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
+    abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
+}
+
+/// Takes our annotation and Calico's condition off the Node; on request the IPAM blocks and the token
+/// secret that we made. Gives the commands for what is left.
+pub(crate) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
+    let abouts: Vec<&About> = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
+    let mut left = Vec::new();
+    let Some(newest) = abouts.first() else {
+        if args.cluster_traces {
+            app.warn(
+                "ClusterTracesLeft",
+                "no receipt says which Node this machine was, so nothing was taken away in the cluster",
+            );
+        }
+        return left;
+    };
+    let (name, namespace) = (newest.node_name.as_str(), &newest.calico_namespace);
+    // Also what an earlier uninstall left there, as long as a receipt tells of it.
+    let secret = abouts.iter().find_map(|about| about.token_secret.as_ref());
+    let delete = secret.map(|secret| format!("kubectl -n {namespace} delete secret {secret}"));
+
+    let cluster = match reach(app, node) {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            app.warn("ClusterTracesLeft", format!("the cluster still has what Calico wrote on Node {name}: {error:#}"));
+            left.extend(delete);
+            return left;
+        }
+    };
+    let mine = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
+    let annotated = standing.receipts.iter().any(|receipt| annotates(&receipt.command));
+    let mut notes = vec![("the condition CalicoIsUp", cluster.clear_network_condition(name))];
+    if annotated {
+        notes.push((ACHIEVED, cluster.annotate_node(name, &mine)));
+    }
+    if args.cluster_traces {
+        notes.push(("Calico's annotations", cluster.clear_calico_annotations(name)));
+    }
+    for (what, done) in notes {
+        if let Err(error) = done {
+            app.warn("ClusterTracesLeft", format!("Node {name} keeps {what}: {error:#}"));
+        }
+    }
+    if args.cluster_traces {
+        blocks(app, &cluster, name);
+    } else {
+        app.reporter.tell(&format!(
+            "Kept: what Calico wrote in the cluster for Node {name}, its IPAM blocks among it (--cluster-traces takes \
+             them away)."
+        ));
+    }
+    if let (Some(secret), Some(delete)) = (secret, delete) {
+        let gone =
+            if args.delete_token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
+        match gone {
+            Ok(true) => app.reporter.tell(&format!(
+                "Removed: the secret {namespace}/{secret} in the cluster; a node that logs in with its token needs: \
+                 calicoctl-win credentials rotate"
+            )),
+            Ok(false) => {
+                app.reporter
+                    .tell(&format!("Kept: the secret {namespace}/{secret} in the cluster, which other nodes may use."));
+                left.push(delete);
+            }
+            Err(error) => {
+                let message = format!("the secret {namespace}/{secret} that install made is still there: {error:#}");
+                app.warn("SecretLeft", message);
+                left.push(delete);
+            }
+        }
+    }
+    for event in cluster.take_events() {
+        app.event(&event);
+    }
+    left
+}
+
+fn blocks(app: &mut App, cluster: &Cluster, name: &str) {
+    match cluster.release_blocks(name) {
+        Ok(blocks) => {
+            for Released { cidr, in_use } in blocks {
+                if in_use == 0 {
+                    app.reporter.tell(&format!("Given back: the IPAM block {cidr}."));
+                } else {
+                    let message = format!("the IPAM block {cidr} stays: {in_use} addresses in it are in use");
+                    app.warn("ClusterTracesLeft", message);
+                }
+            }
+        }
+        Err(error) => app.warn("ClusterTracesLeft", format!("Node {name} keeps its IPAM blocks: {error:#}")),
+    }
+}
+
+fn reach(app: &App, node: &dyn Node) -> Result<Cluster> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let mut connection = app.connection(node, &layered)?;
+    connection.timeout = connection.timeout.min(LIMIT);
+    app.cluster(node, &connection)
+}

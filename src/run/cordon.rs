@@ -1,0 +1,288 @@
+//! Keeping pods off the node for as long as a change takes, and giving that back however it ends.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use jiff::Timestamp;
+
+use super::Ending;
+use super::app::App;
+use super::drain::Place;
+use super::options::Source;
+use crate::agent;
+use crate::agent::os::{self, Level};
+use crate::agent::trial::Trial;
+use crate::apply::cordon::Cordon;
+use crate::apply::journal::Journal;
+use crate::apply::lock;
+use crate::cluster::lease::Term;
+use crate::cluster::{self, CORDONED_BY, Cluster};
+use crate::config::Origin;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::report::document::{RunResult, exit_of};
+use crate::report::event::Event;
+use crate::settings::Connection;
+use crate::values::WinPath;
+
+/// Cordons the Node, unless it is; what is ours to undo is written down before.
+pub(crate) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, command: &str) -> Result<()> {
+    let Place { cluster, connection, name } = *place;
+    let run = app.run.clone();
+    app.phase("cordon", |_| {
+        let before = cluster.node(name)?;
+        // A Node that is not there is cordon's to refuse.
+        if before.is_some_and(|node| !node.schedulable) {
+            let whose = if Cordon::load(node)?.is_some() { "an earlier run of ours" } else { "somebody" };
+            return Ok(((), format!("node {name} was cordoned by {whose} before")));
+        }
+        let cordon = Cordon {
+            node: name.to_owned(),
+            run,
+            command: command.to_owned(),
+            since: Timestamp::now(),
+            kubeconfig: named(connection),
+            context: connection.context.clone(),
+        };
+        cordon.save(node)?;
+        cluster.cordon(name, Some(&cordon.run))?;
+        Ok(((), format!("node {name}: no new pods come")))
+    })
+}
+
+/// The kubeconfig that somebody named, by a path that means the same from another folder; none where
+/// the usual one is used.
+pub(crate) fn named(connection: &Connection) -> Option<String> {
+    (connection.kubeconfig_from != Origin::Default).then(|| whole(&connection.kubeconfig))
+}
+
+/// A path that means the same from another folder.
+pub(crate) fn whole(file: &str) -> String {
+    if file.parse::<WinPath>().is_ok() {
+        return file.to_owned();
+    }
+    std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)).display().to_string()
+}
+
+/// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, what may pass is waited
+/// for: also 403, since by the record this user was allowed to cordon.
+///
+/// # Errors
+/// `UncordonFailed` when the cluster cannot be asked; it stays written down, and CalicoNode tries again
+/// when it starts next.
+pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    let name = cordon.node.clone();
+    let limit = app.lease.as_ref().map(Term::left).unwrap_or_default();
+    let (begun, mut paused) = (Instant::now(), Duration::ZERO);
+    let mut pauses = growing(Duration::from_secs(5), Duration::from_secs(80));
+    let uncordoned = app.phase("uncordon", |app| {
+        loop {
+            let error = match uncordon(app, node, &cordon) {
+                Err(error) if cluster::may_pass(&error) || Fault::id_of(&error) == "ClusterForbidden" => error,
+                Err(error) => return Err(error),
+                Ok(true) => return Ok(((), format!("node {name} takes pods again"))),
+                Ok(false) => return Ok(((), format!("node {name} was uncordoned by somebody else"))),
+            };
+            let elapsed = begun.elapsed() + paused;
+            // The Lease may be another's by now.
+            let runs = app.lease.as_ref().is_some_and(|lease| !lease.left().is_zero());
+            match pauses.next().filter(|pause| runs && elapsed + *pause < limit) {
+                Some(pause) => {
+                    let message = format!(
+                        "node {name} is not uncordoned yet, and it is tried again for up to {} s: {error:#}",
+                        limit.as_secs()
+                    );
+                    match paused.is_zero() {
+                        true => app.warn("UncordonWaits", message),
+                        false => app.event(&Event::Log { message }),
+                    }
+                    app.event(&Event::Waiting { what: format!("node {name} to be uncordoned"), elapsed, limit });
+                    node.pause(pause);
+                    paused += pause;
+                }
+                None => return Err(error),
+            }
+        }
+    });
+    match uncordoned {
+        Ok(()) => cordon.forget(node),
+        // Deleted from the cluster meanwhile: nothing is left to uncordon.
+        Err(error) if is_absent(&error) => cordon.forget(node),
+        Err(error) => {
+            let what = format!("node {name} could not be uncordoned");
+            let hint = format!("when the cluster answers, run: {}", app.command("resume"));
+            Err(error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint)))
+        }
+    }
+}
+
+/// Pauses, each twice as long as the one before, up to the longest.
+pub(crate) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times().build()
+}
+
+fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
+    let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
+    match cluster.uncordon(&cordon.node) {
+        // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
+        Err(error) if is_absent(&error) && cluster.node(&cordon.node)?.is_some() => cluster.uncordon(&cordon.node),
+        answer => answer,
+    }
+}
+
+fn is_absent(error: &Error) -> bool {
+    Fault::id_of(error) == "NodeAbsent"
+}
+
+/// The cordon is the user's from now on, and no longer a run's to undo.
+pub(crate) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
+    let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
+    if let Err(error) = cluster.annotate_node(name, &mark) {
+        app.event(&Event::Log { message: format!("node {name} still says which run cordoned it: {error:#}") });
+    }
+}
+
+/// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
+pub(crate) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
+    if let Ok(cluster) = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None) {
+        unmark(app, &cluster, &cordon.node);
+    }
+    app.reporter
+        .tell(&format!("Node {} stays cordoned: kubectl uncordon {0}, once it has a network again.", cordon.node));
+    cordon.forget(node)
+}
+
+/// The same after a failure, which is what is told unless this fails too.
+pub(crate) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) -> Error {
+    let failed_phase = app.reporter.failed_phase;
+    match release(app, node) {
+        Ok(()) => {
+            app.reporter.failed_phase = failed_phase;
+            error
+        }
+        Err(second) => match second.downcast::<Fault>() {
+            Ok(fault) => error.context(fault),
+            Err(second) => error.context(format!("{second:#}")),
+        },
+    }
+}
+
+/// The cluster as an earlier run reached it, with the kubeconfig and context that it was given, unless
+/// the command line says otherwise. `limit`: the most that a question may take.
+pub(crate) fn reach(
+    app: &App,
+    node: &dyn Node,
+    kubeconfig: Option<&str>,
+    context: Option<&str>,
+    limit: Option<Duration>,
+) -> Result<Cluster> {
+    let layered = app.config(node, &Source::default(), &[])?;
+    let mut connection = app.connection(node, &layered)?;
+    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, kubeconfig) {
+        file.clone_into(&mut connection.kubeconfig);
+        connection.kubeconfig_from = Origin::Set;
+        connection.context = connection.context.or_else(|| context.map(Into::into));
+    }
+    connection.timeout = connection.timeout.min(limit.unwrap_or(connection.timeout));
+    app.cluster(node, &connection)
+}
+
+/// How often CalicoNode tries to uncordon its Node after one start.
+const TRIES: usize = 12;
+
+/// How long the API server may take for an answer to CalicoNode.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where kubelet's kubeconfig lies: kubeadm's place, the one of Calico's scripts, and Amazon's.
+const KUBELETS: [&str; 3] =
+    [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
+
+/// The kubeconfigs of the node itself: that of kubelet, which may do more, then that of Calico.
+pub(crate) fn logins_of(node: &dyn Node) -> Vec<WinPath> {
+    let own = agent::read_config(node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
+    KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
+}
+
+/// Whether a run that is over left the Node cordoned, with nothing half-way on this machine.
+///
+/// # Errors
+/// When a record of ours cannot be read.
+pub(crate) fn is_left_over(node: &dyn Node) -> Result<bool> {
+    let Some(cordon) = Cordon::load(node)? else { return Ok(false) };
+    let at_it = lock::holder(node).is_some_and(|holder| holder.run == cordon.run);
+    Ok(!at_it && Journal::load(node)?.is_none() && Trial::load(node)?.is_none())
+}
+
+/// What CalicoNode does about that when it starts: it uncordons the Node, if the Node itself says that
+/// the same run cordoned it. As a run of its own.
+///
+/// # Errors
+/// When the cluster cannot be asked for several minutes, or refuses; `NodeNotReady` when the Node does not
+/// get Ready meanwhile.
+pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
+    let mut pauses = growing(Duration::from_secs(1), Duration::from_secs(60)).take(TRIES - 1);
+    loop {
+        let error = match try_left_over(app) {
+            Ok(message) => return Ending::result(RunResult::new(Exit::Ok, true, message)),
+            Err(error) => error,
+        };
+        let passes = cluster::may_pass(&error) || matches!(exit_of(&error), Exit::Busy | Exit::VerifyFailed);
+        match pauses.next().filter(|_| passes) {
+            Some(pause) => {
+                app.event(&Event::Log { message: format!("the node is not uncordoned yet: {error:#}") });
+                std::thread::sleep(pause);
+            }
+            None => {
+                os::event_log(Level::Error, &format!("the node that a run left cordoned stays so: {error:#}"));
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn try_left_over(app: &mut App) -> Result<String> {
+    let (node, _lock) = app.node_to_change("uncordon")?;
+    let Some(cordon) = Cordon::load(&*node)?.filter(|_| is_left_over(&*node).unwrap_or_default()) else {
+        return Ok("no run left the node cordoned".into());
+    };
+    let mut refused = None;
+    for file in logins_of(&*node) {
+        let released = app
+            .cluster_as(&*node, &file, ANSWER_WITHIN)
+            .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))
+            .with_context(|| format!("uncordon node {} with {file}", cordon.node));
+        match released {
+            Ok(message) => {
+                cordon.forget(&*node)?;
+                app.event(&Event::Log { message: message.clone() });
+                return Ok(message);
+            }
+            // That of kubelet, which comes first, says more than what Calico may not do.
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| {
+        let what = format!("there is no kubeconfig on this node to uncordon node {} with", cordon.node);
+        Fault::new(Exit::ClusterUnreachable, "KubeconfigMissing", what).into()
+    }))
+}
+
+fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
+    let Cordon { node, run, .. } = cordon;
+    if cluster.cordoned_by(node)?.as_ref() != Some(run) {
+        return Ok(format!("node {node} is not cordoned by run {run} any more, and is left as it is"));
+    }
+    // The run may have left it cordoned for that very reason.
+    if let Some(why) = cluster.node(node)?.filter(|found| !found.ready).map(|found| found.not_ready) {
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        let what = format!("node {node} stays cordoned while it is not Ready{why}");
+        return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", what).into());
+    }
+    cluster.uncordon(node)?;
+    Ok(format!("node {node}, which run {run} had left cordoned, takes pods again"))
+}

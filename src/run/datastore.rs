@@ -1,0 +1,87 @@
+//! Calico's datastore, tried as the node's services are told to use it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::app::App;
+use super::login;
+use crate::agent;
+use crate::calico::agent_config::AgentConfig;
+use crate::cluster::etcd;
+use crate::fault::{Exit, Fault};
+use crate::item::Id;
+use crate::node::Node;
+use crate::plan::Step;
+use crate::plan::order::SERVICES;
+use crate::settings::Datastore;
+use crate::values::WinPath;
+
+/// How long one member, or the API server, may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Services that are started while the datastore is away wait for it in vain, so none is stopped for it.
+///
+/// # Errors
+/// Fault `DatastoreAway` where these steps start or stop one of our services, and it is.
+pub(crate) fn must_answer(app: &mut App, node: &dyn Node, steps: &[Step]) -> Result<()> {
+    let of_ours =
+        |step: &Step| matches!(step, Step::Put { id: Id::Running(name), .. } if SERVICES.contains(&name.as_str()));
+    if !steps.iter().any(of_ours) {
+        return Ok(());
+    }
+    away(app, node, steps).map_or(Ok(()), |error| {
+        let what = "Calico's datastore cannot be used, so nothing was changed: Calico's services would only wait for it";
+        let hint = "fix what the cause names; Calico's node startup tries again by itself, and `calicoctl-win status` shows it";
+        Err(error.context(Fault::new(Exit::ClusterUnreachable, "DatastoreAway", what).hint(hint)))
+    })
+}
+
+/// Why the datastore cannot be used, for a reason that is not this node's drift. None also where the steps
+/// write what the services reach it with: then it is for them to put that right.
+pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<anyhow::Error> {
+    let config = agent::read_config(node).ok()?;
+    let datastore = config.datastore();
+    let mut files: Vec<WinPath> = vec![WinPath::known(AgentConfig::PATH)];
+    match &datastore {
+        Datastore::Kubernetes => files.extend(kubeconfig(&config)),
+        Datastore::Etcdv3 { tls, .. } => {
+            files.extend(tls.iter().flat_map(|tls| [&tls.key_file, &tls.cert_file, &tls.ca_cert_file]).cloned());
+        }
+    }
+    let changed = |step: &Step| match step {
+        Step::Put { id: Id::File(path), before, after } => before != after && files.contains(path),
+        _ => false,
+    };
+    if steps.iter().any(changed) {
+        return None;
+    }
+    let is_unusable = |exit| matches!(exit, Exit::ClusterUnreachable | Exit::ClusterAccessDenied);
+    let unusable = |error: &anyhow::Error| {
+        Fault::of(error).is_some_and(|fault| is_unusable(fault.exit) || fault.id == "EtcdCertificateInvalid")
+    };
+    ask(app, node, &config, &datastore).err().filter(unusable)
+}
+
+fn kubeconfig(config: &AgentConfig) -> Option<WinPath> {
+    config.startup.env.get("KUBECONFIG")?.parse().ok()
+}
+
+fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datastore) -> Result<()> {
+    match datastore {
+        Datastore::Etcdv3 { endpoints, tls } => {
+            let files = tls.as_ref().map(|tls| login::etcd_files_at(node, tls)).transpose()?;
+            if let Some(files) = &files {
+                etcd::check(files, node.now())?;
+            }
+            login::try_members(app, endpoints, files.as_ref(), LIMIT)
+        }
+        Datastore::Kubernetes => {
+            let path = kubeconfig(config).ok_or_else(|| anyhow!("the services have no kubeconfig"))?;
+            let text = std::fs::read_to_string(node.disk(&path)).with_context(|| format!("read {path}"))?;
+            let cluster = app.connect(&text, Path::new("."), None, LIMIT)?;
+            cluster.node(config.node_name.as_str()).map(drop)
+        }
+    }
+}

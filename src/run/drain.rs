@@ -1,0 +1,152 @@
+//! Draining with the screen attached: for `node drain`, and before a change that needs the node empty.
+
+use std::borrow::Borrow;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::app::App;
+use super::cordon;
+use super::options::DrainFlags;
+use super::pods;
+use crate::apply::cancel;
+use crate::cluster::{Cluster, DrainOptions, DrainPlan};
+use crate::config::types::Wait;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::show::AttachedPod;
+use crate::report::event::Event;
+use crate::settings::{Connection, Drain};
+
+impl DrainFlags {
+    /// What the flags say, over what the config says.
+    pub fn over(&self, config: &Drain) -> DrainOptions {
+        DrainOptions {
+            ignore_daemonsets: self.ignore_daemonsets.unwrap_or(config.ignore_daemon_sets),
+            delete_emptydir_data: self.delete_emptydir_data.unwrap_or(config.delete_empty_dir_data),
+            force: self.force.unwrap_or(config.force),
+            grace_period: self.grace_period.map_or(config.grace_period_seconds, |seconds| u32::try_from(seconds).ok()),
+            timeout: self.drain_timeout.as_ref().map_or(config.timeout, Wait::limit),
+            pod_selector: self.pod_selector.clone(),
+            disable_eviction: self.disable_eviction.unwrap_or(config.disable_eviction),
+            skip_wait_for_delete: match self.skip_wait_for_delete_timeout {
+                Some(0) | None => None,
+                Some(seconds) => Some(Duration::from_secs(seconds)),
+            },
+        }
+    }
+}
+
+/// The pods that go and stay, as a person reads it.
+pub(crate) fn text(name: &str, plan: &DrainPlan) -> String {
+    let mut text = format!("Drain of {name}: {} pods go.\n", plan.goes.len());
+    plan.goes.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
+    plan.stays.iter().for_each(|stays| text.push_str(&format!("    {stays}\n")));
+    text
+}
+
+/// Cordons a node as a phase; false when somebody had done so before.
+pub(crate) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<bool> {
+    app.phase("cordon", |_| {
+        let cordoned = cluster.cordon(name, None)?;
+        let message = if cordoned { "no new pods come" } else { "was cordoned before, and stays so" };
+        Ok((cordoned, format!("node {name}: {message}")))
+    })
+}
+
+/// Drains a node that is cordoned, as a phase. Ctrl-C ends it.
+pub(crate) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
+    let _under_way = cancel::UnderWay::begin();
+    let begun = Instant::now();
+    app.event(&Event::PhaseStarted { phase: "drain", place: None });
+    match cluster.drain(name, options, &cancel::asked, &mut |event| app.event(&event)) {
+        Ok(drained) => {
+            let message = format!("{} pods went, {} stay", drained.goes.len(), drained.stays.len());
+            let changed = !drained.goes.is_empty();
+            app.event(&Event::PhaseCompleted { phase: "drain", message, changed, took: begun.elapsed() });
+            Ok(drained)
+        }
+        Err(error) => {
+            app.event(&Event::PhaseFailed { phase: "drain", message: format!("{error:#}") });
+            Err(error)
+        }
+    }
+}
+
+/// The Node that is to be emptied, and how it is reached.
+pub(crate) struct Place<'a> {
+    pub cluster: &'a Cluster,
+    pub connection: &'a Connection,
+    pub name: &'a str,
+}
+
+/// Decides whether a change empties the node before, and shows which pods go. `needs`: pods would be
+/// cut off, and which of them are attached to networks that go; `wanted`: what somebody said about it. The cluster is asked only then.
+pub(crate) fn before<C: Borrow<Cluster>>(
+    app: &mut App,
+    name: &str,
+    (needs, attached): (bool, &[AttachedPod]),
+    wanted: Option<bool>,
+    options: DrainOptions,
+    cluster: impl FnOnce(&App) -> Result<C>,
+) -> Result<Option<DrainOptions>> {
+    if !wanted.unwrap_or(needs) {
+        if needs {
+            not_drained(app);
+        }
+        return Ok(None);
+    }
+    let cluster = cluster(app)?;
+    let plan = cluster.borrow().plan_drain(name, &options, &mut |event| app.event(&event))?;
+    app.reporter.tell(&text(name, &plan));
+    pods::judge(attached, &plan.goes, Some(cluster.borrow()))?;
+    Ok(Some(options))
+}
+
+/// Says what becomes of pods that nobody moves away.
+pub(crate) fn not_drained(app: &mut App) {
+    let message = "the pods on this node lose their network: those with a controller are deleted, so that it makes \
+                   them again; the others must be deleted by hand";
+    app.warn("NotDrained", message);
+}
+
+/// Cordons and drains the node. When that fails nothing is different from before.
+pub(crate) fn empty(
+    app: &mut App,
+    node: &mut dyn Node,
+    place: &Place<'_>,
+    command: &str,
+    options: &DrainOptions,
+) -> Result<()> {
+    // From the cordon on there is something to give back.
+    let _under_way = cancel::UnderWay::begin();
+    let drained = cordon::take(app, node, place, command).and_then(|()| drain(app, place.cluster, place.name, options));
+    for event in place.cluster.take_events() {
+        app.event(&event);
+    }
+    drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
+}
+
+/// Lets pods come to the node again, if we had cordoned it, and gives back why.
+pub(crate) fn uncordon_after(
+    app: &mut App,
+    cluster: &Cluster,
+    name: &str,
+    cordoned: bool,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    if !cordoned {
+        return error;
+    }
+    match cluster.uncordon(name) {
+        Ok(_) => {
+            app.event(&Event::Log { message: format!("node {name} is uncordoned again") });
+            error
+        }
+        Err(second) => {
+            let what = format!("the drain failed, and node {name} could not be uncordoned again ({second:#})");
+            let hint = format!("when the cluster answers, run: {}", app.command("node uncordon"));
+            error.context(Fault::new(Exit::FailedIncomplete, "UncordonFailed", what).hint(hint))
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! How a run ends, once: by its own result, or by Ctrl-C while no step is being taken. Either way there is a result
+//! on the screen, in the log and in `last-run.json`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::options::{ExitCodes, Global};
+use super::{detach, event_log};
+use crate::apply::cancel::{self, Asked};
+use crate::fault::{Exit, Fault};
+use crate::report::document::{RunResult, envelope, millis};
+use crate::report::log::Log;
+use crate::report::reporter::{Reporter, Style};
+
+/// What a run has to be told of where it is not the one that ends it.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    style: Style,
+    exit_codes: ExitCodes,
+    /// A sandbox is nothing to this machine's log.
+    sandboxed: bool,
+    run: String,
+    began: Instant,
+    /// The lines of NDJSON so far.
+    lines: Arc<std::sync::atomic::AtomicU64>,
+    changed: Arc<AtomicBool>,
+    /// The command that has the node to change it.
+    pub changing: Option<&'static str>,
+    /// What is noted of the run besides its result.
+    pub note: Value,
+    /// Where `last-run.json` goes, once a changing verb has the node.
+    pub state: Option<PathBuf>,
+    pub log: Option<PathBuf>,
+}
+
+static RECORD: Mutex<Option<Record>> = Mutex::new(None);
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+impl Record {
+    pub fn new(global: &Global, reporter: &Reporter, changed: &Arc<AtomicBool>) -> Self {
+        Self {
+            style: global.style(),
+            exit_codes: global.exit_codes,
+            sandboxed: global.sandbox.is_some(),
+            run: reporter.run().to_owned(),
+            began: Instant::now(),
+            lines: reporter.lines(),
+            changed: Arc::clone(changed),
+            changing: None,
+            note: Value::Null,
+            state: None,
+            log: None,
+        }
+    }
+
+    /// The result of a run that Ctrl-C ended.
+    fn cancelled(&self, asked: Asked) -> RunResult {
+        let changed = self.changed.load(Ordering::SeqCst);
+        let (what, hint) = match asked {
+            Asked::Again => (
+                "stopped at once by Ctrl-C, in the middle of a step",
+                "finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo",
+            ),
+            _ => ("stopped by Ctrl-C", "run the command again"),
+        };
+        let error = Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint);
+        let mut result = RunResult::failed(&error.into());
+        result.run = Some(self.run.clone());
+        result.duration_ms = millis(self.began.elapsed());
+        result.changed = changed;
+        result.log = self.log.as_ref().map(|log| log.display().to_string());
+        if let Some(failure) = &mut result.error {
+            failure.state = match (asked, changed) {
+                (Asked::Again, _) => "calicoctl-win status shows how far it came",
+                (_, true) => "some of it was done: calicoctl-win status shows what stands now",
+                (_, false) => "nothing was changed",
+            }
+            .into();
+        }
+        result
+    }
+
+    fn end_by_ctrl_c(&self, asked: Asked) -> i32 {
+        let mut result = self.cancelled(asked);
+        if let Some(state) = &self.state {
+            // Nobody is left to tell a disk that refuses.
+            let _refused = keep(state, &self.note, &result);
+        }
+        if let (Some(command), false) = (self.changing, self.sandboxed) {
+            event_log::write(command, &result);
+        }
+        let mut reporter = Reporter::going_on(self.style, &self.run, &self.lines);
+        reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
+        let code = self.exit_codes.code(&result);
+        result.exit_code = code;
+        reporter.finish(&result);
+        code
+    }
+}
+
+/// From here on Ctrl-C is answered: between two steps by their end, else by the end of the process. A second one
+/// ends it in any case.
+///
+/// # Errors
+/// When the system gives no handler.
+pub(crate) fn listen(record: Record) -> Result<()> {
+    if held().replace(record).is_some() {
+        return Ok(());
+    }
+    ctrlc::set_handler(|| match cancel::ask() {
+        Asked::Stops => {
+            let text =
+                "\nStopping after this step. Press Ctrl-C again to stop now; calicoctl-win resume finishes it then.\n";
+            let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
+        }
+        asked => {
+            let Some(record) = held().clone() else { process::exit(Exit::Cancelled.code()) };
+            // Else the run is telling its own end at this moment.
+            if claim() {
+                process::exit(record.end_by_ctrl_c(asked));
+            }
+        }
+    })
+    .context("listen for Ctrl-C")
+}
+
+/// Completes what is known of the run.
+pub(crate) fn note(change: impl FnOnce(&mut Record)) {
+    if let Some(record) = held().as_mut() {
+        change(record);
+    }
+}
+
+fn held() -> std::sync::MutexGuard<'static, Option<Record>> {
+    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn claim() -> bool {
+    !ENDED.swap(true, Ordering::SeqCst)
+}
+
+/// The right to tell how the run ended. Where Ctrl-C has it the process ends soon, and this never returns.
+pub(crate) fn begin() {
+    if !claim() {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
+///
+/// # Errors
+/// When the disk refuses.
+pub(crate) fn keep(state: &Path, note: &Value, result: &RunResult) -> Result<()> {
+    let document = envelope("RunResult", result);
+    let folder = state.join("state");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(folder.join("last-run.json"), document.to_string()))
+        .context("write last-run.json")?;
+    let run = note["run"].as_str().unwrap_or_default();
+    detach::keep(&folder.join("runs").join(format!("{run}.json")), note, &document).context("keep the run's result")
+}
+
+/// Says in the log what could not be kept.
+pub(crate) fn told(log: &mut Option<Log>, kept: Result<()>) {
+    if let (Err(error), Some(log)) = (kept, log) {
+        log.line(Timestamp::now(), "WARN", &format!("{error:#}"));
+    }
+}

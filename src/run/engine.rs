@@ -1,0 +1,179 @@
+//! Running the engine with the screen attached, and taking back what fails.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::app::{App, Outcome};
+use super::cordon;
+use super::pods::Pods;
+use crate::apply::cancel;
+use crate::apply::converge::{self, Applied, Standing, Vacate};
+use crate::apply::receipt::Receipt;
+use crate::apply::retention;
+use crate::config::spec::RebootPolicy;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::report::document::{RunResult, exit_of, millis};
+use crate::report::event::{Event, Sink};
+
+/// Runs the engine with the screen attached; when it fails, takes the change back.
+pub(crate) fn engine(
+    app: &mut App,
+    node: &mut dyn Node,
+    pods: &Pods<'_>,
+    work: impl FnOnce(&mut dyn Node, Vacate, Sink) -> Result<Applied>,
+) -> Result<Applied> {
+    // From the journal's first line on a stop comes between two steps.
+    let _under_way = cancel::UnderWay::begin();
+    let mut outage = Outage::default();
+    let vacate =
+        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    let ended = work(node, &vacate, &mut |event| {
+        outage.hear(&event);
+        app.event(&event);
+    });
+    app.downtime = outage.length();
+    let error = match ended {
+        Ok(applied) => {
+            app.outcome = Outcome::Done(applied.generation);
+            app.generation = applied.generation;
+            return Ok(applied);
+        }
+        Err(error) => error,
+    };
+    // The journal stays: `resume` goes on from here, or back.
+    if exit_of(&error) == Exit::Cancelled {
+        app.outcome = Outcome::HalfWay;
+        return Err(error);
+    }
+    match Standing::load(node) {
+        Ok(Standing { journal: Some(_), .. }) => {}
+        // No journal: nothing was touched, so there is nothing to take back.
+        Ok(_) => {
+            retention::tidy(node, &mut |event| app.event(&event));
+            return Err(cordon::release_after(app, node, error));
+        }
+        // It cannot be known.
+        Err(second) => {
+            app.outcome = Outcome::HalfWay;
+            let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
+            return Err(error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what)));
+        }
+    }
+    app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
+    let failed_phase = app.reporter.failed_phase;
+    let undone = converge::undo_vacating(node, &vacate, &mut |event| {
+        outage.hear(&event);
+        app.event(&event);
+    });
+    app.downtime = outage.length();
+    app.reporter.failed_phase = failed_phase;
+    app.event(&Event::RollbackCompleted { complete: undone.is_ok() });
+    Err(match undone {
+        Ok(_) => {
+            app.outcome = Outcome::Undone;
+            cordon::release_after(app, node, rolled_back(error))
+        }
+        Err(second) => {
+            app.outcome = Outcome::HalfWay;
+            let what = format!("the change failed, and so did taking it back ({second:#})");
+            error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
+                "mend the cause, then go on with: {} or back with: {}",
+                app.command("resume"),
+                app.command("resume --undo")
+            )))
+        }
+    })
+}
+
+/// The generation that stands.
+///
+/// # Errors
+/// `NotInstalled` when there is none.
+pub(crate) fn installed(standing: &Standing) -> Result<&Receipt> {
+    standing.receipt().ok_or_else(|| {
+        Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
+            .hint("install it with: calicoctl-win install")
+            .into()
+    })
+}
+
+/// The result of a run that went well, with what makes sense `next`. Windows may have to restart before
+/// the last of what was to go is gone: says so, and puts the restart first.
+pub(crate) fn succeeded(
+    app: &mut App,
+    node: &dyn Node,
+    applied: &Applied,
+    msg: String,
+    mut next: Vec<String>,
+) -> RunResult {
+    let mut result = RunResult::new(exit_after(app, node, &mut next), applied.changed > 0, msg);
+    result.generation = applied.generation;
+    result.downtime_ms = millis(applied.downtime);
+    result.next = next;
+    result
+}
+
+/// The exit class of a run that went well; what Windows does not know, and what waits for its restart, is
+/// told.
+pub(crate) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
+    let unknown = node.unknown_settings();
+    if !unknown.is_empty() {
+        let message =
+            format!("this Windows does not know a setting of services: {}; they do without", unknown.join(", "));
+        app.warn("ServiceSettingUnknown", message);
+    }
+    let left = node.left_until_reboot();
+    if left.is_empty() {
+        return Exit::Ok;
+    }
+    let names: Vec<String> = left.iter().map(ToString::to_string).collect();
+    app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
+    match app.reboot(node).policy {
+        RebootPolicy::Never => return Exit::Ok,
+        RebootPolicy::Request => {}
+        RebootPolicy::Now => match node.restart("calicoctl-win: Windows restarts, as reboot.policy says") {
+            Ok(()) => return Exit::RebootStarted,
+            Err(error) => app.warn("RebootNotStarted", format!("Windows does not restart by itself: {error:#}")),
+        },
+    }
+    next.insert(0, "Restart-Computer".into());
+    Exit::RebootRequired
+}
+
+/// From the first service stopped to the last one started, over the change and its undoing.
+#[derive(Default)]
+struct Outage {
+    stopped: Option<Instant>,
+    up_again: Option<Duration>,
+}
+
+impl Outage {
+    fn hear(&mut self, event: &Event) {
+        match event {
+            Event::PhaseStarted { phase: "services-stop", .. } => {
+                self.stopped.get_or_insert_with(Instant::now);
+                self.up_again = None;
+            }
+            Event::PhaseCompleted { phase: "services-start", .. } => {
+                self.up_again = self.stopped.map(|stopped| stopped.elapsed());
+            }
+            _ => {}
+        }
+    }
+
+    fn length(&self) -> Duration {
+        self.up_again.or(self.stopped.map(|stopped| stopped.elapsed())).unwrap_or_default()
+    }
+}
+
+fn rolled_back(error: anyhow::Error) -> anyhow::Error {
+    let (id, hint) = match Fault::of(&error) {
+        Some(fault) => (fault.id, fault.hint.clone()),
+        None => ("RolledBack", None),
+    };
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
+    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
+    error.context(fault)
+}

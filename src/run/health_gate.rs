@@ -1,0 +1,558 @@
+//! Whether a node that was changed does its work: its services, the network that they made, and the Node
+//! that kubelet reports. No run says that all is well before.
+
+use std::cell::RefCell;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use super::app::App;
+use crate::agent::Role;
+use crate::agent::startup::KUBELET;
+use crate::agent::state::{self, AgentState, Phase};
+use crate::apply::cancel;
+use crate::apply::converge::Applied;
+use crate::calico::agent_config::AgentConfig;
+use crate::calico::networks;
+use crate::cluster::Cluster;
+use crate::facts::ClusterNode;
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, Network, NetworkKind, State};
+use crate::node::{Listing, Node};
+use crate::plan::order::NODE_SERVICE;
+use crate::plan::{Step, Target};
+use crate::report::document::exit_of;
+use crate::report::event::{Event, Sink};
+use crate::values::WinPath;
+
+/// How long Felix and confd must have run without a crash. A program that cannot live with its
+/// configuration ends in its first seconds.
+const CALM: Duration = Duration::from_secs(5);
+
+/// How long all services may take: CalicoNode's own waits for the network and the datastore are in it.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long the network may differ from what was asked for and from what other nodes are told, once all
+/// services work.
+const NETWORK_LIMIT: Duration = Duration::from_secs(30);
+
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long the Node may take to be Ready: kubelet looks at the CNI configuration and reports every ten
+/// seconds, and after a pause of the host's network it has to reach the API server again.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+
+/// How long the Node must stay Ready: kubelet's report of before the change may still stand.
+const STAYS_READY: Duration = Duration::from_secs(5);
+
+/// How often the cluster is asked.
+const ASK: Duration = Duration::from_secs(1);
+
+/// How long one answer of the cluster may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The endpoint that Calico's node startup makes on the pods' network, for the host.
+const HOST_ENDPOINT: &str = "Calico_ep";
+
+/// Talks to the cluster with a kubeconfig's text.
+type Connect = dyn Fn(&str) -> Result<Cluster>;
+
+/// Asks a node, and the cluster as the node's own services do, whether it works.
+pub(crate) struct Works {
+    /// A cluster that cannot be asked is nobody who agrees.
+    must_answer: bool,
+    connect: Box<Connect>,
+    cluster: RefCell<Option<Cluster>>,
+}
+
+/// What is not as it must be.
+enum Lacks {
+    Service(String),
+    Network(String),
+}
+
+/// What the cluster says of the Node.
+enum Said {
+    Node(Box<ClusterNode>),
+    /// It cannot tell: the sentence says why, and that is nobody's fault.
+    Nothing(String),
+}
+
+/// Whether steps change what services do, so that it must be shown that they do it.
+pub(crate) fn disturb(steps: &[Step]) -> bool {
+    let concerns = |id: &Id| matches!(id, Id::Running(_) | Id::Network(_) | Id::CniConf(_) | Id::Tree(_));
+    steps.iter().any(|step| concerns(step.id()))
+}
+
+/// Whether node startup runs in them: then the cluster can be asked, and must say how the node is.
+pub(crate) fn restart(steps: &[Step]) -> bool {
+    let run = Id::Running(NODE_SERVICE.into());
+    steps.iter().any(|step| matches!(step, Step::Put { id, after: Some(_), .. } if *id == run))
+}
+
+/// Why a Node is not Ready, unless it waits for the network of pods: that is ours to bring.
+pub(crate) fn not_ready_by_others(node: &ClusterNode) -> Option<String> {
+    let why = node.not_ready.clone().unwrap_or_else(|| "it does not say why".into());
+    let ours = ["network plugin", "networkplugin", "networkready", "cni"];
+    let lower = why.to_lowercase();
+    (!node.ready && !ours.iter().any(|word| lower.contains(word))).then_some(why)
+}
+
+/// Why this node's Node is not Ready before a change, unless that is ours to bring. A cluster that does
+/// not answer is said by those who need it.
+pub(crate) fn not_ready_before(app: &App, node: &dyn Node) -> Option<String> {
+    match Works::new(app, false).node_says(node) {
+        Ok(Said::Node(found)) => not_ready_by_others(&found),
+        _ => None,
+    }
+}
+
+/// What keeps pods from running here: the CNI configuration is not published, or the Node is not Ready.
+/// None when nothing does. The cluster is asked once, with the node's own identity.
+///
+/// # Errors
+/// When the node or the cluster cannot be asked.
+pub(crate) fn keeps_pods_away(app: &App, node: &dyn Node, target: &Target) -> Result<Option<String>> {
+    for (id, state) in &target.world {
+        if matches!(id, Id::CniConf(_)) && node.get(id)?.as_ref() != Some(state) {
+            return Ok(Some(format!("the CNI configuration {} is not published", id.target())));
+        }
+    }
+    Ok(match Works::new(app, false).node_says(node)? {
+        Said::Node(found) if !found.ready => Some(not_ready(&found)),
+        Said::Node(_) | Said::Nothing(_) => None,
+    })
+}
+
+fn not_ready(node: &ClusterNode) -> String {
+    let why = node.not_ready.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    format!("Node {} is not Ready{why}", node.name)
+}
+
+impl Works {
+    pub fn new(app: &App, must_answer: bool) -> Self {
+        Self { must_answer, connect: Box::new(app.connector(ANSWER_WITHIN)), cluster: RefCell::new(None) }
+    }
+
+    /// Waits until every service that is to run does its work, on a network that other nodes can reach.
+    ///
+    /// # Errors
+    /// `ServiceNotSteady` when a service ends, crashes again and again, or does not work in five minutes;
+    /// `PodNetworkWrong` when the network is not what other nodes are told.
+    pub fn services(&self, node: &mut dyn Node, target: &Target, events: Sink) -> Result<()> {
+        let mut expected = false;
+        for role in Role::ALL {
+            let (service, run) = (Id::Service(role.service().into()), Id::Running(role.service().into()));
+            expected |= target.world.contains_key(&run);
+            expected |= target.world.contains_key(&service) && node.process(role.service())?.is_some();
+        }
+        if !expected {
+            return Ok(());
+        }
+        waits("steady", events, |events| {
+            let (mut waited, mut wrong) = (Duration::ZERO, Duration::ZERO);
+            loop {
+                let looking = Instant::now();
+                let (what, limit, so_far) = match self.look(node, target, events)? {
+                    None => return Ok((waited, "the services work".into())),
+                    Some(what @ Lacks::Service(_)) => {
+                        wrong = Duration::ZERO;
+                        (what, LIMIT, waited)
+                    }
+                    Some(what @ Lacks::Network(_)) => {
+                        wrong += ASK + looking.elapsed();
+                        (what, NETWORK_LIMIT, wrong)
+                    }
+                };
+                if so_far >= limit {
+                    let seconds = limit.as_secs();
+                    return Err(match what {
+                        Lacks::Service(what) => not_steady(format!("waited {seconds} s for {what}")),
+                        Lacks::Network(what) => network_wrong(format!("{what}, for {seconds} s now")),
+                    }
+                    .into());
+                }
+                let what = match what {
+                    Lacks::Service(what) => what,
+                    Lacks::Network(what) => format!("the network of pods: {what}"),
+                };
+                events(Event::Waiting { what, elapsed: so_far, limit });
+                cancel::check()?;
+                let pause = if wrong.is_zero() { LOOK } else { ASK };
+                node.pause(pause);
+                waited += pause + looking.elapsed();
+            }
+        })
+    }
+
+    fn look(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<Lacks>> {
+        if let Some(what) = look(node, target)? {
+            return Ok(Some(Lacks::Service(what)));
+        }
+        Ok(self.network(node, target, events)?.map(Lacks::Network))
+    }
+
+    /// What of the pods' network is not as Calico's node startup leaves it.
+    fn network(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<String>> {
+        let network = |name: &str| -> Result<Option<Network>> {
+            let id = Id::Network(name.into());
+            if !target.world.contains_key(&id) {
+                return Ok(None);
+            }
+            Ok(node.get(&id)?.and_then(|state| if let State::Network(network) = state { Some(network) } else { None }))
+        };
+        if !target.world.contains_key(&Id::Network(networks::PODS.into())) {
+            return Ok(None);
+        }
+        let (Some(pods), Some(details)) = (network(networks::PODS)?, node.network_details(networks::PODS)?) else {
+            return Ok(Some(format!("the HNS network {} is not there", networks::PODS)));
+        };
+        if !details.endpoints.iter().any(|name| name.eq_ignore_ascii_case(HOST_ENDPOINT)) {
+            return Ok(Some(format!("the HNS network {} has no endpoint {HOST_ENDPOINT}", networks::PODS)));
+        }
+        let Some(ip) = pods.management_ip else {
+            return Ok(Some(format!("the HNS network {} has no management IP", networks::PODS)));
+        };
+        if let Some(bootstrap) = network(networks::BOOTSTRAP)?
+            && bootstrap.management_ip != Some(ip)
+        {
+            let on = |network: &Network| {
+                let ip = network.management_ip.map_or_else(|| "none".into(), |ip| ip.to_string());
+                network.adapter.as_ref().map_or(ip.clone(), |adapter| format!("{ip} on adapter {adapter}"))
+            };
+            let (here, there) = (on(&pods), on(&bootstrap));
+            return Ok(Some(format!("the management IP of Calico is {here}, that of External {there}")));
+        }
+        let has = |state: &State| matches!(state, State::Adapter(config) if config.addresses.iter().any(|cidr| cidr.addr() == ip));
+        if !node.list(Listing::Adapters)?.iter().any(|(_, state)| has(state)) {
+            return Ok(Some(format!("no adapter has {ip}, the management IP of Calico")));
+        }
+        if pods.kind != NetworkKind::Overlay {
+            return Ok(None);
+        }
+        let Some(mac) = details.dr_mac else {
+            events(Event::Log {
+                message: "HNS does not say which MAC other nodes must send to: it is not compared".into(),
+            });
+            return Ok(None);
+        };
+        let config = crate::agent::read_config(node)?;
+        if datastore(&config) != "kubernetes" {
+            let message =
+                "with etcd as datastore, what other nodes are told of this one is in etcd's Node: it is not compared";
+            events(Event::Log { message: message.into() });
+            return Ok(None);
+        }
+        let found = match self.node_says(node) {
+            Ok(Said::Node(found)) => found,
+            Ok(Said::Nothing(why)) => return Ok(Some(why)),
+            Err(error) => {
+                let why = format!("the cluster cannot be asked what other nodes are told: {error:#}");
+                if self.must_answer {
+                    return Ok(Some(why));
+                }
+                events(Event::Log { message: why });
+                return Ok(None);
+            }
+        };
+        if found.tunnel_mac.as_ref() != Some(&mac) {
+            let told = found.tunnel_mac.unwrap_or_else(|| "none".into());
+            return Ok(Some(format!(
+                "other nodes send to the MAC {told} (annotation projectcalico.org/VXLANTunnelMACAddr of Node {}), \
+                 and the HNS network Calico has {mac}",
+                found.name
+            )));
+        }
+        let address = ip.to_string();
+        Ok(found.calico_address.filter(|told| *told != address).map(|told| {
+            format!(
+                "other nodes send to {told} (annotation projectcalico.org/IPv4Address of Node {}), \
+                 and the HNS network Calico is on {address}",
+                found.name
+            )
+        }))
+    }
+
+    /// What the cluster says of this node's Node, asked as the node's own services ask it.
+    fn node_says(&self, node: &dyn Node) -> Result<Said> {
+        let config = crate::agent::read_config(node)?;
+        let name = config.node_name.as_str();
+        let kubeconfig = config.startup.env.get("KUBECONFIG").and_then(|path| path.parse::<WinPath>().ok());
+        let Some(kubeconfig) = kubeconfig else {
+            return Ok(Said::Nothing(format!("without a kubeconfig nobody can be asked about Node {name}")));
+        };
+        let mut cluster = self.cluster.borrow_mut();
+        let cluster = match cluster.take() {
+            Some(known) => cluster.insert(known),
+            None => cluster.insert((self.connect)(&fs::read_to_string(node.disk(&kubeconfig))?)?),
+        };
+        Ok(match cluster.node(name)? {
+            Some(found) => Said::Node(Box::new(found)),
+            None => Said::Nothing(format!("the cluster has no Node {name}: its kubelet makes it when it joins")),
+        })
+    }
+
+    /// Waits until the Node is Ready and stays so. On a node whose kubelet does not run that is said, and
+    /// waited for by nobody.
+    ///
+    /// # Errors
+    /// `NodeNotReady` after three minutes.
+    pub fn ready(&self, node: &mut dyn Node, target: &Target, events: Sink) -> Result<()> {
+        if !target.world.contains_key(&Id::Running(NODE_SERVICE.into())) {
+            return Ok(());
+        }
+        if node.processes(KUBELET)?.is_empty() {
+            let message = "kubelet does not run here: whether the Node gets Ready is not waited for";
+            events(Event::Log { message: message.into() });
+            return Ok(());
+        }
+        waits("node-ready", events, |events| {
+            let (mut waited, mut ready_for) = (Duration::ZERO, None);
+            loop {
+                let looking = Instant::now();
+                let what = match self.node_says(node) {
+                    Ok(Said::Nothing(why)) => {
+                        return Ok((waited, format!("{why}; that is not waited for")));
+                    }
+                    Ok(Said::Node(found)) if found.ready => {
+                        let since = *ready_for.get_or_insert(waited);
+                        if waited - since >= STAYS_READY {
+                            return Ok((waited, format!("Node {} is Ready", found.name)));
+                        }
+                        format!("Node {} has to stay so for {} s", found.name, STAYS_READY.as_secs())
+                    }
+                    Ok(Said::Node(found)) => {
+                        ready_for = None;
+                        not_ready(&found)
+                    }
+                    Err(error) => {
+                        let why = format!("whether the Node is Ready cannot be asked: {error:#}");
+                        if !self.must_answer {
+                            return Ok((waited, why));
+                        }
+                        ready_for = None;
+                        why
+                    }
+                };
+                if ready_for.is_none() && waited >= READY_WITHIN {
+                    let text = format!("{what}, {} s after the change", READY_WITHIN.as_secs());
+                    return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", text)
+                        .hint("kubectl describe node says why, and kubelet's log; what is cordoned stays so: when the Node is Ready, run: calicoctl-win resume")
+                        .into());
+                }
+                let what = format!("the Node to be Ready: {what}");
+                events(Event::Waiting { what, elapsed: waited, limit: READY_WITHIN });
+                cancel::check()?;
+                node.pause(ASK);
+                // A cluster that does not answer takes its time, and that counts.
+                waited += ASK + looking.elapsed();
+            }
+        })
+    }
+}
+
+/// A wait as a phase of a run: how long it took, and what came of it.
+fn waits(phase: &'static str, events: Sink, wait: impl FnOnce(Sink) -> Result<(Duration, String)>) -> Result<()> {
+    let _under_way = cancel::UnderWay::begin();
+    events(Event::PhaseStarted { phase, place: None });
+    match wait(events) {
+        Ok((took, message)) => {
+            events(Event::PhaseCompleted { phase, message, changed: false, took });
+            Ok(())
+        }
+        Err(error) => {
+            events(Event::PhaseFailed { phase, message: format!("{error:#}") });
+            Err(error)
+        }
+    }
+}
+
+/// Waits after a change that stands until the Node is Ready. What was cordoned is not uncordoned before.
+///
+/// # Errors
+/// As [`Works::ready`]; the change is told as one that was made.
+pub(crate) fn ends_ready(
+    app: &mut App,
+    node: &mut dyn Node,
+    target: &Target,
+    restarts: bool,
+    applied: &Applied,
+) -> Result<()> {
+    let works = Works::new(app, restarts);
+    let ended = works.ready(node, target, &mut |event| app.event(&event));
+    stands(app, applied, ended)
+}
+
+/// The same of the services, where there is nothing that a change could be taken back to.
+///
+/// # Errors
+/// As [`Works::services`].
+pub(crate) fn ends_working(app: &mut App, node: &mut dyn Node, target: &Target, applied: &Applied) -> Result<()> {
+    let works = Works::new(app, true);
+    let ended = works.services(node, target, &mut |event| app.event(&event));
+    stands(app, applied, ended)
+}
+
+/// It stands all the same: its logs, and what is seen of it from outside, tell the cause.
+fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
+    let Err(error) = ended else { return Ok(()) };
+    app.generation = applied.generation;
+    if exit_of(&error) != Exit::Failed {
+        return Err(error);
+    }
+    let what = "the change is made, and whether it works could not be looked at";
+    let hint = format!("mend the cause that is named here, then look: {}", app.command("status"));
+    Err(error.context(Fault::new(Exit::VerifyFailed, "ProofIncomplete", what).hint(hint)))
+}
+
+fn datastore(config: &AgentConfig) -> &str {
+    let said = config.startup.env.get("CALICO_DATASTORE_TYPE");
+    said.map_or("kubernetes", String::as_str)
+}
+
+/// What is still waited for of the services; none when each does its work.
+///
+/// # Errors
+/// `ServiceNotSteady` when a service ended, gave up, or crashes again and again.
+fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
+    for role in Role::ALL {
+        let name = role.service();
+        if !target.world.contains_key(&Id::Service(name.into())) {
+            continue;
+        }
+        if node.process(name)?.is_none() {
+            if !target.world.contains_key(&Id::Running(name.into())) {
+                continue;
+            }
+            let why = state::read(node, role).and_then(|said| said.failure);
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            return Err(not_steady(format!("{name} ended{why}")).into());
+        }
+        // What another process said is of an agent before this one.
+        let Some(said) = state::live(node, role)? else { return Ok(Some(format!("{name} to begin"))) };
+        if let Some(missing) = missing(&said, node.now())? {
+            return Ok(Some(missing));
+        }
+    }
+    Ok(None)
+}
+
+fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
+    let name = said.role.service();
+    // How often node startup failed before it succeeded does not count.
+    let loops = said.crash_loop && said.role != Role::Node;
+    if loops || said.failure.is_some() {
+        let code = said.last_exit.and_then(|last| last.code);
+        let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+        let why = said.failure.clone().unwrap_or_else(|| format!("its program ends again and again{code}"));
+        return Err(not_steady(format!("{name} does not work: {why}")).into());
+    }
+    if let Some(waits) = said.wait(now) {
+        return Ok(Some(format!("{name}, which waits for {waits}")));
+    }
+    if said.phase != Phase::Running || said.role == Role::Node && !said.at_work() {
+        return Ok(Some(format!("{name} to be at its work")));
+    }
+    // CalicoNode's program runs to its end; of the others the process must live.
+    if said.role == Role::Node {
+        return Ok(None);
+    }
+    if let Some(why) = said.not_ready() {
+        return Ok(Some(format!("{name} to be ready: {why}")));
+    }
+    let since = said.child.as_ref().and_then(|child| child.since);
+    let lived = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok()).unwrap_or_default();
+    Ok((lived < CALM).then(|| format!("{name} to run for {} s", CALM.as_secs())))
+}
+
+fn not_steady(what: String) -> Fault {
+    Fault::new(Exit::VerifyFailed, "ServiceNotSteady", what)
+        .hint("its log says why: calicoctl-win logs; with another release the cause may be gone")
+}
+
+fn network_wrong(what: String) -> Fault {
+    Fault::new(Exit::VerifyFailed, "PodNetworkWrong", what)
+        .hint("what Calico's node startup did last is in its log: calicoctl-win logs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is missing of an agent that said this, 12 s after it began.
+    fn said(role: &str, more: &str) -> String {
+        let more = if more.contains("crashLoop") { more.to_owned() } else { format!(r#", "crashLoop": false{more}"#) };
+        let more = if more.contains("phase") { more } else { format!(r#", "phase": "running"{more}"#) };
+        let text =
+            format!(r#"{{"role": "{role}", "pid": 4000, "since": "2026-01-02T15:04:00Z", "restarts": 0{more}}}"#);
+        let said: AgentState = serde_json::from_str(&text).unwrap();
+        match missing(&said, "2026-01-02T15:04:12Z".parse().unwrap()) {
+            Ok(None) => "works".into(),
+            Ok(Some(what)) => format!("waits for {what}"),
+            Err(error) => format!("failed: {error:#}"),
+        }
+    }
+
+    #[test]
+    fn an_agent_works_when_its_component_has_lived_for_a_while() {
+        let child = |since| format!(r#", "child": {{"pid": 4010, "since": "2026-01-02T15:04:{since}Z"}}"#);
+        assert_eq!(said("node", ""), "works");
+        assert_eq!(said("node", r#", "phase": "preparing""#), "waits for CalicoNode to be at its work");
+        assert_eq!(said("felix", &child("06")), "works");
+        assert_eq!(said("felix", &child("09")), "waits for CalicoFelix to run for 5 s");
+        assert_eq!(said("felix", ""), "waits for CalicoFelix to run for 5 s");
+        let ready = |what: &str| format!(r#"{}, "readiness": {what}"#, child("06"));
+        assert_eq!(said("felix", &ready(r#""ready""#)), "works");
+        assert_eq!(said("felix", &ready(r#"{"notReady": "HTTP 503"}"#)), "waits for CalicoFelix to be ready: HTTP 503");
+        let waits = r#", "waitingFor": {"what": "the network", "since": "2026-01-02T15:04:02Z", "limitS": 90}"#;
+        assert_eq!(said("node", waits), "waits for CalicoNode, which waits for the network (10 s of 90 s)");
+    }
+
+    /// Its network came late, or the datastore did: what counts is how it ended.
+    #[test]
+    fn node_startup_that_failed_before_it_succeeded_works() {
+        let tries = r#", "crashLoop": true, "lastExit": {"code": 1, "at": "2026-01-02T15:04:05Z"}"#;
+        assert_eq!(said("node", tries), "works");
+        let goes_on = format!(
+            r#", "phase": "preparing", "waitingFor": {{"what": "Calico's node startup", "since": "2026-01-02T15:04:02Z", "limitS": null}}{tries}"#
+        );
+        assert_eq!(said("node", &goes_on), "waits for CalicoNode, which waits for Calico's node startup (10 s)");
+    }
+
+    /// An older agent calls itself running while node startup is.
+    #[test]
+    fn node_startup_that_still_runs_has_not_succeeded() {
+        let runs = r#", "child": {"pid": 4010, "since": "2026-01-02T15:04:06Z"}"#;
+        assert_eq!(said("node", runs), "waits for CalicoNode to be at its work");
+    }
+
+    #[test]
+    fn a_node_without_a_pod_network_yet_is_not_ready_for_our_reason() {
+        let node = |why: &str| ClusterNode { not_ready: Some(why.into()), ..ClusterNode::default() };
+        let ours = "KubeletNotReady: container runtime network not ready: NetworkReady=false \
+                    reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
+        assert_eq!(not_ready_by_others(&node(ours)), None);
+        for others in
+            ["NodeStatusUnknown: Kubelet stopped posting node status.", "KubeletNotReady: [container runtime is down]"]
+        {
+            assert_eq!(not_ready_by_others(&node(others)).as_deref(), Some(others));
+        }
+        assert_eq!(not_ready_by_others(&ClusterNode { ready: true, ..ClusterNode::default() }), None);
+    }
+
+    #[test]
+    fn a_program_that_crashes_or_an_agent_that_gave_up_does_not_work() {
+        let once = r#", "phase": "restarting", "lastExit": {"code": 7, "at": "2026-01-02T15:04:05Z"}"#;
+        assert_eq!(said("felix", once), "waits for CalicoFelix to be at its work", "one end is no loop");
+        assert_eq!(
+            said("felix", &format!(r#"{once}, "crashLoop": true"#)),
+            "failed: CalicoFelix does not work: its program ends again and again with exit code 7"
+        );
+        assert_eq!(
+            said("confd", r#", "failure": "the configuration is not ours""#),
+            "failed: CalicoConfd does not work: the configuration is not ours"
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Where the node's own login comes from: a token of calico-node's account, a kubeconfig that somebody
+//! gave, or what is mounted into a HostProcess pod; and with etcd, its client's files.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use base64::Engine as _;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::app::App;
+use super::app::reach::believe_kubeconfig;
+use crate::calico::etcd::EtcdFiles;
+use crate::calico::kubeconfig::{self, NodeCredentials};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden, unreached};
+use crate::config::Layered;
+use crate::config::spec::DatastoreType;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::node::trust::{self, Use};
+use crate::paths;
+use crate::sandbox;
+use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
+use crate::values::{Secret, WinPath};
+
+/// Set by containerd in every HostProcess container: where the container's own files are on the host.
+const MOUNT_POINT: &str = "CONTAINER_SANDBOX_MOUNT_POINT";
+
+/// Below it, what Kubernetes gives each pod of its service account.
+const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+
+/// What the settings say of it.
+pub(crate) struct Wanted<'a> {
+    pub credentials: Credentials,
+    pub kubernetes: &'a Kubernetes,
+    /// Whether a token secret may be made.
+    pub create_secret: bool,
+    /// With [`Credentials::Kubeconfig`].
+    pub file: Option<&'a str>,
+    /// For a secret to be filled.
+    pub limit: Duration,
+}
+
+/// Gets a login and uses it once. Says when it will not be renewed though it ends.
+pub(crate) fn issue(app: &mut App, node: Option<&dyn Node>, cluster: &Cluster, wanted: &Wanted<'_>) -> Result<Issued> {
+    let namespace = &wanted.kubernetes.calico_namespace;
+    let of_account = |from, app: &mut App| {
+        cluster.node_credentials(namespace, from, wanted.create_secret, wanted.limit, &mut |event| app.event(&event))
+    };
+    let issued = match wanted.credentials {
+        Credentials::TokenRequest => of_account(TokenFrom::Request, app),
+        Credentials::Secret => of_account(TokenFrom::Secret, app),
+        Credentials::Kubeconfig => given(node, cluster, wanted.file.unwrap_or_default()),
+        Credentials::HostProcess => {
+            let pod = host_process()?;
+            let host = pod.host.trim_matches(['[', ']']).parse::<IpAddr>();
+            if let Ok(IpAddr::V4(host)) = host
+                && wanted.kubernetes.service_cidrs.iter().any(|cidr| cidr.contains(&host))
+            {
+                return Err(cluster_ip(&pod.host).into());
+            }
+            let origin = "the service account of this HostProcess pod";
+            cluster.given_credentials(origin, &pod.kubeconfig, Path::new(""))
+        }
+    }?;
+    if let (Some(false), Some(expires)) = (issued.renewable, issued.credentials.expires) {
+        let claims = issued.credentials.token().map(|token| kubeconfig::claims(token.reveal()));
+        let (namespace, account) = claims.and_then(|claims| claims.account).unwrap_or_default();
+        let why = renewal_forbidden(&namespace, &account);
+        let message = format!(
+            "the node's token ends at {expires:.0} and CalicoNode cannot renew it: {}; {}",
+            why.what,
+            why.hint.unwrap_or_default()
+        );
+        app.warn("TokenRenewalForbidden", message);
+    }
+    Ok(issued)
+}
+
+fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issued> {
+    let path = on_this_machine(node, file);
+    let origin = format!("the kubeconfig {}", path.display());
+    believe_kubeconfig(node, &path, None)?;
+    let text = std::fs::read_to_string(&path).map_err(|cause| {
+        let what = format!("cannot read {origin} for the node");
+        let fault = Fault::new(Exit::InvalidConfig, "KubeconfigMissing", what)
+            .hint("copy it there, or name another one: spec.kubernetes.calicoKubeconfig");
+        anyhow::Error::new(cause).context(fault)
+    })?;
+    cluster.given_credentials(&origin, &text, path.parent().unwrap_or(Path::new("")))
+}
+
+/// A path of the node's, when the node is a folder.
+fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
+    match (node, file.parse::<WinPath>()) {
+        (Some(node), Ok(path)) => node.disk(&path),
+        _ => PathBuf::from(file),
+    }
+}
+
+/// The service account of the pod that this program runs in.
+pub(crate) struct Pod {
+    host: String,
+    namespace: String,
+    /// With the account's token, for the API server that Kubernetes names to pods.
+    pub kubeconfig: String,
+}
+
+/// The namespace of calico-node, where it is not to be looked for. In a HostProcess pod it is known,
+/// and the pod's account may not look.
+pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
+    match &connection.calico_namespace {
+        None if connection.host_process => Ok(Some(host_process()?.namespace)),
+        named => Ok(named.clone()),
+    }
+}
+
+/// The rights that a config's credentials need.
+pub(crate) fn needs(layered: &Layered) -> Needs<'_> {
+    let spec = &layered.config.spec;
+    let secret = &spec.datastore.etcd.tls_secret_ref;
+    let name = secret.name.as_deref().filter(|name| !name.is_empty());
+    let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    Needs {
+        login: settings::credentials(spec),
+        create_secret: settings::creates_token_secret(spec),
+        etcd_secret: name.map(|name| (namespace, name)),
+        etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
+    }
+}
+
+/// Reads it off the mounts.
+///
+/// # Errors
+/// Fault `NotHostProcess` where this is no HostProcess container, or the account is not mounted.
+pub(crate) fn host_process() -> Result<Pod> {
+    let not = |what: &str| {
+        Fault::new(Exit::InvalidConfig, "NotHostProcess", what.to_owned()).hint(
+            "kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; \
+             elsewhere leave it out, or use token-request",
+        )
+    };
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mount = variable(MOUNT_POINT).ok_or_else(|| not("this program does not run in a HostProcess container"))?;
+    let folder = Path::new(&mount).join(ACCOUNT);
+    let read = |name: &str| {
+        std::fs::read_to_string(folder.join(name))
+            .map_err(|cause| anyhow::Error::new(cause).context(not(&format!("the pod's {name} cannot be read"))))
+    };
+    let (token, ca, namespace) = (read("token")?, read("ca.crt")?, read("namespace")?);
+    let host = variable("KUBERNETES_SERVICE_HOST").ok_or_else(|| not("KUBERNETES_SERVICE_HOST is not set"))?;
+    let port = variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".into());
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let ca = base64::engine::general_purpose::STANDARD.encode(ca);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "pod",
+        "clusters": [{"name": "pod", "cluster":
+            {"server": format!("https://{host}:{port}"), "certificate-authority-data": ca}}],
+        "contexts": [{"name": "pod", "context":
+            {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
+        "users": [{"name": "pod", "user": {"token": token.trim()}}],
+    });
+    Ok(Pod { host, namespace: namespace.trim().to_owned(), kubeconfig: kubeconfig.to_string() })
+}
+
+/// An API server that cannot be reached from a pod is mostly called by its ClusterIP, which is what
+/// Kubernetes tells every pod.
+pub(crate) fn from_a_pod(mut error: anyhow::Error) -> anyhow::Error {
+    if unreached(&error)
+        && let Some(fault) = error.downcast_mut::<Fault>()
+    {
+        let usual = fault.hint.take().map_or_else(String::new, |hint| format!("; {hint}"));
+        fault.hint = Some(format!(
+            "the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it \
+             and KUBERNETES_SERVICE_PORT to the API server's own address{usual}"
+        ));
+    }
+    error
+}
+
+fn cluster_ip(host: &str) -> Fault {
+    let what = format!("KUBERNETES_SERVICE_HOST is {host}, a ClusterIP, which a Windows host cannot reach");
+    Fault::new(Exit::InvalidConfig, "ApiServerIsClusterIp", what).hint(
+        "set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of the pod to the API server's own address, \
+         as Calico's ConfigMap kubernetes-services-endpoint does",
+    )
+}
+
+/// Our kubeconfig on the node, if it is still good: of the kind that is wanted, for the same server
+/// and CA, a third of its token's life left, and the API server takes it.
+pub(crate) fn kept(
+    node: &dyn Node,
+    root: &WinPath,
+    cluster: &Cluster,
+    wanted: &Wanted<'_>,
+    now: Timestamp,
+) -> Option<Vec<u8>> {
+    let credentials = standing(node, root)?;
+    if credentials.server != cluster.server()
+        || cluster.ca_pem().is_some_and(|ca| ca.trim() != credentials.ca_pem.trim())
+    {
+        return None;
+    }
+    let claims = kubeconfig::claims(credentials.token()?.reveal());
+    let from_secret = claims.secret.is_some();
+    if from_secret != (wanted.credentials == Credentials::Secret)
+        || credentials.expires.is_some() && claims.renew_from().is_none_or(|due| now > due)
+    {
+        return None;
+    }
+    cluster.check(&credentials).ok()?;
+    // Rendered anew, so that a form that has changed since is written again.
+    kubeconfig::render(&credentials, &wanted.kubernetes.calico_namespace).ok()
+}
+
+/// What the node logs in with now.
+pub(crate) fn standing(node: &dyn Node, root: &WinPath) -> Option<NodeCredentials> {
+    let text = std::fs::read_to_string(node.disk(&paths::kubeconfig(root))).ok()?;
+    kubeconfig::parse(&text).ok()
+}
+
+/// A kubeconfig that somebody gave, for the node. One of the same account that the agent has renewed
+/// since is newer, and stays.
+pub(crate) fn given_or_renewed(
+    node: &dyn Node,
+    root: &WinPath,
+    given: NodeCredentials,
+    namespace: &str,
+) -> Result<Vec<u8>> {
+    let account = |credentials: &NodeCredentials| {
+        credentials.token().and_then(|token| kubeconfig::claims(token.reveal()).account)
+    };
+    let renewed = standing(node, root).filter(|standing| {
+        (&standing.server, &standing.ca_pem) == (&given.server, &given.ca_pem)
+            && account(standing).is_some()
+            && account(standing) == account(&given)
+            && standing.expires > given.expires
+            && given.expires.is_some()
+    });
+    kubeconfig::render(&renewed.unwrap_or(given), namespace)
+}
+
+/// The etcd client's files, checked, after each member was tried with them.
+pub(crate) struct Etcd {
+    pub files: Option<EtcdFiles>,
+    /// They are ours to write: from a secret, or below the folder of the release, which is swapped.
+    pub ours: bool,
+}
+
+/// Gets and checks them. Nothing is done with another datastore.
+pub(crate) fn etcd(
+    app: &mut App,
+    node: &dyn Node,
+    cluster: &Cluster,
+    (datastore, secret, root): (&Datastore, Option<&SecretRef>, &WinPath),
+    limit: Duration,
+) -> Result<Etcd> {
+    let Datastore::Etcdv3 { endpoints, tls } = datastore else { return Ok(Etcd { files: None, ours: false }) };
+    let (files, ours) = match (secret, tls) {
+        (Some(secret), _) => (Some(cluster.etcd_files(secret, node.now())?), true),
+        (None, Some(tls)) => {
+            let files = etcd_files_at(node, tls)?;
+            if let Some(open) = trust::readable_by(node, &node.disk(&tls.key_file))? {
+                app.warn("EtcdKeyReadable", open);
+            }
+            etcd::check(&files, node.now()).with_context(|| format!("check {}", tls.cert_file))?;
+            let paths = [&tls.key_file, &tls.cert_file, &tls.ca_cert_file];
+            (Some(files), paths.iter().any(|path| path.is_below(root)))
+        }
+        (None, None) => (None, false),
+    };
+    try_members(app, endpoints, files.as_ref(), limit)?;
+    Ok(Etcd { files, ours })
+}
+
+/// Tries every member that can be reached from here.
+pub(crate) fn try_members(
+    app: &mut App,
+    endpoints: &[String],
+    files: Option<&EtcdFiles>,
+    limit: Duration,
+) -> Result<()> {
+    let reached = |endpoint: &&String| app.global.sandbox.is_none() || sandbox::reaches(endpoint);
+    let tried: Vec<String> = endpoints.iter().filter(reached).cloned().collect();
+    for down in etcd::try_endpoints(&tried, files, limit)? {
+        app.warn("EtcdMemberDown", down);
+    }
+    Ok(())
+}
+
+pub(crate) fn etcd_files_at(node: &dyn Node, tls: &EtcdTls) -> Result<EtcdFiles> {
+    let read = |path: &WinPath| {
+        trust::believe(Some(node), &node.disk(path), Use::Read, "etcd's file")?;
+        std::fs::read_to_string(node.disk(path)).map_err(|cause| {
+            let fault = Fault::new(Exit::InvalidConfig, "EtcdFileMissing", format!("cannot read {path}, a file of etcd's client"))
+                .hint("copy etcd's client key, certificate and CA to the node, or name the secret that has them: spec.datastore.etcd.tlsSecretRef");
+            anyhow::Error::new(cause).context(fault)
+        })
+    };
+    Ok(EtcdFiles {
+        key: Secret::new(read(&tls.key_file)?),
+        cert: read(&tls.cert_file)?,
+        ca_cert: read(&tls.ca_cert_file)?,
+    })
+}

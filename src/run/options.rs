@@ -1,0 +1,337 @@
+//! What a run is told: the global options, and those of the verbs that change the node. Doc comments are the
+//! help text. Every global flag has a variable `CALICO_WIN_…`; flags are options here and get their defaults in
+//! `settings`.
+
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+
+use crate::config::types::Wait;
+use crate::report::reporter::{Color, Format, Style};
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Config file; repeat to layer, later ones win, - is stdin
+    #[arg(short, long, global = true, value_name = "FILE", env = "CALICO_WIN_CONFIG")]
+    pub config: Vec<PathBuf>,
+    /// Override one field of the config, for example calicoNetwork.vxlan.vxlanVNI=5000
+    #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
+    pub set: Vec<String>,
+    /// Output format
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "CALICO_WIN_OUTPUT")]
+    pub output: Option<Format>,
+    /// Continue without this session: prints the name of the run at once, for status and logs
+    #[arg(long, global = true, env = "CALICO_WIN_DETACH", value_parser = BoolishValueParser::new())]
+    pub detach: bool,
+    /// This is the process that continues
+    #[arg(long, global = true, hide = true, value_name = "RUN")]
+    pub detached_run: Option<String>,
+    /// What to do with this run if Windows restarts before it ends [default: leave, or finish with
+    /// reboot.resumeOnBoot]
+    #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]
+    pub at_boot: Option<AtBoot>,
+    /// Show what would be done and stop
+    #[arg(short = 'n', long, global = true, env = "CALICO_WIN_DRY_RUN", value_parser = BoolishValueParser::new())]
+    pub dry_run: bool,
+    /// Exit 2 if a plan or a dry run finds something to change
+    #[arg(long, global = true, env = "CALICO_WIN_DETAILED_EXITCODE", value_parser = BoolishValueParser::new())]
+    pub detailed_exitcode: bool,
+    /// Do not ask for confirmation
+    #[arg(short, long, global = true, env = "CALICO_WIN_YES", value_parser = BoolishValueParser::new())]
+    pub yes: bool,
+    /// Never ask; fail instead
+    #[arg(long, global = true, env = "CALICO_WIN_NO_INPUT", value_parser = BoolishValueParser::new())]
+    pub no_input: bool,
+    /// If another run is in progress, wait this long for its end, for example 90s or 10m
+    #[arg(long, global = true, value_name = "TIME", env = "CALICO_WIN_WAIT_FOR_LOCK")]
+    pub wait_for_lock: Option<Wait>,
+    /// Work on a sandbox node in this folder instead of this machine
+    #[arg(long, global = true, value_name = "DIR", env = "CALICO_WIN_SANDBOX")]
+    pub sandbox: Option<PathBuf>,
+    /// Make the sandbox fail, to rehearse it (docs/sandbox.md); repeatable
+    #[arg(long, global = true, value_name = "SPEC", env = "CALICO_WIN_SANDBOX_FAULT", value_delimiter = ';')]
+    pub sandbox_fault: Vec<String>,
+    /// Kubeconfig with the rights to install; only this tool uses it
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_KUBECONFIG")]
+    pub kubeconfig: Option<String>,
+    /// Context in the kubeconfig
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CONTEXT")]
+    pub context: Option<String>,
+    /// Name of this machine's Kubernetes Node
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_NODE_NAME")]
+    pub node_name: Option<String>,
+    /// Namespace of Calico's service account [default: detected]
+    #[arg(long, global = true, value_name = "NAME", env = "CALICO_WIN_CALICO_NAMESPACE")]
+    pub calico_namespace: Option<String>,
+    /// Proxy for downloads
+    #[arg(long, global = true, value_name = "URL", env = "CALICO_WIN_PROXY")]
+    pub proxy: Option<String>,
+    /// PEM file with CAs to trust for downloads
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_CA_FILE")]
+    pub ca_file: Option<String>,
+    /// Use no network but the cluster
+    #[arg(long, global = true, env = "CALICO_WIN_OFFLINE", value_parser = BoolishValueParser::new())]
+    pub offline: bool,
+    /// Ids of checks that may fail
+    #[arg(
+        long,
+        global = true,
+        value_name = "ID,...",
+        value_delimiter = ',',
+        env = "CALICO_WIN_IGNORE_PREFLIGHT_ERRORS"
+    )]
+    pub ignore_preflight_errors: Vec<String>,
+    /// How exit codes are numbered
+    #[arg(long, global = true, value_enum, default_value = "native", env = "CALICO_WIN_EXIT_CODES")]
+    pub exit_codes: ExitCodes,
+    /// Show more details
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Show only what failed, and the result
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Colour the text
+    #[arg(long, global = true, value_enum, default_value = "auto", env = "CALICO_WIN_COLOR")]
+    pub color: Color,
+    /// Write the log here instead of below C:\ProgramData\calicoctl-win\logs
+    #[arg(long, global = true, value_name = "FILE", env = "CALICO_WIN_LOG_FILE")]
+    pub log_file: Option<PathBuf>,
+}
+
+fn path_and_value(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((path, _)) if !path.is_empty() => Ok(text.into()),
+        _ => Err("write PATH=VALUE, for example calicoNetwork.vxlan.vxlanVNI=5000".into()),
+    }
+}
+
+impl Global {
+    pub fn style(&self) -> Style {
+        Style {
+            format: self.output.unwrap_or_default(),
+            color: self.color,
+            verbose: self.verbose > 0,
+            quiet: self.quiet,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExitCodes {
+    /// The numbers in docs/exit-codes.md
+    Native,
+    /// A required reboot is 0
+    Simple,
+    /// A required reboot is 1003, what may work later is 1002
+    CloudbaseInit,
+}
+
+/// What CalicoNode does with a run that a restart interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AtBoot {
+    /// Leaves it for resume
+    Leave,
+    /// Finishes it
+    Finish,
+    /// Undoes it
+    Undo,
+}
+
+/// Which Calico, over the config's section `calico`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Source {
+    /// Calico release: a version, a zip, an unpacked folder, or a URL
+    #[arg(long, value_name = "VERSION|FILE|DIR|URL", env = "CALICO_WIN_RELEASE")]
+    pub release: Option<String>,
+    /// SHA-256 that the archive must have
+    #[arg(long, value_name = "HEX", env = "CALICO_WIN_SHA256")]
+    pub sha256: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Apply {
+    #[command(flatten)]
+    pub source: Source,
+    /// Apply a saved plan, with the config in it; refused if the node has changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Allow an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// When to drain the node first; auto: if the change interrupts pods
+    #[arg(long = "drain", value_enum, value_name = "WHEN", default_value = "auto", env = "CALICO_WIN_DRAIN")]
+    pub drains: Drains,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+/// When pods are moved away before a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Drains {
+    /// If the change interrupts pods, unless the config says otherwise
+    Auto,
+    /// Pods lose their network if the change interrupts it
+    Never,
+    /// Whatever is changed
+    Always,
+}
+
+#[derive(Debug, Args)]
+pub struct Install {
+    #[command(flatten)]
+    pub source: Source,
+    /// Apply a saved plan, with the config in it; refused if the node has changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Allow an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// Register the services but do not start them
+    #[arg(long)]
+    pub no_start: bool,
+    /// Download and verify the release, then stop
+    #[arg(long)]
+    pub download_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Reconfigure {
+    /// Reset a field to its default, or to what the cluster says; repeatable
+    #[arg(long, value_name = "PATH")]
+    pub unset: Vec<String>,
+    /// Apply a saved plan, with the config in it; refused if the node has changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Allow an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// try: revert automatically unless the change is confirmed in time [default: auto]
+    #[arg(long, value_enum, value_name = "MODE", env = "CALICO_WIN_MODE")]
+    pub mode: Option<ChangeMode>,
+    /// With --mode try: how long to wait for confirm [default: 5m]
+    #[arg(long, value_name = "TIME", env = "CALICO_WIN_CONFIRM_TIMEOUT")]
+    pub confirm_timeout: Option<Wait>,
+    /// Keep pods off until FelixConfiguration has this node's VNI; at most this long
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "1h")]
+    pub wait_for_cluster_vni: Option<Wait>,
+    /// Do not drain the node, even if the change interrupts pods
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    #[command(flatten)]
+    pub source: Source,
+    /// Apply a saved plan, with the config in it; refused if the node has changed since
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Allow an older release than the one on this node
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// Drain the node first, even if pods keep their network
+    #[arg(long = "drain", conflicts_with = "no_drain")]
+    pub drains: bool,
+    /// Do not drain the node, even if the change interrupts pods
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// Number of the generation [default: the previous one]
+    #[arg(long, value_name = "GENERATION")]
+    pub to: Option<u32>,
+    /// Do not drain the node, even if the change interrupts pods
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// Do not drain the node, even if the change interrupts pods
+    #[arg(long)]
+    pub no_drain: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+/// How a change is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ChangeMode {
+    /// Keep the change
+    Auto,
+    /// Revert it automatically unless it is confirmed
+    Try,
+}
+
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// Revert the change now
+    #[arg(long)]
+    pub revert: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// Restore the state before the run
+    #[arg(long)]
+    pub undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Uninstall {
+    /// Also remove the state, logs and receipts of calicoctl-win
+    #[arg(long)]
+    pub purge: bool,
+    /// Also delete the token secret that install created in the cluster; other nodes that log in with it
+    /// lose access
+    #[arg(long)]
+    pub delete_token_secret: bool,
+    /// Drain the node first; it stays cordoned
+    #[arg(long = "drain")]
+    pub drains: bool,
+    /// Also release this node's IPAM blocks, and remove Calico's annotations from the Node
+    #[arg(long)]
+    pub cluster_traces: bool,
+    #[command(flatten)]
+    pub drain: DrainFlags,
+}
+
+/// As kubectl drain's, over the config's section `maintenance.drain`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Drain")]
+pub struct DrainFlags {
+    /// Leave pods of DaemonSets where they are
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    pub ignore_daemonsets: Option<bool>,
+    /// Also pods with emptyDir volumes, whose data is deleted
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    pub delete_emptydir_data: Option<bool>,
+    /// Also pods without a controller, and pods marked as not safe to evict
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    pub force: Option<bool>,
+    /// Seconds each pod has to stop; -1 uses the value of the pod
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub grace_period: Option<i64>,
+    /// Longest wait for the drain, for example 90s or 10m; 0 waits forever [default: 10m]
+    #[arg(long, alias = "timeout", value_name = "TIME", env = "CALICO_WIN_DRAIN_TIMEOUT")]
+    pub drain_timeout: Option<Wait>,
+    /// Only pods with these labels
+    #[arg(long, value_name = "SELECTOR")]
+    pub pod_selector: Option<String>,
+    /// Delete pods instead of evicting them; ignores disruption budgets
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    pub disable_eviction: Option<bool>,
+    /// Do not wait for pods whose deletion is older than this many seconds; 0 waits
+    #[arg(long, value_name = "SECONDS")]
+    pub skip_wait_for_delete_timeout: Option<u64>,
+}

@@ -1,0 +1,566 @@
+//! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
+//! `install` go through here and differ only in what they do with the result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::app::App;
+use super::cordon;
+use super::drain::Place;
+use super::health_gate;
+use super::login::{self, Wanted};
+use super::options::Source;
+use super::pods;
+use super::stage::{Purpose, Release, find_release};
+use super::standing::settings_diff;
+use crate::apply::converge::{self, Standing};
+use crate::apply::receipt::About;
+use crate::apply::store;
+use crate::calico::etcd::EtcdFiles;
+use crate::calico::kube_proxy;
+use crate::calico::kubeconfig::{self, NodeCredentials};
+use crate::calico::layout::Layout;
+use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
+use crate::config::Layered;
+use crate::config::types::Auto;
+use crate::facts::{ClusterFacts, Facts, NodeFacts};
+use crate::item::{Id, Manifest, ManifestFile, State, World};
+use crate::node::Node;
+use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
+use crate::plan::diff::diff;
+use crate::plan::order::NODE_SERVICE;
+use crate::plan::show::Plan;
+use crate::plan::{Owned, Step, Target};
+use crate::preflight;
+use crate::release::transport;
+use crate::report::document::{Check, CheckStatus, PreflightReport};
+use crate::report::event::Event;
+use crate::settings::{self, Credentials, Resolved, Settings};
+use crate::values::Sha256;
+
+/// Everything that is known before anything is changed.
+pub(crate) struct Prepared {
+    pub resolved: Resolved,
+    pub cluster: Cluster,
+    pub standing: Standing,
+    pub target: Target,
+    pub steps: Vec<Step>,
+    pub plan: Plan,
+    pub about: About,
+    node_facts: NodeFacts,
+    pub cluster_facts: ClusterFacts,
+    release: Release,
+    /// From the secret that the config names.
+    etcd_files: Option<EtcdFiles>,
+    /// What the node logs in with, where that is known already.
+    login: Option<NodeCredentials>,
+    /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
+    new_token: bool,
+    /// This run made the token secret in the cluster.
+    pub made_secret: bool,
+    blobs: Vec<desired::Blob>,
+    /// The config as it was given, to be kept with the generation.
+    config: String,
+    /// Every field of the effective config, to be kept likewise.
+    effective: String,
+    /// The same with how cluster and release are reached, for a saved plan.
+    pub whole_config: Value,
+}
+
+/// Gathers, checks and plans.
+pub(crate) fn prepare(
+    app: &mut App,
+    node: &mut dyn Node,
+    source: &Source,
+    start: Option<bool>,
+    purpose: Purpose,
+) -> Result<Prepared> {
+    let layered = app.config(node, source, &[])?;
+    let standing = Standing::load(node)?;
+    if standing.journal.is_some() {
+        await_addresses(app, node)?;
+    }
+    let node_facts = app.measure_for_checks(node, &layered)?;
+    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
+
+    let (cluster, cluster_facts) = app.phase("cluster", |app| {
+        let cluster = app.cluster(node, &connection)?;
+        let facts = cluster_facts(&cluster, &layered, &connection, &node_facts);
+        for event in cluster.take_events() {
+            app.event(&event);
+        }
+        let facts = facts?;
+        let message = format!(
+            "{}, Kubernetes {}, Calico {}",
+            facts.server,
+            facts.kubernetes_version,
+            facts.calico_version.as_deref().unwrap_or("of unknown version")
+        );
+        Ok(((cluster, facts), message))
+    })?;
+
+    let resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts)).map(|mut resolved| {
+        resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
+        resolved
+    });
+    check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
+    let resolved = resolved?;
+    for warning in &resolved.warnings {
+        app.warn(warning.id, warning.message.clone());
+    }
+
+    let place = (&resolved.settings.datastore, resolved.run.etcd_tls_secret.as_ref(), &resolved.settings.calico.root);
+    let etcd = login::etcd(app, node, &cluster, place, connection.timeout)?;
+    let etcd_files = etcd.files.filter(|_| etcd.ours);
+    let release = find_release(app, node, &standing, &resolved, purpose)?;
+    let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
+    let login = match &kubeconfig {
+        KubeconfigFile::Rendered(bytes) => Some(read_login(bytes)?),
+        _ => None,
+    };
+    let new_token = matches!(kubeconfig, KubeconfigFile::Pending);
+    let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
+    borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
+    let steps = converge::plan(node, &standing, &target)?;
+    super::files_in_use::refuse_tenants(node, &steps, &target, &release.manifest)?;
+    let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
+    plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
+    let name = resolved.settings.node_name.to_string();
+    plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
+    if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
+        let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
+        app.warn("NodeNotReady", message);
+    }
+    let config = layered.document().to_string();
+    let effective = effective(&resolved);
+    let about = about(&config, &effective, &resolved, &release.manifest, &standing);
+    plan = plan.between(standing.release(), &about.calico_version);
+    plan.settings_diff = settings_diff(node, standing.receipt(), &about, Some(&effective));
+    let root = &resolved.settings.calico.root;
+    if standing.receipt().is_none() && standing.journal.is_none() && node.disk(root).is_dir() {
+        let version = &about.calico_version;
+        let message = format!("no receipt says which release {root} holds: it may be newer than {version}");
+        app.warn("ReleaseUnknown", message);
+    }
+    announce(app, &plan);
+    Ok(Prepared {
+        resolved,
+        cluster,
+        standing,
+        target,
+        steps,
+        plan,
+        about,
+        node_facts,
+        cluster_facts,
+        release,
+        etcd_files,
+        login,
+        new_token,
+        made_secret: false,
+        blobs,
+        config,
+        effective: json(&effective),
+        whole_config: layered.whole_document(),
+    })
+}
+
+/// Whether CalicoNode, which is not to be started and runs all the same, is started again with
+/// settings that its pods' network does not fit: it would then make the network anew under them.
+fn restarts_on_another_network(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    steps: &[Step],
+) -> Result<bool> {
+    let restarts = steps
+        .iter()
+        .any(|step| matches!(step, Step::Put { id: Id::Running(name), after: Some(_), .. } if name == NODE_SERVICE));
+    let Some((id, wanted)) = desired::pod_network(settings) else { return Ok(false) };
+    if settings.services.start || !restarts || standing.receipt().is_none() {
+        return Ok(false);
+    }
+    Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
+}
+
+/// How long Windows may take to give a virtual switch its addresses.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
+/// A run that ended while the virtual switch was being made may have left the node without
+/// addresses for the moment; they come by themselves.
+fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
+    let pause = Duration::from_millis(500);
+    let mut waited = Duration::ZERO;
+    loop {
+        let facts = node.facts().context("measure the node")?;
+        let mut addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses);
+        let settled = addresses.any(|address| !address.addr().is_link_local() && !address.addr().is_loopback());
+        if settled || waited >= SETTLES_WITHIN {
+            return Ok(());
+        }
+        let what = "an address on the virtual switch that an interrupted run began".to_owned();
+        app.event(&Event::Waiting { what, elapsed: waited, limit: SETTLES_WITHIN });
+        node.pause(pause);
+        waited += pause;
+    }
+}
+
+/// The plan as events.
+pub(crate) fn announce(app: &mut App, plan: &Plan) {
+    for change in &plan.changes {
+        app.event(&Event::Planned(Box::new(change.clone())));
+    }
+    app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
+}
+
+/// Runs the checks.
+pub(crate) fn examine(
+    app: &mut App,
+    layered: &Layered,
+    scope: preflight::Scope,
+    input: &preflight::Input,
+) -> PreflightReport {
+    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
+    let ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
+    for id in preflight::unknown_ids(&ignored) {
+        app.warn("UnknownCheck", format!("there is no check `{id}` to ignore"));
+    }
+    preflight::run(scope, input, &ignored)
+}
+
+/// Tells every check as an event.
+pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
+    for check in &report.checks {
+        app.event(&Event::Checked(check.clone()));
+    }
+}
+
+/// All checks, shown at once; the run stops if one failed that may not. They are run too where the
+/// cluster's answers allow no settings: the report says more than the first thing in the way.
+fn check(
+    app: &mut App,
+    layered: &Layered,
+    resolved: Option<&Resolved>,
+    node: &NodeFacts,
+    cluster: &ClusterFacts,
+) -> Result<()> {
+    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
+    let input = preflight::Input {
+        settings: resolved.map(|resolved| &resolved.settings),
+        side: Some(&side),
+        node: Some(node),
+        cluster: Some(cluster),
+        cluster_failure: None,
+        remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
+    };
+    let report = examine(app, layered, preflight::Scope::Everything, &input);
+    tell(app, &report);
+    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
+    // Advice on the machine's other services is `preflight`'s: an install changes nothing of it.
+    let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
+    let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
+    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
+        app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
+    }
+    preflight::verdict(&report)
+}
+
+/// What the settings say of the node's login; none where it needs none.
+fn login_of(resolved: &Resolved) -> Option<Wanted<'_>> {
+    let (settings, run) = (&resolved.settings, &resolved.run);
+    Some(Wanted {
+        credentials: settings.kubernetes.credentials?,
+        kubernetes: &settings.kubernetes,
+        create_secret: run.create_token_secret,
+        file: run.calico_kubeconfig.as_deref(),
+        limit: run.connection.timeout,
+    })
+}
+
+/// The node's kubeconfig: the one that stands while it is good, else to be fetched. A file that was
+/// given is at hand already.
+fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<KubeconfigFile> {
+    let Some(wanted) = login_of(resolved) else { return Ok(KubeconfigFile::Absent) };
+    let root = &resolved.settings.calico.root;
+    if wanted.credentials == Credentials::Kubeconfig {
+        let given = login::issue(app, Some(node), cluster, &wanted)?.credentials;
+        let bytes = login::given_or_renewed(node, root, given, &wanted.kubernetes.calico_namespace)?;
+        return Ok(KubeconfigFile::Rendered(bytes));
+    }
+    Ok(match login::kept(node, root, cluster, &wanted, node.now()) {
+        Some(bytes) => KubeconfigFile::Rendered(bytes),
+        None => KubeconfigFile::Pending,
+    })
+}
+
+fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
+    let text = std::str::from_utf8(kubeconfig).context("read the node's kubeconfig")?;
+    kubeconfig::parse(text).context("read the node's kubeconfig")
+}
+
+/// What is wanted, with the bytes that are not in the release.
+fn target(
+    node: &dyn Node,
+    settings: &Settings,
+    manifest: &Manifest,
+    kubeconfig: KubeconfigFile,
+    etcd_files: Option<EtcdFiles>,
+) -> Result<(Target, Vec<desired::Blob>)> {
+    let executable = node.executable()?;
+    let sha256 = store::digest(&executable)?;
+    let inputs = Inputs { settings, release: manifest, executable: &sha256, kubeconfig, etcd_files };
+    let Desired { target, blobs } = desired::desired(&inputs)?;
+    Ok((target, blobs))
+}
+
+/// On EKS kube-proxy is Amazon's: it gets Direct Server Return for as long as Calico is here.
+fn borrow_kube_proxy(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+    cluster: &ClusterFacts,
+    target: &mut Target,
+) -> Result<()> {
+    if settings.provider != settings::Provider::Eks || !settings.dsr {
+        return Ok(());
+    }
+    let id = Id::Service(kube_proxy::NAME.into());
+    let Some(State::Service(now)) = node.get(&id)? else { return Ok(()) };
+    // kube-proxy comes with kubelet and has its version.
+    let kubelet = cluster.node.as_ref().map(|node| node.kubelet_version.as_str());
+    let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
+    let wanted = match preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor)) {
+        Some(patched) => patched,
+        // Ours already, and it must stay so.
+        None if standing.owned().contains_key(&id) => *now,
+        None => return Ok(()),
+    };
+    desired::borrow_service(target, kube_proxy::NAME, wanted);
+    Ok(())
+}
+
+/// Every field that has a value, by its path. How cluster and release are reached belongs to one run.
+pub(crate) fn effective(resolved: &Resolved) -> BTreeMap<String, Value> {
+    let of_a_run = |path: &str| {
+        ["spec.transport.", "spec.calico.source.", "spec.kubernetes.kubeconfig", "spec.kubernetes.context"]
+            .iter()
+            .any(|start| path.starts_with(start))
+    };
+    let fields = resolved.origins.iter().filter(|field| !field.value.is_null() && !of_a_run(&field.path));
+    fields.map(|field| (field.path.clone(), field.value.clone())).collect()
+}
+
+fn json(effective: &BTreeMap<String, Value>) -> String {
+    serde_json::to_string(effective).unwrap_or_default()
+}
+
+fn about(
+    config: &str,
+    effective: &BTreeMap<String, Value>,
+    resolved: &Resolved,
+    manifest: &Manifest,
+    standing: &Standing,
+) -> About {
+    let (settings, connection) = (&resolved.settings, &resolved.run.connection);
+    let mut fingerprint = settings.clone();
+    // Where the archive came from does not change the node; its digest is in the plan.
+    fingerprint.calico.source = settings::Source::Directory(String::new());
+    let text = serde_json::to_string(&fingerprint).unwrap_or_default();
+    About {
+        calico_version: settings.calico.version.clone(),
+        backend: settings.network.backend,
+        vni: settings.network.vni,
+        node_name: settings.node_name.clone(),
+        calico_namespace: settings.kubernetes.calico_namespace.clone(),
+        settings: Sha256::of(text.as_bytes()),
+        config: Some(Sha256::of(config.as_bytes())),
+        effective: Some(Sha256::of(json(effective).as_bytes())),
+        archive: manifest.archive.clone(),
+        source: source_text(&settings.calico.source),
+        token_secret: standing
+            .receipt()
+            .and_then(|receipt| receipt.about.as_ref())
+            .and_then(|about| about.token_secret.clone()),
+        kubeconfig: cordon::named(connection),
+        context: connection.context.clone(),
+    }
+}
+
+fn source_text(source: &settings::Source) -> String {
+    match source {
+        settings::Source::File(text) | settings::Source::Directory(text) => cordon::whole(text),
+        // A signed URL is a secret, and nothing is fetched from here again.
+        settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
+    }
+}
+
+/// What the cluster says, asked about the node that this machine is or will be.
+pub(crate) fn cluster_facts(
+    cluster: &Cluster,
+    layered: &Layered,
+    connection: &settings::Connection,
+    facts: &NodeFacts,
+) -> Result<ClusterFacts> {
+    let asked = ask_cluster(cluster, layered, connection, facts);
+    if connection.host_process { asked.map_err(login::from_a_pod) } else { asked }
+}
+
+fn ask_cluster(
+    cluster: &Cluster,
+    layered: &Layered,
+    connection: &settings::Connection,
+    facts: &NodeFacts,
+) -> Result<ClusterFacts> {
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
+    let mut name = node_name(layered, facts);
+    // On clouds the Node often bears the instance's name.
+    if let (Some(instance), None) = (instance, given)
+        && cluster.node(&name)?.is_none()
+    {
+        instance.clone_into(&mut name);
+    }
+    let addresses: Vec<Ipv4Addr> =
+        facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
+    cluster.facts(&FactsOptions {
+        node_name: Some(&name),
+        addresses: &addresses,
+        namespace_override: login::namespace(connection)?.as_deref(),
+        needs: login::needs(layered),
+    })
+}
+
+/// The name to look for in the cluster, before the settings are made: the config's or the host's.
+pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
+    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
+    given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
+}
+
+impl Prepared {
+    /// Fetches what the plan left open, and puts everything it needs into the store.
+    pub fn complete(&mut self, app: &mut App, node: &mut dyn Node) -> Result<()> {
+        if let Some(login) = &self.login {
+            self.check_release(login)?;
+        }
+        if self.new_token {
+            let bytes = self.fetch_credentials(app, node)?;
+            let kubeconfig = KubeconfigFile::Rendered(bytes);
+            (self.target, self.blobs) =
+                target(node, &self.resolved.settings, &self.release.manifest, kubeconfig, self.etcd_files.clone())?;
+            borrow_kube_proxy(node, &self.standing, &self.resolved.settings, &self.cluster_facts, &mut self.target)?;
+        }
+        for blob in &self.blobs {
+            store::add(node, blob.bytes())?;
+        }
+        self.keep_config(node)?;
+        let executable = node.executable()?;
+        store::add_file(node, &executable, &store::digest(&executable)?)?;
+        // A CNI plugin that was tampered with comes from the release that stands, too.
+        let installed = node.disk(&self.resolved.settings.calico.root);
+        let tree = self.release.tree.as_ref().unwrap_or(&installed);
+        add_files_of(node, &self.release.manifest, tree, &self.target)?;
+        Ok(())
+    }
+
+    /// Puts the config into the store, for a later change to start from.
+    pub fn keep_config(&self, node: &mut dyn Node) -> Result<()> {
+        store::add(node, self.config.as_bytes())?;
+        store::add(node, self.effective.as_bytes()).map(drop)
+    }
+
+    /// Refuses a release whose Felix may not read what it needs. With etcd it reads that there.
+    fn check_release(&self, login: &NodeCredentials) -> Result<()> {
+        let settings = &self.resolved.settings;
+        if settings.datastore != settings::Datastore::Kubernetes {
+            return Ok(());
+        }
+        self.cluster.check_release(login, settings.calico.version.line(), self.cluster_facts.api_group)
+    }
+
+    fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {
+        let wanted = login_of(&self.resolved).context("find what the settings say of credentials")?;
+        let cluster = &self.cluster;
+        let namespace = &wanted.kubernetes.calico_namespace;
+        let fetched = app.phase("credentials", |app| {
+            let fetched = login::issue(app, Some(node), cluster, &wanted)?;
+            let until = fetched
+                .credentials
+                .expires
+                .map_or_else(|| "does not expire".into(), |expires| format!("valid until {expires:.0}"));
+            Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
+        })?;
+        if let Err(error) = self.check_release(&fetched.credentials) {
+            // Nobody has a token of a secret that was made a moment ago.
+            if fetched.created_secret && cluster.delete_token_secret(namespace).is_err() {
+                app.warn("SecretLeft", format!("the secret {namespace}/{TOKEN_SECRET} that this run made stays"));
+            }
+            return Err(error);
+        }
+        let bytes = kubeconfig::render(&fetched.credentials, namespace);
+        if fetched.created_secret {
+            self.about.token_secret = Some(TOKEN_SECRET.into());
+            self.made_secret = true;
+        }
+        bytes
+    }
+}
+
+/// A plan for a node that only a facts file describes: everything is made, nothing is looked at.
+pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<Plan> {
+    let layered = app.named_config(source, &[])?;
+    let resolved = settings::resolve(&layered, &facts.node, facts.cluster.as_ref())?;
+    for warning in &resolved.warnings {
+        app.warn(warning.id, warning.message.clone());
+    }
+    let layout = Layout::of(&resolved.settings.calico.version)?;
+    // The release itself is not at hand: its files have digests that only the node will know.
+    let unknown = |path: &str| (path.to_owned(), ManifestFile { size: 0, sha256: Sha256::unknown() });
+    let manifest = Manifest {
+        version: resolved.settings.calico.version.to_string(),
+        archive: None,
+        files: layout.required().map(unknown).collect(),
+    };
+    let kubeconfig = match resolved.settings.kubernetes.credentials {
+        Some(_) => KubeconfigFile::Pending,
+        None => KubeconfigFile::Absent,
+    };
+    let executable = Sha256::unknown();
+    let inputs = Inputs {
+        settings: &resolved.settings,
+        release: &manifest,
+        executable: &executable,
+        kubeconfig,
+        etcd_files: None,
+    };
+    let target = desired::desired(&inputs)?.target;
+    let steps = diff(&target, &World::new(), &Owned::new());
+    Ok(Plan::new(&steps, &target, false))
+}
+
+/// Puts those files of a release into the store that a target wants outside of its tree.
+pub(crate) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, target: &Target) -> Result<()> {
+    let wanted: BTreeSet<&Sha256> = target
+        .world
+        .values()
+        .filter_map(|state| if let State::File { sha256, .. } = state { Some(sha256) } else { None })
+        .collect();
+    let mut files = manifest.files.iter().filter(|(_, file)| wanted.contains(&file.sha256));
+    files.try_for_each(|(path, file)| store::add_file(node, &tree.join(path), &file.sha256))
+}
+
+impl Prepared {
+    /// The Node in its cluster.
+    pub fn place(&self) -> Place<'_> {
+        Place { cluster: &self.cluster, connection: &self.resolved.run.connection, name: self.about.node_name.as_str() }
+    }
+
+    /// What was measured, for a plan elsewhere.
+    pub fn facts(&self) -> Facts {
+        Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }
+    }
+}

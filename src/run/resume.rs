@@ -1,0 +1,149 @@
+//! `resume`: finishes an interrupted run, or undoes it.
+
+use anyhow::Result;
+
+use super::Ending;
+use super::app::App;
+use super::cordon;
+use super::engine::{engine, succeeded};
+use super::finalize::settle;
+use super::health_gate::{self, Works};
+use super::options::Resume;
+use super::pods::Pods;
+use super::{lease, trial, uninstall};
+use crate::agent::trial::Trial;
+use crate::apply::converge::{self, Standing};
+use crate::apply::cordon::Cordon;
+use crate::apply::journal::Journal;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::Target;
+use crate::plan::show::Downgrade;
+use crate::report::document::RunResult;
+use crate::report::event::Sink;
+
+pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
+    if app.global.dry_run {
+        let node = app.node()?;
+        let given_up = Trial::load(&*node)?.filter(Trial::is_tried_out);
+        if let Some(trial) = given_up {
+            return app.would(trial::says(&trial, !args.undo));
+        }
+        let msg = match (Standing::load(&*node)?.journal, Cordon::load(&*node)?) {
+            (Some(journal), _) => {
+                format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
+            }
+            (None, Some(cordon)) => format!("dry run: would uncordon node {}", cordon.node),
+            (None, None) => {
+                let msg = "no run was interrupted";
+                app.reporter.tell(msg);
+                return Ending::result(RunResult::looked(false, msg));
+            }
+        };
+        app.reporter.tell(&msg);
+        return Ending::result(RunResult::looked(true, msg));
+    }
+    // The way back from a trial is the run that was not finished.
+    let look = app.node()?;
+    let given_up = Trial::load(&*look)?.filter(Trial::is_tried_out);
+    drop(look);
+    if let Some(trial) = given_up {
+        app.reporter.tell(&format!("Not taken back: what run {} changed on trial.", trial.run));
+        app.confirm(if args.undo { "Keep it?" } else { "Go back to how the node was before it?" })?;
+        return if args.undo { trial::keep(app, "resume") } else { trial::go_back(app, "resume") };
+    }
+    let (mut node, _lock) = app.node_to_change("resume")?;
+    let standing = Standing::load(&*node)?;
+    let Some(journal) = standing.journal.clone() else {
+        if let Some(cordon) = Cordon::load(&*node)? {
+            let name = cordon.node.clone();
+            return lease::hold(app, &mut *node, &name, |app, node| uncordon(app, node, &cordon));
+        }
+        settle(app, &*node);
+        let msg = "nothing to do: no run was interrupted";
+        app.reporter.tell(msg);
+        return Ending::result(RunResult::looked(false, msg));
+    };
+    app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
+    if let (Some(about), false) = (&journal.header.about, args.undo) {
+        let downgrade = Downgrade::between(standing.release(), &about.calico_version);
+        downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
+    }
+    app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
+    match standing.node_name() {
+        Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &journal)),
+        None => end(args, app, &mut *node, &journal),
+    }
+}
+
+/// Finishes or undoes the run, with the node locked here and, where it can be asked, in the cluster.
+fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> Result<Ending> {
+    let pods = Pods::of(app, node, &Standing::load(node)?);
+    let applied = if args.undo {
+        engine(app, node, &pods, converge::undo_vacating)?
+    } else {
+        let works = Works::new(app, true);
+        // What has no generation before it stands, for somebody to look at.
+        let goes_back = journal.header.from.is_some();
+        let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+            if goes_back { works.services(node, target, events) } else { Ok(()) }
+        };
+        let applied =
+            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
+        if !goes_back {
+            health_gate::ends_working(app, node, &journal.header.target, &applied)?;
+        }
+        health_gate::ends_ready(app, node, &journal.header.target, true, &applied)?;
+        applied
+    };
+    settle(app, node);
+    match Cordon::load(node)? {
+        // Nothing is left there that a pod could use.
+        Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, node)?,
+        _ => cordon::release(app, node)?,
+    }
+    let msg = match (args.undo, applied.generation) {
+        (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
+        (false, None) => format!("{} is finished; nothing is installed.", journal.header.command),
+        (true, Some(generation)) => {
+            format!("{} is undone; generation {generation} stands again.", journal.header.command)
+        }
+        (true, None) => format!("{} is undone; the node is as it was before.", journal.header.command),
+    };
+    app.reporter.tell(&msg);
+    let next = vec![app.command("status")];
+    Ending::result(succeeded(app, node, &applied, msg, next))
+}
+
+/// What is left of a run that ended between the cordon and its first touch, or after its last.
+fn uncordon(app: &mut App, node: &mut dyn Node, cordon: &Cordon) -> Result<Ending> {
+    let Cordon { command, run, since, node: name, .. } = cordon;
+    app.reporter.tell(&format!("Interrupted: {command} (run {run}, since {since:.0}), with node {name} cordoned."));
+    app.confirm("Uncordon it?")?;
+    let standing = Standing::load(node)?;
+    // Where nobody can be asked, the uncordon itself says so.
+    if let Some(receipt) = standing.receipt()
+        && let Ok(Some(why)) = health_gate::keeps_pods_away(app, node, &receipt.target)
+    {
+        return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", format!("node {name} stays cordoned: {why}"))
+            .hint("calicoctl-win status and kubectl describe node say more; then run this again")
+            .into());
+    }
+    cordon::release(app, node)?;
+    settle(app, node);
+    let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, true, msg);
+    result.generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
+    result.next = vec![app.command("status")];
+    Ending::result(result)
+}
+
+/// `install (run R, since T), at step 7 of 23: service CalicoNode`.
+pub(crate) fn describe(journal: &Journal) -> String {
+    let at = journal
+        .last_step
+        .as_ref()
+        .map_or_else(|| "before its first step".into(), |(n, of, id)| format!("at step {n} of {of}: {id}"));
+    format!("{} (run {}, since {:.0}), {at}", journal.header.command, journal.header.run, journal.header.started)
+}

@@ -1,0 +1,208 @@
+//! What stands beside a sandbox node: a cluster and a server of releases, started when first needed.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::agent::Role;
+use crate::agent::published::LostEndpoint;
+use crate::agent::state;
+use crate::cluster;
+use crate::fault::{Exit, Fault};
+use crate::item::Service;
+use crate::node::Node;
+use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::model::{CloudMetadata, Model, Name};
+use crate::plan::order::NODE_SERVICE;
+use crate::platform::metadata::Metadata;
+use crate::report::event::{Event, Sink};
+use crate::sandbox::calico::{STARTUP_LIMIT, StandIn, service_hook};
+use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
+use crate::sandbox::kubelet;
+use crate::sandbox::metadata::MetadataServer;
+use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
+use crate::values::WinPath;
+use crate::version::CalicoVersion;
+
+/// The servers beside a sandbox node, started when first needed.
+pub(crate) struct SandboxEnv {
+    pub dir: PathBuf,
+    node_name: String,
+    /// What the Linux nodes are to run, where `node.yaml` says it.
+    linux_calico: Option<String>,
+    api: Vec<ApiFault>,
+    release: Vec<ReleaseFault>,
+    cluster: OnceCell<EmbeddedCluster>,
+    releases: OnceCell<ReleaseServer>,
+    /// The metadata service of the cloud that `node.yaml` names.
+    metadata: OnceCell<MetadataServer>,
+    cloud: Option<CloudMetadata>,
+    /// What the agent said when a service was started.
+    agent: Rc<RefCell<Vec<Event>>>,
+}
+
+/// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
+const RELEASES: &str = "http://releases.sandbox";
+
+impl SandboxEnv {
+    pub fn new(dir: PathBuf, node_name: String, model: Model, faults: &SandboxFaults) -> Result<Self> {
+        Ok(Self {
+            dir,
+            node_name,
+            linux_calico: model.linux_calico,
+            api: faults.api.iter().map(|text| api_fault(text)).collect::<Result<_>>()?,
+            release: faults.release.iter().map(|text| release_fault(text)).collect::<Result<_>>()?,
+            cluster: OnceCell::new(),
+            releases: OnceCell::new(),
+            metadata: OnceCell::new(),
+            cloud: model.cloud,
+            agent: Rc::new(RefCell::new(Vec::new())),
+        })
+    }
+
+    /// What the agent said since this was last asked.
+    pub fn said(&self) -> Vec<Event> {
+        self.agent.take()
+    }
+
+    pub fn cluster(&self) -> Result<&EmbeddedCluster> {
+        if let Some(cluster) = self.cluster.get() {
+            return Ok(cluster);
+        }
+        let cluster = EmbeddedCluster::start(&self.dir.join("cluster"), &Seed::new(&self.node_name), &self.api)
+            .context("start the sandbox's cluster")?;
+        if let Some(release) = &self.linux_calico {
+            cluster.upgrade_calico(release).context("upgrade Calico in the sandbox's cluster")?;
+        }
+        Ok(self.cluster.get_or_init(|| cluster))
+    }
+
+    /// Where the metadata service is, if the node is in a cloud.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let Some(cloud) = &self.cloud else {
+            return Ok(Metadata::nowhere());
+        };
+        let server = match self.metadata.get() {
+            Some(server) => server,
+            None => {
+                let server = MetadataServer::start(cloud)?;
+                self.metadata.get_or_init(|| server)
+            }
+        };
+        Ok(Metadata::at(server.url()))
+    }
+
+    /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
+    /// to its port of today.
+    pub fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
+        let ours = cluster::server_of(kubeconfig).is_some_and(|server| server == EmbeddedCluster::stable_url());
+        if ours { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
+    }
+
+    /// The lowest layer of a sandbox's config: a release that needs no network.
+    pub fn config(&self) -> String {
+        format!(
+            "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
+             source: {{type: mirror, urlTemplate: \"{RELEASES}/calico-windows-{{version}}.zip\"}}\n"
+        )
+    }
+
+    pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
+        if !url.starts_with(RELEASES) {
+            return Ok(url.to_owned());
+        }
+        let server = match self.releases.get() {
+            Some(server) => server,
+            None => {
+                let server = ReleaseServer::start(std::slice::from_ref(version), &self.release)
+                    .context("start the sandbox's release server")?;
+                self.releases.get_or_init(|| server)
+            }
+        };
+        Ok(server.url(version))
+    }
+
+    /// kubelet's part on the node, in a cluster that has begun.
+    pub fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
+        if !self.dir.join("cluster").join("cluster.json").exists() {
+            return Ok(());
+        }
+        kubelet::play(self.cluster()?, &self.node_name, model, running, published)
+    }
+
+    /// What the sandbox's Service Control Manager starts: our own services run the agent.
+    pub fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
+        // CalicoNode sees to it that a change on trial is watched over, also after a boot, that a run is
+        // ended which the boot cut off, and that the Node is uncordoned which one left cordoned.
+        let booted = node.model()?.boot_time;
+        if name == NODE_SERVICE
+            && (super::trial::lacks_guard(node)?
+                || super::at_boot::waits(node, booted)?
+                || super::cordon::is_left_over(node)?)
+        {
+            super::trial::start_guard(Some(&self.dir))?;
+        }
+        self.play_agent(node, name, service, STARTUP_LIMIT)
+    }
+
+    /// Has the agents that wait for Calico's node startup try it once more when a minute has passed, as those
+    /// of Windows do while a run waits.
+    pub fn go_on(&self, node: &mut SandboxNode) -> Result<()> {
+        for role in Role::ALL {
+            let said = state::live(node, role)?.filter(|said| said.child.is_none());
+            let since = said.and_then(|said| Some(said.waiting_for?.since));
+            // An earlier run's clock may have been ahead of this one's.
+            let again = since.is_some_and(|since| !(0..60).contains(&node.now().duration_since(since).as_secs()));
+            if !again {
+                continue;
+            }
+            let services = node.model()?.services;
+            if let Some(service) = services.get(&Name::new(role.service())) {
+                self.play_agent(node, role.service(), &service.definition, Duration::ZERO)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn play_agent(&self, node: &mut SandboxNode, name: &str, service: &Service, limit: Duration) -> Result<()> {
+        let kubeconfig = crate::agent::read_config(node)
+            .ok()
+            .and_then(|config| config.startup.env.get("KUBECONFIG")?.parse::<WinPath>().ok());
+        let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
+        let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
+        let said = Rc::clone(&self.agent);
+        let connect = move |text: &str, base: &Path| {
+            cluster::Cluster::connect(text, base, None, dial, &cluster::Options::default())
+        };
+        let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
+            super::pods::recreate(node, &connect, lost, events)
+        };
+        let events = move |event| said.borrow_mut().push(event);
+        service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)
+    }
+}
+
+/// The release that a sandbox gets when nobody names one.
+const SANDBOX_RELEASE: &str = "v3.32.1";
+
+fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {
+    let what = format!("the sandbox fault `{text}` is not right: {why}");
+    Fault::new(Exit::Usage, "SandboxFaultInvalid", what).hint("docs/sandbox.md shows them all by example")
+}
+
+fn api_fault(text: &str) -> Result<ApiFault> {
+    Ok(text.parse().map_err(|why: anyhow::Error| fault_invalid(&format!("api {text}"), format!("{why:#}")))?)
+}
+
+fn release_fault(text: &str) -> Result<ReleaseFault> {
+    let wrong = |why: String| fault_invalid(&format!("release {text}"), why);
+    // `release GET=truncate` and `release truncate` are the same.
+    let action = text.rsplit('=').next().unwrap_or(text).trim();
+    Ok(action.parse().map_err(wrong)?)
+}

@@ -1,0 +1,107 @@
+//! A plan in a file: what it was made from, and whether it is still what would be done.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Ending;
+use super::app::App;
+use super::prepare::Prepared;
+use crate::config::Document;
+use crate::fault::{Exit, Fault};
+use crate::item::Access;
+use crate::node::{Node, files};
+use crate::plan::show::Plan;
+use crate::report::document::{RunResult, envelope};
+use crate::values::{Sha256, WinPath};
+
+/// How a dry run ends: with the plan, and nothing else different.
+pub(crate) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
+    let msg = format!("dry run: {}", plan.counts());
+    let mut result = RunResult::looked(!plan.changes.is_empty(), msg);
+    result.generation = generation;
+    result.plan = Some(plan);
+    Ending::result(result)
+}
+
+/// A plan for `apply --plan`, with the config that it was made from: that may hold secrets.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    #[serde(flatten)]
+    pub plan: Plan,
+    /// Digest of the settings that the config gave.
+    pub settings: Sha256,
+    /// The whole config: flags and files as they counted then.
+    pub config: Value,
+}
+
+impl Saved {
+    /// Writes it for administrators only where the path is one of Windows', else for this user only.
+    pub fn save(&self, node: &mut dyn Node, file: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(&envelope("Plan", self))? + "\n";
+        let on_node = file.to_str().and_then(|text| text.parse::<WinPath>().ok());
+        match on_node {
+            Some(path) => node.save(&path, text.as_bytes(), Access::Administrators),
+            None => {
+                if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+                {
+                    let what =
+                        format!("cannot save the plan to {}: there is no folder {}", file.display(), folder.display());
+                    return Err(Fault::new(Exit::Usage, "Usage", what)
+                        .hint("make the folder, or name another file")
+                        .into());
+                }
+                files::replace(file, |new| files::create_private(new, text.as_bytes())).map_err(Into::into)
+            }
+        }
+        .with_context(|| format!("save the plan to {}", file.display()))
+    }
+
+    /// Reads it; its config is the one that counts from here on.
+    ///
+    /// # Errors
+    /// `PlanInvalid` when it is none; `Usage` when another config is named beside it.
+    pub fn load(file: &Path, app: &mut App) -> Result<Self> {
+        let again = "make one with: calicoctl-win plan --out FILE";
+        let text = fs::read_to_string(file).map_err(|error| {
+            Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("cannot read the saved plan {}", file.display()))
+                .hint(again)
+                .because(error)
+        })?;
+        let saved: Self = serde_json::from_str(&text).map_err(|error| {
+            Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("{} is not a saved plan: {error}", file.display()))
+                .hint(again)
+        })?;
+        if !app.global.config.is_empty() || !app.global.set.is_empty() {
+            let what = "a saved plan holds its config: -c and --set (CALICO_WIN_CONFIG too) cannot change it";
+            return Err(Fault::new(Exit::Usage, "Usage", what)
+                .hint(format!("leave them out, or make another plan with them: {}", app.command("plan --out FILE")))
+                .into());
+        }
+        app.saved = Some(Document { name: file.display().to_string(), text: saved.config.to_string() });
+        Ok(saved)
+    }
+
+    /// Refuses the plan when it is not what would be done now.
+    ///
+    /// # Errors
+    /// `PlanStale`.
+    pub fn check(&self, now: &Prepared) -> Result<()> {
+        let settings_changed = self.settings != now.about.settings;
+        if !settings_changed && self.plan.digest == now.plan.digest {
+            return Ok(());
+        }
+        let what = if settings_changed {
+            "the same config gives other settings than when the plan was saved: what the cluster or this machine says \
+             has changed"
+        } else {
+            "the node has changed since the plan was saved"
+        };
+        Err(Fault::new(Exit::PlanStale, "PlanStale", what)
+            .hint("look at a new plan and save it again: calicoctl-win plan --out FILE")
+            .into())
+    }
+}

@@ -1,0 +1,286 @@
+//! The release on its way to the node: in place already, or fetched, verified and staged.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::app::App;
+use crate::apply::converge::Standing;
+use crate::apply::receipt::About;
+use crate::apply::store;
+use crate::calico::layout::{Build, Layout};
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, Manifest, State, Tree};
+use crate::node::{Node, STATE_DIR, files};
+use crate::release::{self, download::Cache, stage::StageOptions};
+use crate::report::event::Event;
+use crate::report::text;
+use crate::settings::{self, Resolved, Settings};
+use crate::values::{Sha256, WinPath};
+use crate::version::CalicoVersion;
+
+/// A verified release, and where its files lie.
+pub(crate) struct Release {
+    pub manifest: Manifest,
+    /// None when the files need not be read: they are in place already.
+    pub tree: Option<PathBuf>,
+    /// A folder that goes when this does: a plan stages beside the node, not on it.
+    _scratch: Option<Scratch>,
+}
+
+/// The release as the settings name it: in place already, or fetched, verified and staged.
+pub(crate) fn find_release(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    resolved: &Resolved,
+    purpose: Purpose,
+) -> Result<Release> {
+    let settings = &resolved.settings;
+    Layout::of(&settings.calico.version)?;
+    if let Some((manifest, tree)) = standing_release(node, standing, settings)? {
+        let place = if tree.is_some() { "kept" } else { "in place" };
+        let message = format!("Calico {} is {place}", manifest.version);
+        app.event(&Event::PhaseSkipped { phase: "release", reason: message });
+        return Ok(Release { manifest, tree, _scratch: None });
+    }
+    app.phase("release", |app| {
+        let mut source = settings.calico.source.clone();
+        if let settings::Source::Url(url) = &source {
+            source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
+        }
+        let transport = transport(&resolved.run.connection);
+        let cache = cache_dir(app, node);
+        let mut events = |event| app.event(&event);
+        let found = release::locate::locate(
+            &source,
+            Some(&settings.calico.version),
+            settings.calico.sha256.as_ref(),
+            &cache,
+            &transport,
+            &mut events,
+        )?;
+        let version = &settings.calico.version;
+        let sha256 = found.sha256.as_ref();
+        let (staged, scratch) = match purpose {
+            Purpose::Look => {
+                let scratch = Scratch::new()?;
+                let tree = scratch.0.join("tree");
+                let options = StageOptions { version, sha256, layout: &check_layout };
+                let staged = release::stage::stage(&found.path, &tree, &options, &mut events);
+                (staged.map(|manifest| (manifest, tree)), Some(scratch))
+            }
+            Purpose::Install => (into_store(app, node, &found.path, version, sha256), None),
+        };
+        if let (Err(error), settings::Source::Url(_)) = (&staged, &source) {
+            forget_damaged(&found.path, error);
+        }
+        let (manifest, tree) = staged?;
+        let size: u64 = manifest.files.values().map(|file| file.size).sum();
+        let digest =
+            manifest.archive.as_ref().map_or_else(String::new, |digest| format!(", sha256 {} ok", digest.short()));
+        let message =
+            format!("Calico {}, {} files, {}{digest}", manifest.version, manifest.files.len(), text::bytes(size));
+        Ok((Release { manifest, tree: Some(tree), _scratch: scratch }, message))
+    })
+}
+
+/// Extracts a release into the node's store, verified, and runs its program for its version. Gives its
+/// manifest and its folder.
+fn into_store(
+    app: &mut App,
+    node: &dyn Node,
+    release: &Path,
+    version: &CalicoVersion,
+    sha256: Option<&Sha256>,
+) -> Result<(Manifest, PathBuf)> {
+    let dest = node.disk(&store::tree("staging"));
+    if dest.exists() {
+        std::fs::remove_dir_all(&dest).context("remove what an earlier run left half-staged")?;
+    }
+    let options = StageOptions { version, sha256, layout: &check_layout };
+    let manifest = release::stage::stage(release, &dest, &options, &mut |event| app.event(&event))?;
+    runs(app, node, &dest, version)?;
+    store::discard_tree(node, manifest.digest().as_str()).context("replace a staged release")?;
+    let staged = node.disk(&store::tree(manifest.digest().as_str()));
+    files::rename(&dest, &staged).context("put the staged release into the store")?;
+    Ok((manifest, staged))
+}
+
+/// Puts the release of a generation into the store once more, from the cache or from where it was found
+/// then: that needs neither cluster nor network. None when neither has it any more.
+pub(crate) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
+    let Some(sha256) = &about.archive else { return Ok(None) };
+    let cached = Cache::at(&cache_dir(app, node)).archive(sha256)?;
+    let whole = |file: &PathBuf| store::digest(file).is_ok_and(|digest| digest == *sha256);
+    let Some(archive) = cached.or_else(|| Some(PathBuf::from(&about.source)).filter(whole)) else { return Ok(None) };
+    app.phase("release", |app| {
+        let staged = into_store(app, node, &archive, &about.calico_version, Some(sha256))?;
+        let message =
+            format!("Calico {}, from the archive that is still here (sha256 {})", about.calico_version, sha256.short());
+        Ok((Some(staged), message))
+    })
+}
+
+/// Runs the new program for its version, while whatever stood before still works: one that does not
+/// run here, or is of another version, would be found out with the services down.
+fn runs(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) -> Result<()> {
+    let layout = Layout::of(version)?;
+    let name = layout.node_binary();
+    let said = node.ask(&tree.join(name), layout.version_words()).map_err(|error| {
+        Fault::new(
+            Exit::ReleaseInvalid,
+            "ReleaseDoesNotRun",
+            format!("{name} of Calico {version} does not run on this machine"),
+        )
+        .hint("use the zip for Windows on this machine's processor; a virus scanner or AppLocker may hold it, too")
+        .because(error)
+    })?;
+    let Some(said) = said else { return Ok(()) };
+    match differs(version, &said) {
+        None => Ok(()),
+        Some(true) => {
+            let what = format!("{name} says that it is {said}, and the release is called {version}");
+            Err(Fault::new(Exit::ReleaseInvalid, "ReleaseOtherVersion", what)
+                .hint("name the version that it really is: command lines and files differ between versions")
+                .into())
+        }
+        Some(false) => {
+            let said = said.lines().next().unwrap_or_default();
+            app.warn(
+                "ReleaseOfNoVersion",
+                format!("{name} is a build without a version (`{said}`), taken for {version}"),
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Whether what a program says is another version than the one it should be; false when it says none,
+/// as private builds do; none when all is well.
+fn differs(version: &CalicoVersion, said: &str) -> Option<bool> {
+    let words = said.split(|letter: char| letter.is_whitespace() || letter == ',');
+    let mut versions = words.filter(|word| word.contains('.')).filter_map(|word| word.parse::<CalicoVersion>().ok());
+    match versions.next() {
+        Some(found) if !found.reaches(0, 0, 1) => Some(false),
+        // A build between two releases has the number of the one before, or of the one to come.
+        Some(found) => (found.line() != version.line()).then_some(true),
+        None => Some(false),
+    }
+}
+
+/// A broken download must not be found in the cache the next time.
+fn forget_damaged(archive: &Path, error: &anyhow::Error) {
+    let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
+    if broken.contains(&Fault::id_of(error)) {
+        let _next_download_replaces_it = std::fs::remove_file(archive);
+    }
+}
+
+/// What a version must hold, as the release room asks for it.
+pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()> {
+    let layout = Layout::of(version)?;
+    layout
+        .check(files.iter().copied())
+        .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
+}
+
+/// The standing release, when it is the wanted one and untouched; with its folder where a run that was
+/// interrupted has moved it into the store, and another release stands in its place.
+fn standing_release(
+    node: &dyn Node,
+    standing: &Standing,
+    settings: &Settings,
+) -> Result<Option<(Manifest, Option<PathBuf>)>> {
+    let Some(receipt) = standing.receipt() else { return Ok(None) };
+    let Some(about) = &receipt.about else { return Ok(None) };
+    if about.calico_version != settings.calico.version {
+        return Ok(None);
+    }
+    let wanted = match &settings.calico.source {
+        // A folder has no digest to compare; a file's tells whether it is the same archive.
+        settings::Source::Directory(_) => return Ok(None),
+        settings::Source::File(file) => Some(store::digest(Path::new(file))?),
+        settings::Source::Url(_) => settings.calico.sha256.clone(),
+    };
+    if wanted.is_some() && wanted != about.archive {
+        return Ok(None);
+    }
+    let root = Id::Tree(settings.calico.root.clone());
+    let Some(wanted @ State::Tree(Tree::Release(digest))) = receipt.target.world.get(&root) else { return Ok(None) };
+    if node.get(&root)?.as_ref() == Some(wanted) {
+        return Ok(Some((store::manifest(&node.disk(&settings.calico.root))?, None)));
+    }
+    if !store::holds(node, wanted) {
+        return Ok(None);
+    }
+    let kept = node.disk(&store::tree(digest.as_str()));
+    Ok(Some((store::manifest(&kept)?, Some(kept))))
+}
+
+/// How downloads go, as the config says.
+pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
+    release::transport::Transport {
+        proxy: connection.proxy.clone(),
+        no_proxy: Some(connection.no_proxy.join(",")).filter(|hosts| !hosts.is_empty()),
+        ca_file: connection.ca_file.as_ref().map(PathBuf::from),
+        retries: connection.retries as usize,
+        offline: connection.offline,
+        ..release::transport::Transport::default()
+    }
+}
+
+pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {
+    match &app.global.sandbox {
+        Some(dir) => dir.join("cache"),
+        None => node.disk(&WinPath::known(STATE_DIR).join("cache")),
+    }
+}
+
+/// A folder on this machine that is removed when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("calicoctl-win-{}", super::app::run_id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _temporary_files_may_stay = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How far `prepare` may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Nothing on the node changes, not even the store.
+    Look,
+    /// The release is staged in the node's store.
+    Install,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_another_line_is_told_from_one_without_a_version() {
+        let version = CalicoVersion::new(3, 32, 1);
+        for (said, differs) in [
+            ("v3.32.1", None),
+            ("v3.32.0-48-gdeadbeef", None),
+            ("calico version v3.32.1, commit 0a1b2c", None),
+            ("v3.30.3", Some(true)),
+            ("v3.33.0-0.dev", Some(true)),
+            ("v0.0.0-dev", Some(false)),
+            ("<unknown>", Some(false)),
+            ("", Some(false)),
+        ] {
+            assert_eq!(super::differs(&version, said), differs, "{said}");
+        }
+    }
+}

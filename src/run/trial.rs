@@ -1,0 +1,454 @@
+//! `reconfigure --mode try`: a change that goes back by itself unless it is confirmed. A guard, a
+//! process of its own, watches over it; CalicoNode starts one anew after a boot, for this, for a run that
+//! the boot cut off, and for a Node that a run left cordoned.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::Ending;
+use super::app::App;
+use super::drain::{self, Place};
+use super::engine::{engine, succeeded};
+use super::health_gate::Works;
+use super::options::{DrainFlags, Source};
+use super::pods::Pods;
+use super::prepare::{Prepared, announce};
+use super::standing::annotate;
+use super::{at_boot, cordon, lease};
+use crate::agent::os::{self, Level};
+use crate::agent::trial::{self, TRIES, Trial};
+use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::cordon::Cordon;
+use crate::apply::lock;
+use crate::apply::receipt::{About, Receipt};
+use crate::cluster::Cluster;
+use crate::fault::{Exit, Fault};
+use crate::item::{Access, Id};
+use crate::node::{Node, STATE_DIR};
+use crate::plan::Target;
+use crate::plan::show::Plan;
+use crate::report::document::{RunResult, exit_of};
+use crate::report::event::{Event, Sink};
+use crate::settings;
+use crate::values::WinPath;
+
+/// What the way back is called in journals and receipts.
+const REVERT: &str = "revert";
+
+/// What it is called when the way back is not tried any more, here and in the Event on the Node.
+pub(crate) const GIVEN_UP: &str = "TrialGivenUp";
+
+/// How often the guard looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long the guard waits before it tries the way back again: at first, and at most. All pauses
+/// together are what HNS may need from its start to its first answer.
+const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(32)];
+
+/// How long a question of the guard may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The most that the way back waits for pods to go.
+const DRAIN_WITHIN: Duration = Duration::from_secs(120);
+
+/// Writes down that the change which begins is on trial, and starts its guard: from here on the node
+/// goes back also when this process ends in the middle.
+pub(crate) fn begin(
+    app: &mut App,
+    node: &mut dyn Node,
+    prepared: &Prepared,
+    command: &str,
+    within: Duration,
+) -> Result<()> {
+    let from = prepared.standing.receipt().map(|receipt| receipt.generation);
+    let connection = &prepared.resolved.run.connection;
+    let trial = Trial {
+        run: app.run.clone(),
+        command: command.into(),
+        node: prepared.about.node_name.to_string(),
+        from: from.context("find the generation to go back to")?,
+        began: Timestamp::now(),
+        confirm_within: within.as_secs().max(1),
+        // One that never answered says nothing by its silence.
+        gateways: trial::gateways(node)?
+            .into_iter()
+            .filter(|gateway| !matches!(node.answers(*gateway), Ok(false)))
+            .collect(),
+        live: None,
+        kubeconfig: cordon::named(connection),
+        context: connection.context.clone(),
+        tries: 0,
+        given_up: None,
+    };
+    trial.save(node)?;
+    let sandbox = app.global.sandbox.clone();
+    start_guard(sandbox.as_deref()).inspect_err(|_| drop(Trial::forget(node)))
+}
+
+/// The change is there: says until when it must be confirmed, and gives the commands for it.
+pub(crate) fn is_live(app: &mut App, node: &mut dyn Node) -> Result<Vec<String>> {
+    let mut trial = Trial::load(node)?.context("find the trial that this run began")?;
+    trial.live = Some(Timestamp::now());
+    trial.save(node)?;
+    let deadline = trial.deadline().unwrap_or(Timestamp::MAX);
+    let command = app.command("confirm");
+    app.event(&Event::ConfirmDeadline { deadline, command: command.clone() });
+    Ok(vec![command, app.command("confirm --revert"), app.command("status")])
+}
+
+/// The trial is over before it was live: the change failed, and was taken back.
+pub(crate) fn ended_early(node: &dyn Node) -> Result<()> {
+    if Standing::load(node)?.journal.is_none() { Trial::forget(node) } else { Ok(()) }
+}
+
+/// Starts a guard that outlives this process.
+pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
+    let program = std::env::current_exe().context("find our own executable")?;
+    let mut command = Command::new(program);
+    command.args(["service", "run", "guard", "--yes"]);
+    if let Some(dir) = sandbox {
+        command.arg("--sandbox").arg(dir);
+    }
+    // These are of the command that began the trial, and of no other.
+    for variable in ["CALICO_WIN_DETACH", "CALICO_WIN_DRY_RUN", "CALICO_WIN_SANDBOX_FAULT"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    os::detach(&mut command).context("start the guard of the trial").map(drop)
+}
+
+/// Whether a trial is on that nobody watches over. One that was given up is for people.
+pub(crate) fn lacks_guard(node: &mut dyn Node) -> Result<bool> {
+    Ok(Trial::load(node)?.is_some_and(|trial| trial.given_up.is_none()) && guard_lock(node)?.is_some())
+}
+
+/// The right to be the guard; none while there is one.
+fn guard_lock(node: &mut dyn Node) -> Result<Option<File>> {
+    let path = WinPath::known(STATE_DIR).join("state").join("guard.lock");
+    if !node.disk(&path).exists() {
+        node.save(&path, b"", Access::Administrators).with_context(|| format!("make {path}"))?;
+    }
+    let file = File::options().write(true).open(node.disk(&path)).with_context(|| format!("open {path}"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {path}")),
+    }
+}
+
+/// Watches over a trial until it is over, and brings the node back if that is how it ends.
+pub(crate) fn guard(app: &mut App) -> Result<Ending> {
+    let Some(_mine) = guard_lock(&mut *app.node()?)? else {
+        return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
+    };
+    let node = app.node()?;
+    let (cut_off, cordoned) = (at_boot::due(&*node)?, cordon::is_left_over(&*node)?);
+    drop(node);
+    if let Some(way) = cut_off {
+        return at_boot::carry_on(app, way);
+    }
+    if cordoned {
+        return cordon::release_left_over(app);
+    }
+    let (mut seen_live, mut looked, mut lost): (Option<Instant>, Option<Instant>, Option<(Instant, String)>) =
+        (None, None, None);
+    loop {
+        // Opened anew each time: others change it meanwhile.
+        let node = app.node()?;
+        let Some(trial) = Trial::load(&*node)?.filter(|trial| trial.given_up.is_none()) else {
+            return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
+        };
+        let mut watched = Duration::ZERO;
+        if trial.live.is_some() {
+            watched = seen_live.get_or_insert_with(Instant::now).elapsed();
+            if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
+                // The question takes its time where nobody answers, and that counts.
+                let asked = Instant::now();
+                lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));
+                looked = Some(asked);
+            }
+        }
+        let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == trial.run);
+        drop(node);
+        let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
+        if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
+            match try_back(app, &why) {
+                Ok(ending) => return Ok(ending),
+                // A run that began before is at its end, or somebody confirms.
+                Err(error) if exit_of(&error) == Exit::Busy => {}
+                Err(error) if Fault::id_of(&error) == GIVEN_UP => return Err(error),
+                // All is as before, but for the Node.
+                Err(error) if Fault::id_of(&error) == "UncordonFailed" => return cordon::release_left_over(app),
+                Err(error) => {
+                    let tried = trial.tries + 1;
+                    let message = format!(
+                        "the trial of run {} is not taken back yet (try {tried} of {TRIES}): {error:#}",
+                        trial.run
+                    );
+                    os::event_log(Level::Error, &message);
+                    app.event(&Event::Log { message });
+                    let [first, longest] = AGAIN;
+                    let pause = cordon::growing(first, longest).nth(trial.tries as usize).unwrap_or(longest);
+                    std::thread::sleep(pause);
+                }
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// What cannot be reached any more; none while all can.
+fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
+    if let Some(lost) = trial::lost_gateway(node, &trial.gateways) {
+        return Some(lost);
+    }
+    let reached = match own_cluster(app, node) {
+        Some(cluster) => cluster,
+        None => cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN)),
+    };
+    reached.and_then(|cluster| cluster.reach()).err().map(|error| format!("{error:#}"))
+}
+
+/// The API server as the node's own components reach it.
+fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
+    let config = crate::agent::read_config(node).ok()?;
+    let path: WinPath = config.startup.env.get("KUBECONFIG")?.parse().ok()?;
+    let text = std::fs::read_to_string(node.disk(&path)).ok()?;
+    Some(app.connect(&text, Path::new("."), None, ANSWER_WITHIN))
+}
+
+/// One try of the guard's; after the last the trial is given up.
+fn try_back(app: &mut App, why: &str) -> Result<Ending> {
+    let (mut node, _lock) = app.node_to_change("confirm")?;
+    let Some(mut trial) = Trial::load(&*node)? else {
+        return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
+    };
+    // The power went in the last try, or in the midst of giving up.
+    if trial.is_tried_out() {
+        return give_up(app, &mut *node, trial, "the last try was interrupted");
+    }
+    trial.tries += 1;
+    trial.save(&mut *node)?;
+    match take_back(app, &mut *node, &trial, why) {
+        Err(error) if trial.is_tried_out() && Fault::id_of(&error) != "UncordonFailed" => {
+            give_up(app, &mut *node, trial, &format!("{error:#}"))
+        }
+        ended => ended,
+    }
+}
+
+/// The way back is left to people, and told where they look. Where the change works the Node takes pods.
+/// All of it may be done again, so what ends it half-way is finished by the next guard.
+fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> Result<Ending> {
+    let (name, from) = (trial.node.clone(), trial.from);
+    // The last try left the services stopped and the CNI configuration withdrawn, and the change worked.
+    let standing = Standing::load(node)?;
+    let pods = Pods::of(app, node, &standing);
+    let vacate =
+        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    if standing.journal.is_some_and(|journal| journal.header.command == REVERT)
+        && let Err(error) = converge::undo_vacating(node, &vacate, &mut |event| app.event(&event))
+    {
+        app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
+    }
+    let cluster =
+        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN)).ok();
+    let cordoned = Cordon::load(node)?.is_some();
+    let works = || -> Result<bool> {
+        let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
+        Ok(ready.is_some_and(|node| node.ready) && is_published(node)?)
+    };
+    let stays = if !cordoned {
+        ""
+    } else if works().unwrap_or_default() && cordon::release(app, node).is_ok() {
+        "; it takes pods, since it is Ready and its CNI configuration is published"
+    } else {
+        "; it stays cordoned"
+    };
+    let message = format!(
+        "Node {name} could not go back to generation {from} in {} tries and has what run {} changed{stays}. Fix the \
+         cause, then run: {}. The cause: {why}",
+        trial.tries,
+        trial.run,
+        app.command("resume")
+    );
+    if let Some(Err(error)) = cluster.as_ref().map(|cluster| cluster.warn_on_node(&name, GIVEN_UP, &message)) {
+        app.event(&Event::Log { message: format!("node {name} has no Event about it: {error:#}") });
+    }
+    os::event_log(Level::Error, &message);
+    app.warn(GIVEN_UP, message.clone());
+    trial.given_up = Some(why.to_owned());
+    trial.save(node)?;
+    Err(Fault::new(Exit::FailedIncomplete, GIVEN_UP, message).into())
+}
+
+/// Whether kubelet may start pods: it takes the CNI configuration for a network that stands.
+fn is_published(node: &dyn Node) -> Result<bool> {
+    let standing = Standing::load(node)?;
+    let world = standing.receipt().map(|receipt| &receipt.target.world);
+    let mut confs = world.into_iter().flat_map(|world| world.keys()).filter(|id| matches!(id, Id::CniConf(_)));
+    confs.try_fold(false, |published, id| Ok(published || node.get(id)?.is_some()))
+}
+
+/// Takes the change back because somebody says so.
+pub(crate) fn go_back(app: &mut App, command: &'static str) -> Result<Ending> {
+    let (mut node, _lock) = app.node_to_change(command)?;
+    let Some(trial) = Trial::load(&*node)? else {
+        return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
+    };
+    take_back(app, &mut *node, &trial, "somebody asked for it")
+}
+
+/// Takes the change back, as a run of its own.
+fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Result<Ending> {
+    let message = format!("{why}: node {} goes back to generation {}", trial.node, trial.from);
+    os::event_log(Level::Warning, &message);
+    app.warn("TrialTakenBack", message);
+    // The run that began the trial left its Lease to us. Without a cluster the node goes back all the same.
+    let keeper = lease::take_quickly(app, node, &trial.node).ok();
+    let (applied, about) = revert(app, node, trial)?;
+    Trial::forget(node)?;
+    let uncordoned = cordon::release(app, node);
+    if let Ok(cluster) =
+        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))
+    {
+        annotate(app, &cluster, &about);
+    }
+    if let Some(keeper) = keeper {
+        lease::give_back(app, keeper);
+    }
+    uncordoned?;
+    let msg = format!("{} is as generation {} made it; the change was not kept.", trial.node, trial.from);
+    app.reporter.tell(&msg);
+    let next = vec![app.command("status")];
+    Ending::result(succeeded(app, node, &applied, msg, next))
+}
+
+/// What would become of a trial, for a dry run.
+pub(crate) fn says(trial: &Trial, back: bool) -> String {
+    if back {
+        format!("take the node back to generation {}", trial.from)
+    } else {
+        format!("keep what run {} changed", trial.run)
+    }
+}
+
+/// Keeps a change that was given up.
+pub(crate) fn keep(app: &mut App, command: &'static str) -> Result<Ending> {
+    let (mut node, _lock) = app.node_to_change(command)?;
+    match Trial::load(&*node)? {
+        Some(trial) => kept(app, &mut *node, &trial),
+        None => Ending::result(RunResult::new(Exit::Ok, false, "the trial is over")),
+    }
+}
+
+/// Keeps the change: what a try of the way back left half-way is undone, and pods may come.
+pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Ending> {
+    let standing = Standing::load(node)?;
+    if let Some(journal) = &standing.journal {
+        let pods = Pods::of(app, node, &standing);
+        if journal.header.command == REVERT {
+            engine(app, node, &pods, converge::undo_vacating)?;
+        } else {
+            let works = Works::new(app, true);
+            let proof = |node: &mut dyn Node, target: &Target, events: Sink| works.services(node, target, events);
+            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
+        }
+    }
+    // It runs out by itself, so an API server that is away for a moment is no reason to fail.
+    let keeper = lease::take_quickly(app, node, &trial.node).ok();
+    Trial::forget(node)?;
+    let uncordoned = cordon::release(app, node);
+    if let Some(keeper) = keeper {
+        lease::give_back(app, keeper);
+    }
+    uncordoned?;
+    let generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
+    let msg = format!("The change on {} is kept (generation {}).", trial.node, generation.unwrap_or_default());
+    app.reporter.tell(&msg);
+    let mut result = RunResult::new(Exit::Ok, true, msg);
+    result.generation = generation;
+    result.next = vec![app.command("status")];
+    Ending::result(result)
+}
+
+/// Brings the node to the generation before the trial, from wherever it is. Where the API server is
+/// away it goes on all the same; a step that needs it is taken again when this is called again.
+fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied, About)> {
+    let mut standing = Standing::load(node)?;
+    if let Some(journal) = &standing.journal {
+        let back = journal.header.command == REVERT;
+        let pods = Pods::of(app, node, &standing);
+        let vacate =
+            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+        let mut events = |event: Event| app.event(&event);
+        if back {
+            converge::resume_proven(node, &|_, _, _| Ok(()), &vacate, &mut events)
+        } else {
+            converge::undo_vacating(node, &vacate, &mut events)
+        }?;
+        standing = Standing::load(node)?;
+    }
+    let former = former(&standing, trial)?.clone();
+    let about = former.about.clone().context("read what the generation was made from")?;
+    let mut applied =
+        Applied { changed: 0, generation: standing.receipt().map(|now| now.generation), downtime: Duration::ZERO };
+    if standing.receipt().is_none_or(|now| now.target != former.target) {
+        let steps = converge::plan(node, &standing, &former.target)?;
+        let plan = Plan::new(&steps, &former.target, true).between(standing.release(), &about.calico_version);
+        announce(app, &plan);
+        app.tell_plan(&plan);
+        let mut drops_pods = false;
+        if plan.needs_drain
+            && let Err(error) = empty(app, node, trial)
+        {
+            app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
+            drops_pods = true;
+        }
+        let pods = Pods::of(app, node, &standing);
+        let vacate =
+            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+        let run = app.run.clone();
+        let target = &former.target;
+        // The trial sees to it itself.
+        let at_boot = None;
+        let change = Change {
+            run: &run,
+            command: REVERT,
+            target,
+            about: Some(&about),
+            at_boot,
+            drops_pods,
+            shown: Some(&steps),
+        };
+        let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
+        applied = converge::apply_proven(node, &change, proof, &vacate, &mut |event| app.event(&event))?;
+    }
+    Ok((applied, about))
+}
+
+fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
+    standing.receipts.iter().find(|receipt| receipt.generation == trial.from).ok_or_else(|| {
+        let what = format!("the receipt of generation {}, which the trial is to go back to, is gone", trial.from);
+        Fault::new(Exit::FailedIncomplete, "GenerationGone", what)
+            .hint("keep the change with: calicoctl-win confirm; or make the former one from its config")
+            .into()
+    })
+}
+
+/// Moves the pods away, if the cluster can be asked and lets them go in time.
+fn empty(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<()> {
+    let cluster = cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))?;
+    cluster.reach()?;
+    let layered = app.config(node, &Source::default(), &[])?;
+    let connection = app.connection(node, &layered)?;
+    let mut options = DrainFlags::default().over(&settings::maintenance(&layered).drain);
+    options.timeout = Some(options.timeout.map_or(DRAIN_WITHIN, |limit| limit.min(DRAIN_WITHIN)));
+    let place = Place { cluster: &cluster, connection: &connection, name: &trial.node };
+    drain::empty(app, node, &place, REVERT, &options)
+}

@@ -1,0 +1,141 @@
+//! `apply`, the one verb for scripts; and saved plans, which need no flag again.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+fn apply(lab: &Lab, words: &str) -> Value {
+    lab.run(&format!("apply --yes -o json {words}")).exits(0).json()
+}
+
+/// Release, VSID of the pods' network, and whether pods may run on the node.
+fn standing(lab: &Lab) -> (String, Option<u64>, bool) {
+    let status = lab.run("status -o json").json();
+    let networks = status["networks"].as_array().unwrap();
+    let pods = networks.iter().find(|network| network["name"] == "Calico");
+    (
+        status["calico_version"].as_str().unwrap().to_owned(),
+        pods.and_then(|network| network["vsid"].as_u64()),
+        status["node"]["schedulable"] == true,
+    )
+}
+
+fn phases(lab: &Lab, words: &str) -> Vec<String> {
+    let lines = lab.run(&format!("apply --yes -o ndjson {words}")).exits(0).ndjson();
+    let done = lines.iter().filter(|line| line["type"] == "phase_complete");
+    done.map(|line| line["phase"]["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn one_verb_installs_reconfigures_and_upgrades_as_needed() {
+    let lab = Lab::node();
+    let first = apply(&lab, "");
+    assert_eq!((&first["success"], &first["changed"], &first["generation"]), (&json!(true), &json!(true), &json!(1)));
+    let again = apply(&lab, "");
+    assert_eq!((&again["success"], &again["changed"]), (&json!(true), &json!(false)), "{again:#}");
+
+    let phases = phases(&lab, "--set calicoNetwork.vxlan.vxlanVNI=5000");
+    assert!(phases.contains(&"drain".into()) && phases.contains(&"uncordon".into()), "{phases:?}");
+    assert_eq!(standing(&lab), ("v3.32.1".into(), Some(5000), true));
+    assert_eq!(apply(&lab, "")["changed"], false, "what is not said is as it was");
+
+    let upgraded = apply(&lab, "--release v3.33.0");
+    assert!(upgraded["msg"].as_str().unwrap().contains("runs Calico v3.33.0, before it was v3.32.1"), "{upgraded:#}");
+    assert_eq!(standing(&lab), ("v3.33.0".into(), Some(5000), true));
+    let refused = lab.run("apply --yes -o json --release v3.32.1").exits(20).json();
+    assert_eq!(
+        (&refused["error"]["id"], &refused["error"]["retryable"]),
+        (&json!("DowngradeNotAllowed"), &json!(false))
+    );
+    assert_eq!(apply(&lab, "--release v3.32.1 --allow-downgrade")["changed"], true);
+}
+
+#[test]
+fn whether_pods_are_moved_away_is_for_the_caller_to_say() {
+    let lab = Lab::installed();
+    let always = phases(&lab.copy(), "--set services.felixLogSeverity=debug --drain=always");
+    assert!(always.contains(&"drain".into()), "{always:?}");
+    let auto = phases(&lab, "--set services.felixLogSeverity=debug");
+    assert!(!auto.contains(&"drain".into()), "{auto:?}");
+    let never = apply(&lab, "--set calicoNetwork.vxlan.vxlanVNI=5000 --drain=never");
+    assert!(never["warnings"].to_string().contains("NotDrained"), "{never:#}");
+    assert_eq!(standing(&lab).1, Some(5000));
+}
+
+#[test]
+fn a_run_in_progress_is_waited_for_when_asked() {
+    let lab = Lab::installed();
+    let lock = std::fs::File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let holder = r#"{"run":"20261121T080512-0042f1","command":"install","pid":4711,"since":"2026-11-21T08:05:12Z"}"#;
+    std::fs::write(lab.on_node("C/ProgramData/calicoctl-win/lock.json"), holder).unwrap();
+    for words in ["apply -y -o json", "apply -y -o json --wait-for-lock 1s", "rollback -y -o json --wait-for-lock 1s"] {
+        let busy = lab.run(words).exits(14).json();
+        assert_eq!((&busy["error"]["id"], &busy["error"]["retryable"]), (&json!("Busy"), &json!(true)), "{words}");
+    }
+    let mut command = lab.command("apply -y -o ndjson --wait-for-lock 1h --sandbox node");
+    let mut waits = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(waits.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("the run in progress to end")), "it says what it waits for");
+    drop(lock);
+    let last = lines.last().unwrap();
+    assert!(waits.wait().unwrap().success(), "{last}");
+    assert!(last.contains(r#""status":"no_changes""#), "{last}");
+}
+
+#[test]
+fn a_saved_plan_is_complete_in_itself() {
+    let lab = Lab::installed();
+    lab.write("more.yaml", "spec: {services: {felixLogSeverity: debug}}\n");
+    let saved = lab.run("plan -c more.yaml --set calicoNetwork.vxlan.vxlanVNI=5000 --out plan.json").exits(0);
+    assert!(saved.stdout.contains("Apply it: calicoctl-win apply"), "{saved}");
+    assert!(saved.stdout.contains("calicoNetwork.vxlan.vxlanVNI  4096 -> 5000\n"), "{saved}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(lab.path("plan.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "its config may hold secrets");
+    }
+    let applied = apply(&lab, "--plan plan.json");
+    assert_eq!(applied["generation"], 2, "{applied:#}");
+    assert_eq!(standing(&lab).1, Some(5000));
+    let stale = lab.run("apply -y -o json --plan plan.json").exits(21).json();
+    assert!(stale["msg"].as_str().unwrap().starts_with("the node has changed"), "{stale:#}");
+}
+
+#[test]
+fn a_plan_tells_the_settings_that_change() {
+    let lab = Lab::installed();
+    let words = "--set calicoNetwork.vxlan.vxlanVNI=5000 --set services.extraEnv={\"HTTPS_PROXY\":\"canary\"} -o json";
+    let plan = lab.run(&format!("plan {words}")).exits(0).json();
+    assert_eq!(
+        plan["settings_diff"],
+        json!([
+            {"path": "spec.calicoNetwork.vxlan.vxlanVNI", "before": 4096, "after": 5000},
+            {"path": "spec.services.extraEnv", "before": {}, "after": {"HTTPS_PROXY": "***"}},
+        ])
+    );
+    let _upgraded = lab.run("upgrade -y --release v3.33.0").exits(0);
+    let back = lab.run("rollback -n -o json").exits(0).json();
+    assert_eq!(
+        back["plan"]["settings_diff"],
+        json!([{"path": "spec.calico.version", "before": "v3.33.0", "after": "v3.32.1"}])
+    );
+}
+
+#[test]
+fn an_interrupted_run_is_finished_or_replaced_and_which_of_the_two_is_said() {
+    let lab = Lab::installed();
+    let vni = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
+    let _killed = lab.fails_at("put running CalicoNode#2=exit-before", vni).exits(137);
+    let other = lab.copy().run("install -y -o json").exits(0).json();
+    let warned = other["warnings"].to_string();
+    assert!(warned.contains("this does not finish the interrupted reconfigure"), "{warned}");
+    let same = lab.run(&format!("{vni} -o json")).exits(0).json();
+    let warned = same["warnings"].to_string();
+    assert!(warned.contains("this finishes the interrupted reconfigure"), "{warned}");
+    assert_eq!(standing(&lab), ("v3.32.1".into(), Some(5000), true));
+}

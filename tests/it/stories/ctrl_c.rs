@@ -1,0 +1,83 @@
+//! Ctrl-C ends a run with a result, wherever the run is.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::lab::Lab;
+
+fn ctrl_c(child: &Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Starts a command with NDJSON, sends Ctrl-C when a line says this, and gives all lines and the exit code.
+fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
+    let mut command = lab.command(&format!("{words} -o ndjson --sandbox node"));
+    command.env("CALICO_WIN_SANDBOX_FAULT", fault).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut seen = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        seen.push(serde_json::from_str(&line).unwrap());
+        if line.contains(at) {
+            ctrl_c(&child);
+        }
+    }
+    (seen, child.wait().unwrap().code())
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_ends_with_a_result() {
+    let lab = Lab::installed();
+    let lock = std::fs::File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
+    lock.lock().unwrap();
+    let (lines, code) = stopped_at(&lab, "apply -y --wait-for-lock 1h", "", "the run in progress to end");
+    let result = lines.last().unwrap();
+    assert_eq!((code, &result["type"], &result["status"]), (Some(130), &json!("result"), &json!("cancelled")));
+    assert_eq!((&result["changed"], &result["error"]["id"]), (&json!(false), &json!("RunCancelled")), "{result:#}");
+    let numbers: Vec<u64> = lines.iter().map(|line| line["seq"].as_u64().unwrap()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+}
+
+/// The API server keeps the run waiting before anything is planned.
+#[test]
+fn a_run_that_gathers_is_kept_as_cancelled() {
+    let lab = Lab::installed();
+    let (lines, code) = stopped_at(&lab, "apply -y", "facts#2=hang", "run_start");
+    assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")));
+    let kept: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/state/last-run.json")).unwrap();
+    assert_eq!((&kept["exit_name"], &kept["changed"]), (&json!("CANCELLED"), &json!(false)), "{kept:#}");
+    let log = std::fs::read_to_string(lab.path(kept["log"].as_str().unwrap())).unwrap();
+    assert!(log.contains("result: CANCELLED (exit 130)"), "{log}");
+}
+
+#[test]
+fn a_step_is_finished_first_and_that_is_said() {
+    let lab = Lab::installed();
+    let mut command = lab.command("apply -y -o json --sandbox node --set services.felixLogSeverity=debug");
+    command.env("CALICO_WIN_SANDBOX_FAULT", "put running CalicoFelix#2=hang");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It is at the step that hangs: Felix was stopped, and is being started.
+    let journal = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl");
+    let is_felix = |line: &&str| line.starts_with(r#"{"step":"#) && line.contains("CalicoFelix");
+    while std::fs::read_to_string(&journal).unwrap_or_default().lines().filter(is_felix).count() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::yield_now();
+    }
+    ctrl_c(&child);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Stopping after this step. Press Ctrl-C again to stop now") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it said nothing");
+    }
+    ctrl_c(&child);
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &result["status"]), (Some(130), &json!("cancelled")));
+    assert!(result["error"]["hint"].as_str().unwrap().contains("calicoctl-win resume"), "{result:#}");
+    let _finished = lab.run("resume -y").exits(0);
+}
