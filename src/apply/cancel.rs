@@ -1,14 +1,20 @@
 //! Ctrl-C: between two steps a run stops where it is, and the journal knows how to go on or back.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use anyhow::Result;
 
 use crate::fault::{Exit, Fault};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// How many [`UnderWay`] live: they nest.
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// How many [`UnderWay`] live: they nest. None once the process ends: then no step may begin any more.
+static UNDER_WAY: Mutex<Option<usize>> = Mutex::new(Some(0));
+
+fn under_way() -> MutexGuard<'static, Option<usize>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a wish to stop comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +29,12 @@ pub enum Asked {
 
 /// Asks a run under way to stop.
 pub fn ask() -> Asked {
-    match UNDER_WAY.load(Ordering::SeqCst) {
-        0 => Asked::Idle,
+    let mut under_way = under_way();
+    match *under_way {
+        None | Some(0) => {
+            *under_way = None;
+            Asked::Idle
+        }
         _ if ASKED.swap(true, Ordering::SeqCst) => Asked::Again,
         _ => Asked::Stops,
     }
@@ -54,13 +64,21 @@ pub struct UnderWay;
 
 impl UnderWay {
     pub fn begin() -> Self {
-        UNDER_WAY.fetch_add(1, Ordering::SeqCst);
-        Self
+        loop {
+            if let Some(count) = under_way().as_mut() {
+                *count += 1;
+                return Self;
+            }
+            // The process ends at this moment.
+            thread::park();
+        }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+        if let Some(count) = under_way().as_mut() {
+            *count -= 1;
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::run::app::App;
 use crate::run::engine::installed;
 use crate::run::options::Source;
 use crate::run::prepare::{cluster_facts, effective};
+use crate::run::standing::start_from_any;
 use crate::settings::{self, Resolved};
 
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
@@ -121,6 +122,9 @@ fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool)
 /// What a change would start from, against what the node was made with.
 fn diff(app: &mut App) -> Result<Ending> {
     let applied = applied(app)?;
+    let node = app.node()?;
+    start_from_any(app, &*node, &[], &Source::default())?;
+    drop(node);
     let changes = SettingChange::between(&applied, &effective(&resolved(app)?));
     let width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);
     let text = match changes.as_slice() {

@@ -13,7 +13,7 @@ use crate::run::{Ending, detach};
 
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let mut runs: Vec<PastRun> = detach::all(&*node)
+    let mut runs: Vec<PastRun> = detach::all(&*node)?
         .iter()
         .filter_map(|file| past(&serde_json::from_slice(&fs::read(file).ok()?).ok()?))
         .collect();

@@ -55,11 +55,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     app.close(ending, begun.elapsed())
 }
 
-/// Answers Ctrl-C where a verb takes its time; `logs -f` ends by it, and a service has its own.
+/// Answers Ctrl-C where a verb takes its time; `logs -f` and `status --watch` end by it, and a service has its own.
 fn answered(verb: &Verb, app: &App) -> Result<()> {
     let plain = matches!(
         verb,
         Verb::Logs(_)
+            | Verb::Status(args::Status { watch: true, .. })
             | Verb::Service(args::Service::Run { .. })
             | Verb::Explain(_)
             | Verb::Completion(_)

@@ -14,6 +14,7 @@ use crate::run::app::App;
 use crate::run::prepare::{Prepared, offline, prepare};
 use crate::run::saved::Saved;
 use crate::run::stage::Purpose;
+use crate::run::standing::start_from_any;
 use crate::run::uninstall;
 use crate::yaml;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         if args.uninstall {
             uninstall::plan(&*node)?
         } else {
+            start_from_any(app, &*node, &[], &args.source)?;
             let prepared = prepare(app, &mut *node, &args.source, None, Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();
@@ -35,7 +37,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
                 let Prepared { plan, about, whole_config, .. } = &prepared;
                 let saved =
                     Saved { plan: plan.clone(), settings: about.settings.clone(), config: whole_config.clone() };
-                saved.save(&mut *node, file)?;
+                saved.save(&mut *node, app, file)?;
+                // It is no part of the node.
+                app.nothing_changed();
             }
             prepared.plan
         }

@@ -199,7 +199,7 @@ pub struct Generations {
 /// The document of `history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct History {
-    /// The newest 50 that changed something or failed to, oldest first.
+    /// The newest 50 that had the node to change it, oldest first.
     pub runs: Vec<PastRun>,
 }
 

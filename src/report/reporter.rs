@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,6 +56,15 @@ pub struct Style {
     pub verbose: bool,
     /// Only failures and the result.
     pub quiet: bool,
+}
+
+/// The thread that tells the end of this process.
+static ENDER: OnceLock<ThreadId> = OnceLock::new();
+
+/// The right to tell how this process ends, for the thread that asks first: what another says after it is not
+/// printed.
+pub fn ends_here() -> bool {
+    ENDER.set(thread::current().id()).is_ok()
 }
 
 /// Takes events and documents to stdout, stderr and the log file.
@@ -357,7 +367,7 @@ impl Reporter {
     pub fn close(&mut self, result: &RunResult) {
         self.clear_bar();
         match self.style.format {
-            Format::Text => print(&text::result(result)),
+            Format::Text => print(&self.paint(&text::result(result))),
             Format::Ndjson => self.result_line(result),
             Format::Json | Format::Yaml | Format::Junit => {}
         }
@@ -379,6 +389,10 @@ impl Reporter {
 
 /// A line to stdout. Losing stdout (the session dropped) never stops a run.
 fn print(line: &str) {
+    while ENDER.get().is_some_and(|ender| *ender != thread::current().id()) {
+        // The process ends at this moment.
+        thread::park();
+    }
     let mut out = std::io::stdout().lock();
     let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -409,6 +409,11 @@ impl App {
         self.reporter.event(event);
     }
 
+    /// What was written belongs to the caller, and is no change of the node.
+    pub fn nothing_changed(&self) {
+        self.changed.store(false, Relaxed);
+    }
+
     /// Shows a plan.
     pub fn tell_plan(&mut self, plan: &Plan) {
         let text = plan.text(self.global.verbose > 0);
@@ -520,6 +525,10 @@ impl App {
         let exit = class(&result);
         if let Some(failure) = &mut result.error {
             failure.state = self.state_after(exit, changed);
+            // There is nothing to resume.
+            if failure.id == "RunCancelled" && matches!(self.outcome, Outcome::Done(_)) {
+                failure.hint = Some(format!("see how the node is: {}", self.command("status")));
+            }
             result.failed_phase = result.failed_phase.or(self.reporter.failed_phase.map(Into::into));
             result.generation = self.generation;
             result.downtime_ms = crate::report::document::millis(self.downtime);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Ending;
-use super::app::{App, secure};
+use super::app::{App, Outcome, secure};
 use super::cordon;
 use super::drain;
 use super::engine::{engine, succeeded};
@@ -199,7 +199,10 @@ pub(crate) fn run<'a>(wish: impl Into<Wish<'a>>, app: &mut App) -> Result<Ending
     let wish = wish.into();
     if app.global.dry_run {
         let mut node = app.node()?;
-        let prepared = gather(&wish, app, &mut *node, Purpose::Look)?.1;
+        let (saved, prepared) = gather(&wish, app, &mut *node, Purpose::Look)?;
+        if let Some(saved) = saved {
+            saved.check(&prepared)?;
+        }
         show(&wish, app, &prepared)?;
         return saved::dry_run(prepared.plan, prepared.standing.receipt().map(|receipt| receipt.generation));
     }
@@ -215,7 +218,8 @@ pub(crate) fn run<'a>(wish: impl Into<Wish<'a>>, app: &mut App) -> Result<Ending
             .into());
     }
     let drains = show(&wish, app, &prepared)?;
-    if !wish.row.drains {
+    // Before the first generation nobody knows whose pods lose their network.
+    if !wish.row.drains || drains.is_none() && Kind::of(&prepared) == Kind::First {
         refuse_drain(&prepared)?;
     }
     app.confirm(&format!("Apply this to {}?", prepared.about.node_name))?;
@@ -225,19 +229,30 @@ pub(crate) fn run<'a>(wish: impl Into<Wish<'a>>, app: &mut App) -> Result<Ending
     match (keeper, trial, &changed) {
         // Until it is confirmed or reverted the node is not for others to change.
         (Some(keeper), Some(within), Ok(_)) => lease::leave(app, keeper, within + UNTIL_REVERTED),
+        // It stands, and its guard reverts it.
+        (Some(keeper), Some(_), Err(_)) if is_made(app) => lease::leave(app, keeper, UNTIL_REVERTED),
         (Some(keeper), _, _) => lease::give_back(app, keeper),
         (None, _, _) => {}
     }
-    if trial.is_some() && changed.is_err() {
+    if trial.is_some() && changed.is_err() && !is_made(app) {
         trial::ended_early(&*node)?;
     }
     changed
 }
 
+/// Whether the engine has made the change, whatever failed after it.
+fn is_made(app: &App) -> bool {
+    matches!(app.outcome, Outcome::Done(_))
+}
+
 /// Finds the config that counts, and plans.
 fn gather(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, purpose: Purpose) -> Result<(Option<Saved>, Prepared)> {
-    let saved = wish.saved.map(|file| Saved::load(file, app)).transpose()?;
-    if saved.is_none() {
+    let saved = wish.saved.map(|file| Saved::load(file, app, node)).transpose()?;
+    if saved.is_some() {
+        if wish.row.base == Base::Current {
+            standing::must_stand(node)?;
+        }
+    } else {
         match wish.row.base {
             Base::None => {}
             Base::Current => standing::start_from(app, node, wish.unset, &wish.source)?,
@@ -308,7 +323,16 @@ fn begin(
         return Ok(None);
     }
     let generation = match prepared.standing.receipt() {
-        Some(receipt) if receipt.target == prepared.target => Some(receipt.generation),
+        Some(receipt) if receipt.target == prepared.target => {
+            // What it was made with is kept, also where it changes nothing on the node.
+            if receipt.about.as_ref() != Some(&prepared.about) {
+                prepared.keep_config(node)?;
+                let mut receipt = receipt.clone();
+                receipt.about = Some(prepared.about.clone());
+                receipt.save(node)?;
+            }
+            Some(receipt.generation)
+        }
         // Nothing on the node differs, only what is to be left alone: the receipt says so from now on,
         // and its config is what a later change starts from.
         _ => {
@@ -392,7 +416,7 @@ fn on_trial(wish: &Wish<'_>, prepared: &Prepared) -> Option<Duration> {
     let mode = wish.mode.unwrap_or(maintenance.mode);
     let within = wish.confirm_within.map_or(maintenance.confirm_timeout, Wait::length);
     // There is nothing to go back to before the first generation.
-    let can = wish.row.tries && (wish.row.base == Base::Current || Kind::of(prepared) != Kind::First);
+    let can = wish.row.tries && (wish.mode.is_some() || Kind::of(prepared) != Kind::First);
     (can && mode == Mode::Try).then_some(within)
 }
 
@@ -470,6 +494,10 @@ fn carry_out(
     let ours = prepared.standing.owned().contains_key(&tree)
         && matches!(node.get(&tree)?, Some(State::Tree(Tree::Release(_) | Tree::Drifted { .. })));
     let opened = secure(node, ours.then(|| root.clone()))?;
+    if !opened.is_empty() {
+        // The files in it have other access now: that is no change by somebody else.
+        prepared.steps = converge::plan(node, &prepared.standing, &prepared.target)?;
+    }
     app.made_safe(opened);
     let command = wish.row.command;
     let ready = prepared.complete(app, node).and_then(|()| {
@@ -489,8 +517,8 @@ fn carry_out(
         target: &prepared.target,
         about: Some(&prepared.about),
         at_boot: app.at_boot(node),
-        // Without a drain pods lose a network that goes; `install` refuses that.
-        drops_pods: wish.row.drains && drains.is_none(),
+        // Without a drain pods lose a network that goes; what `install` refuses, it refuses until then.
+        drops_pods: wish.row.drains && drains.is_none() && prepared.standing.receipt().is_some(),
         shown: Some(&prepared.steps),
     };
     let limit = drains.and_then(|options| options.timeout);

@@ -1,6 +1,7 @@
 //! `--detach`: a run that goes on without its caller, and how it is found again.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -116,14 +117,20 @@ pub(crate) fn keep(file: &Path, record: &Value, result: &Value) -> std::io::Resu
 }
 
 /// The files of all runs that are remembered.
-pub(crate) fn all(node: &dyn Node) -> Vec<PathBuf> {
-    let entries = fs::read_dir(node.disk(&folder())).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+///
+/// # Errors
+/// When the folder is there and cannot be read: that takes an administrator.
+pub(crate) fn all(node: &dyn Node) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(node.disk(&folder())) {
+        Ok(entries) => Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", folder())),
+    }
 }
 
 /// A run that was detached a moment ago and has not taken the lock yet: what is written down of it.
 pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
-    let newest = all(node).into_iter().max()?;
+    let newest = all(node).ok()?.into_iter().max()?;
     let record: Value = serde_json::from_slice(&fs::read(newest).ok()?).ok()?;
     (record["result"].is_null() && is_fresh(&record)).then_some(record)
 }

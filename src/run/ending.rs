@@ -19,7 +19,7 @@ use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{RunResult, envelope, millis};
 use crate::report::log::Log;
-use crate::report::reporter::{Reporter, Style};
+use crate::report::reporter::{self, Reporter, Style};
 
 /// What a run has to be told of where it is not the one that ends it.
 #[derive(Debug, Clone)]
@@ -43,7 +43,6 @@ pub(crate) struct Record {
 }
 
 static RECORD: Mutex<Option<Record>> = Mutex::new(None);
-static ENDED: AtomicBool = AtomicBool::new(false);
 
 impl Record {
     pub fn new(global: &Global, reporter: &Reporter, changed: &Arc<AtomicBool>) -> Self {
@@ -66,10 +65,13 @@ impl Record {
     fn cancelled(&self, asked: Asked) -> RunResult {
         let changed = self.changed.load(Ordering::SeqCst);
         let (what, hint) = match asked {
-            Asked::Again => (
+            Asked::Again if self.has_journal() => (
                 "stopped at once by Ctrl-C, in the middle of a step",
                 "finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo",
             ),
+            Asked::Again => {
+                ("stopped at once by Ctrl-C", "see what stands: calicoctl-win status, and kubectl get node")
+            }
             _ => ("stopped by Ctrl-C", "run the command again"),
         };
         let error = Fault::new(Exit::Cancelled, "RunCancelled", what).hint(hint);
@@ -87,6 +89,11 @@ impl Record {
             .into();
         }
         result
+    }
+
+    /// Whether there is something to resume.
+    fn has_journal(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.join("journal.jsonl").exists())
     }
 
     fn end_by_ctrl_c(&self, asked: Asked) -> i32 {
@@ -118,8 +125,9 @@ pub(crate) fn listen(record: Record) -> Result<()> {
     }
     ctrlc::set_handler(|| match cancel::ask() {
         Asked::Stops => {
-            let text =
-                "\nStopping after this step. Press Ctrl-C again to stop now; calicoctl-win resume finishes it then.\n";
+            let journal = held().as_ref().is_some_and(Record::has_journal);
+            let then = if journal { "; calicoctl-win resume finishes it then" } else { "" };
+            let text = format!("\nStopping after this step. Press Ctrl-C again to stop now{then}.\n");
             let _session_may_be_gone = std::io::stderr().write_all(text.as_bytes());
         }
         asked => {
@@ -145,7 +153,7 @@ fn held() -> std::sync::MutexGuard<'static, Option<Record>> {
 }
 
 fn claim() -> bool {
-    !ENDED.swap(true, Ordering::SeqCst)
+    reporter::ends_here()
 }
 
 /// The right to tell how the run ended. Where Ctrl-C has it the process ends soon, and this never returns.

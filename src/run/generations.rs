@@ -37,6 +37,8 @@ pub(crate) const ROLLBACK: &str = "rollback";
 /// Which world, and what may happen on the way.
 struct Way<'a> {
     command: &'static str,
+    /// The number of the current one, when it was chosen.
+    current: u32,
     /// The generation whose world is wanted.
     receipt: &'a Receipt,
     about: &'a About,
@@ -49,10 +51,18 @@ pub(crate) fn rollback(args: &Rollback, app: &mut App) -> Result<Ending> {
     app.await_lock(&*look)?;
     let standing = Standing::load(&*look)?;
     let now = standing_receipt(&standing)?;
+    let current = now.generation;
     let receipt = former(&standing, now, args.to)?.clone();
     let about = receipt.about.clone().context("read what the generation was made from")?;
     drop(look);
-    let way = Way { command: ROLLBACK, receipt: &receipt, about: &about, no_drain: args.no_drain, drain: &args.drain };
+    let way = Way {
+        command: ROLLBACK,
+        current,
+        receipt: &receipt,
+        about: &about,
+        no_drain: args.no_drain,
+        drain: &args.drain,
+    };
     go(app, &way)
 }
 
@@ -63,7 +73,14 @@ pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
     let receipt = standing_receipt(&standing)?.clone();
     let about = receipt.about.clone().context("read what the generation was made from")?;
     drop(look);
-    let way = Way { command: "repair", receipt: &receipt, about: &about, no_drain: args.no_drain, drain: &args.drain };
+    let way = Way {
+        command: "repair",
+        current: receipt.generation,
+        receipt: &receipt,
+        about: &about,
+        no_drain: args.no_drain,
+        drain: &args.drain,
+    };
     go(app, &way)
 }
 
@@ -107,6 +124,10 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
     }
     let (mut node, _lock) = app.node_to_change(way.command)?;
     let standing = Standing::load(&*node)?;
+    if standing.receipt().map(|receipt| receipt.generation) != Some(way.current) {
+        let what = "another run has changed the node since this one chose its generation";
+        return Err(Fault::new(Exit::PlanStale, "PlanStale", what).hint("look at the node and run it again").into());
+    }
     let (steps, plan) = steps(app, &*node, &standing, way)?;
     if steps.is_empty() {
         cordon::release(app, &mut *node)?;

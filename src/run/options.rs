@@ -155,7 +155,7 @@ pub struct Apply {
     #[command(flatten)]
     pub source: Source,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -183,7 +183,7 @@ pub struct Install {
     #[command(flatten)]
     pub source: Source,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256", "no_start"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -202,7 +202,7 @@ pub struct Reconfigure {
     #[arg(long, value_name = "PATH")]
     pub unset: Vec<String>,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["unset"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]
@@ -228,7 +228,7 @@ pub struct Upgrade {
     #[command(flatten)]
     pub source: Source,
     /// Apply a saved plan, with the config in it; refused if the node has changed since
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["release", "sha256"])]
     pub plan: Option<PathBuf>,
     /// Allow an older release than the one on this node
     #[arg(long)]

@@ -13,6 +13,7 @@ use super::prepare::Prepared;
 use crate::config::Document;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
+use crate::node::trust::{self, Use};
 use crate::node::{Node, files};
 use crate::plan::show::Plan;
 use crate::report::document::{RunResult, envelope};
@@ -38,12 +39,17 @@ pub(crate) struct Saved {
     pub config: Value,
 }
 
+/// The path on the node; none for a file of the machine that a sandbox is on.
+fn on_node(app: &App, file: &Path) -> Option<WinPath> {
+    let whole = if app.global.sandbox.is_none() { std::path::absolute(file).ok()? } else { file.to_owned() };
+    whole.to_str()?.parse().ok()
+}
+
 impl Saved {
     /// Writes it for administrators only where the path is one of Windows', else for this user only.
-    pub fn save(&self, node: &mut dyn Node, file: &Path) -> Result<()> {
+    pub fn save(&self, node: &mut dyn Node, app: &App, file: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&envelope("Plan", self))? + "\n";
-        let on_node = file.to_str().and_then(|text| text.parse::<WinPath>().ok());
-        match on_node {
+        match on_node(app, file) {
             Some(path) => node.save(&path, text.as_bytes(), Access::Administrators),
             None => {
                 if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
@@ -64,9 +70,13 @@ impl Saved {
     ///
     /// # Errors
     /// `PlanInvalid` when it is none; `Usage` when another config is named beside it.
-    pub fn load(file: &Path, app: &mut App) -> Result<Self> {
+    pub fn load(file: &Path, app: &mut App, node: &dyn Node) -> Result<Self> {
         let again = "make one with: calicoctl-win plan --out FILE";
-        let text = fs::read_to_string(file).map_err(|error| {
+        let place = on_node(app, file).map_or_else(|| file.to_owned(), |path| node.disk(&path));
+        if place.exists() {
+            trust::believe(Some(node), &place, Use::Read, "the saved plan")?;
+        }
+        let text = fs::read_to_string(&place).map_err(|error| {
             Fault::new(Exit::InvalidConfig, "PlanInvalid", format!("cannot read the saved plan {}", file.display()))
                 .hint(again)
                 .because(error)

@@ -47,11 +47,20 @@ pub(crate) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
 /// # Errors
 /// `NotInstalled` when there is none, and no run was interrupted either.
 pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], source: &Source) -> Result<()> {
+    must_stand(node)?;
+    take_up(app, node, &Standing::load(node)?, unset, source)
+}
+
+/// Sees that there is something to change.
+///
+/// # Errors
+/// `NotInstalled` when there is no generation, and no run was interrupted either.
+pub(crate) fn must_stand(node: &dyn Node) -> Result<()> {
     let standing = Standing::load(node)?;
     if standing.journal.is_none() {
         installed(&standing)?;
     }
-    take_up(app, node, &standing, unset, source)
+    Ok(())
 }
 
 /// The same, where there is such a generation.

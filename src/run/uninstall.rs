@@ -176,9 +176,12 @@ fn remove(
 /// What the flags take away besides Calico, and nothing brings back.
 fn tell_what_goes_for_good(args: &Uninstall, app: &mut App, standing: &Standing) {
     if args.purge {
-        let count = standing.receipts.len();
+        let generations = match standing.receipts.len() {
+            1 => "1 generation".to_owned(),
+            count => format!("{count} generations"),
+        };
         app.reporter.tell(&format!(
-            "Removed for good (--purge): {STATE_DIR} with {count} generations to go back to, the stored configs and the logs; \
+            "Removed for good (--purge): {STATE_DIR} with {generations} to go back to, the stored configs and the logs; \
              config.yaml in it stays."
         ));
     }

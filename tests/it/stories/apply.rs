@@ -139,3 +139,40 @@ fn an_interrupted_run_is_finished_or_replaced_and_which_of_the_two_is_said() {
     assert!(warned.contains("this finishes the interrupted reconfigure"), "{warned}");
     assert_eq!(standing(&lab), ("v3.32.1".into(), Some(5000), true));
 }
+
+/// What is on a network that goes is somebody's, also where no receipt of ours tells of it.
+#[test]
+fn a_first_generation_cuts_off_no_pods() {
+    let lab = Lab::installed();
+    std::fs::remove_dir_all(lab.on_node("C/ProgramData/calicoctl-win/receipts")).unwrap();
+    let before = lab.picture_without_state();
+    for verb in ["install", "apply"] {
+        let refused = lab.run(&format!("{verb} -y -o json --set calicoNetwork.vxlan.vxlanVNI=5000")).exits(13).json();
+        assert_eq!(refused["error"]["id"], "PodsAttached", "{verb}: {refused:#}");
+    }
+    lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn a_setting_that_changes_nothing_on_the_node_is_kept_all_the_same() {
+    let lab = Lab::installed();
+    let words = "--set maintenance.drain.timeout=20m";
+    assert_eq!(apply(&lab, words)["changed"], false);
+    assert!(lab.run("config show --applied").exits(0).stdout.contains("20m"));
+    assert!(lab.run("config diff").exits(0).stdout.starts_with("no difference"));
+    assert_eq!(apply(&lab, "")["generation"], 1);
+}
+
+#[test]
+fn a_saved_plan_takes_no_other_words_and_stays_a_change() {
+    let lab = Lab::installed();
+    let _saved = lab.run("plan --set services.felixLogSeverity=debug --out plan.json").exits(0);
+    for words in ["apply --plan plan.json --release v3.33.0", "reconfigure --plan plan.json --unset services.logDir"] {
+        let _refused = lab.run(&format!("{words} -y")).exits(64);
+    }
+    let bare = Lab::node();
+    let _saved = bare.run("plan --out plan.json").exits(0);
+    assert_eq!(bare.run("reconfigure -y -o json --plan plan.json").exits(16).json()["error"]["id"], "NotInstalled");
+    let _changed = lab.run("apply -y --set services.felixLogSeverity=warning").exits(0);
+    let _stale = lab.run("apply -n --plan plan.json").exits(21);
+}

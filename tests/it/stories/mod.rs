@@ -22,6 +22,7 @@ mod import;
 mod journal;
 mod lease;
 mod offline;
+mod old_state;
 mod output;
 mod plans;
 mod platforms;

@@ -401,9 +401,9 @@ fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
     let before = lab.picture_without_state();
 
-    let shown = lab.run("plan").exits(0);
+    let shown = lab.run("install -n").exits(0);
     assert!(shown.stdout.contains("! DOWNGRADE  Calico v3.33.0 -> v3.32.1\n"), "{shown}");
-    let plan = lab.run("plan -o json --out back.json").exits(0).json();
+    let plan = lab.run("plan -o json --release v3.32.1 --out back.json").exits(0).json();
     assert_eq!(plan["downgrade"], json!({"from": "v3.33.0", "to": "v3.32.1"}), "{plan:#}");
     let dry = lab.run("install -n -o json").exits(0).json();
     assert_eq!(dry["plan"]["downgrade"], plan["downgrade"], "{dry:#}");
@@ -433,7 +433,7 @@ fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
 
     for words in ["install -y --plan back.json --allow-downgrade", "upgrade -y --release v3.32.1 --allow-downgrade"] {
         let lab = lab.copy();
-        let _saved = lab.run("plan --out back.json").exits(0);
+        let _saved = lab.run("plan --release v3.32.1 --out back.json").exits(0);
         let _asked_for = lab.run(words).exits(0);
         assert_eq!(runs(&lab), healthy("v3.32.1"), "{words}");
     }
