@@ -19,7 +19,7 @@ use crate::run::app::App;
 use crate::run::engine::installed;
 use crate::run::options::Source;
 use crate::run::prepare::{cluster_facts, effective};
-use crate::run::standing::start_from_any;
+use crate::run::standing::start_from;
 use crate::settings::{self, Resolved};
 
 pub(crate) fn run(verb: &Config, app: &mut App) -> Result<Ending> {
@@ -123,7 +123,7 @@ fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool)
 fn diff(app: &mut App) -> Result<Ending> {
     let applied = applied(app)?;
     let node = app.node()?;
-    start_from_any(app, &*node, &[], &Source::default())?;
+    start_from(app, &*node, &[], &Source::default())?;
     drop(node);
     let changes = SettingChange::between(&applied, &effective(&resolved(app)?));
     let width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);

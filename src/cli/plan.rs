@@ -14,7 +14,7 @@ use crate::run::app::App;
 use crate::run::prepare::{Prepared, offline, prepare};
 use crate::run::saved::Saved;
 use crate::run::stage::Purpose;
-use crate::run::standing::start_from_any;
+use crate::run::standing::start_from;
 use crate::run::uninstall;
 use crate::yaml;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         if args.uninstall {
             uninstall::plan(&*node)?
         } else {
-            start_from_any(app, &*node, &[], &args.source)?;
+            start_from(app, &*node, &[], &args.source)?;
             let prepared = prepare(app, &mut *node, &args.source, None, Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();

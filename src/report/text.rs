@@ -48,10 +48,12 @@ pub fn painted(line: &str) -> String {
         ("[ ?? ]", yellow),
         ("[FAIL]", red),
         ("OVERALL: HEALTHY", green),
+        ("OVERALL: DEGRADED", yellow),
+        ("OVERALL: CHANGING", yellow),
+        ("OVERALL: NOTINSTALLED", yellow),
         ("OVERALL: FAILED", red),
-        ("OVERALL: ", yellow),
         ("result: OK", green),
-        ("result: ", yellow),
+        ("result:", yellow),
         ("error:", red),
         ("! ", yellow),
         ("  + ", green),
@@ -59,15 +61,10 @@ pub fn painted(line: &str) -> String {
         ("  - ", red),
         ("  -/+ ", yellow),
     ];
-    let Some((mark, code)) = marks.iter().find(|(mark, _)| line.starts_with(mark)) else { return line.to_owned() };
-    // The whole word where the mark is the beginning of one.
-    let end = if mark.ends_with(": ") {
-        line[mark.len()..].find("  ").map_or(line.len(), |at| mark.len() + at)
-    } else {
-        mark.len()
-    };
-    let end = if *mark == "result: " { mark.len() - 2 } else { end };
-    format!("\u{1b}[{code}m{}\u{1b}[0m{}", &line[..end], &line[end..])
+    match marks.iter().find(|(mark, _)| line.starts_with(mark)) {
+        Some((mark, code)) => format!("\u{1b}[{code}m{mark}\u{1b}[0m{}", &line[mark.len()..]),
+        None => line.to_owned(),
+    }
 }
 
 /// How far a transfer is, as a line of its own.

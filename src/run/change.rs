@@ -199,16 +199,13 @@ pub(crate) fn run<'a>(wish: impl Into<Wish<'a>>, app: &mut App) -> Result<Ending
     let wish = wish.into();
     if app.global.dry_run {
         let mut node = app.node()?;
-        let (saved, prepared) = gather(&wish, app, &mut *node, Purpose::Look)?;
-        if let Some(saved) = saved {
-            saved.check(&prepared)?;
-        }
+        let prepared = gather(&wish, app, &mut *node, Purpose::Look)?;
         show(&wish, app, &prepared)?;
         return saved::dry_run(prepared.plan, prepared.standing.receipt().map(|receipt| receipt.generation));
     }
     let (mut node, _lock) = app.node_to_change(wish.row.command)?;
-    let (saved, mut prepared) = gather(&wish, app, &mut *node, Purpose::Install)?;
-    if let Some(result) = begin(&wish, app, &mut *node, &prepared, saved.as_ref())? {
+    let mut prepared = gather(&wish, app, &mut *node, Purpose::Install)?;
+    if let Some(result) = begin(&wish, app, &mut *node, &prepared)? {
         return Ending::result(result);
     }
     if wish.cluster_vni.is_some() && prepared.resolved.settings.datastore != Datastore::Kubernetes {
@@ -245,21 +242,18 @@ fn is_made(app: &App) -> bool {
     matches!(app.outcome, Outcome::Done(_))
 }
 
-/// Finds the config that counts, and plans.
-fn gather(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, purpose: Purpose) -> Result<(Option<Saved>, Prepared)> {
+/// Finds the config that counts, and plans; a saved plan is held against the one of now.
+fn gather(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, purpose: Purpose) -> Result<Prepared> {
     let saved = wish.saved.map(|file| Saved::load(file, app, node)).transpose()?;
-    if saved.is_some() {
-        if wish.row.base == Base::Current {
-            standing::must_stand(node)?;
-        }
-    } else {
-        match wish.row.base {
-            Base::None => {}
-            Base::Current => standing::start_from(app, node, wish.unset, &wish.source)?,
-            Base::CurrentIfAny => standing::start_from_any(app, node, wish.unset, &wish.source)?,
-        }
+    if wish.row.base == Base::Current {
+        standing::must_stand(node)?;
     }
-    Ok((saved, prepare(app, node, &wish.source, wish.start, purpose)?))
+    if saved.is_none() && wish.row.base != Base::None {
+        standing::start_from(app, node, wish.unset, &wish.source)?;
+    }
+    let prepared = prepare(app, node, &wish.source, wish.start, purpose)?;
+    saved.map_or(Ok(()), |saved| saved.check(&prepared))?;
+    Ok(prepared)
 }
 
 impl Row {
@@ -271,32 +265,17 @@ impl Row {
 
 impl Kind {
     fn of(prepared: &Prepared) -> Self {
-        match former(prepared) {
+        match prepared.standing.release() {
             None => Self::First,
-            Some(version) if version != prepared.about.calico_version.to_string() => Self::Release,
+            Some(version) if *version != prepared.about.calico_version => Self::Release,
             Some(_) => Self::Settings,
         }
     }
 }
 
-/// The release of the current generation.
-fn former(prepared: &Prepared) -> Option<String> {
-    let about = prepared.standing.receipt()?.about.as_ref()?;
-    Some(about.calico_version.to_string())
-}
-
-/// What comes between plan and question: a saved plan is held against the one of now, and an
-/// interrupted run is told of. Gives how the run ends where there is nothing to do.
-fn begin(
-    wish: &Wish<'_>,
-    app: &mut App,
-    node: &mut dyn Node,
-    prepared: &Prepared,
-    saved: Option<&Saved>,
-) -> Result<Option<RunResult>> {
-    if let Some(saved) = saved {
-        saved.check(prepared)?;
-    }
+/// What comes between plan and question: a downgrade is refused unless it is allowed, and an interrupted run is
+/// told of. Gives how the run ends where there is nothing to do.
+fn begin(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, prepared: &Prepared) -> Result<Option<RunResult>> {
     if let (Some(Downgrade { from, to }), false) = (&prepared.plan.downgrade, wish.downgrade) {
         let what = format!("this is a downgrade: Calico {from} is on this node, and {to} is older");
         return Err(Fault::new(Exit::DowngradeRefused, "DowngradeNotAllowed", what)
@@ -467,7 +446,7 @@ fn said(wish: &Wish<'_>, kind: Kind, prepared: &Prepared, applied: &Applied) -> 
     let about = &prepared.about;
     let (name, version) = (&about.node_name, &about.calico_version);
     let generation = applied.generation.unwrap_or_default();
-    let what = match (kind, former(prepared)) {
+    let what = match (kind, prepared.standing.release()) {
         _ if !prepared.resolved.settings.services.start => {
             format!("Calico {version} is installed on {name} and not started")
         }

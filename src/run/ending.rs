@@ -133,7 +133,7 @@ pub(crate) fn listen(record: Record) -> Result<()> {
         asked => {
             let Some(record) = held().clone() else { process::exit(Exit::Cancelled.code()) };
             // Else the run is telling its own end at this moment.
-            if claim() {
+            if reporter::ends_here() {
                 process::exit(record.end_by_ctrl_c(asked));
             }
         }
@@ -152,13 +152,9 @@ fn held() -> std::sync::MutexGuard<'static, Option<Record>> {
     RECORD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn claim() -> bool {
-    reporter::ends_here()
-}
-
 /// The right to tell how the run ended. Where Ctrl-C has it the process ends soon, and this never returns.
 pub(crate) fn begin() {
-    if !claim() {
+    if !reporter::ends_here() {
         loop {
             thread::park();
         }

@@ -41,16 +41,6 @@ pub(crate) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
     }
 }
 
-/// What is not said is as it was: without a config file the one of the current generation counts, but for what
-/// it says of a release that another is named for.
-///
-/// # Errors
-/// `NotInstalled` when there is none, and no run was interrupted either.
-pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], source: &Source) -> Result<()> {
-    must_stand(node)?;
-    take_up(app, node, &Standing::load(node)?, unset, source)
-}
-
 /// Sees that there is something to change.
 ///
 /// # Errors
@@ -63,15 +53,13 @@ pub(crate) fn must_stand(node: &dyn Node) -> Result<()> {
     Ok(())
 }
 
-/// The same, where there is such a generation.
+/// What is not said is as it was: without a config file the one of the current generation counts, if there is one,
+/// but for what it says of a release that another is named for.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn start_from_any(app: &mut App, node: &dyn Node, unset: &[String], source: &Source) -> Result<()> {
-    take_up(app, node, &Standing::load(node)?, unset, source)
-}
-
-fn take_up(app: &mut App, node: &dyn Node, standing: &Standing, unset: &[String], source: &Source) -> Result<()> {
+pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], source: &Source) -> Result<()> {
+    let standing = Standing::load(node)?;
     let Some(receipt) = standing.receipt() else { return Ok(()) };
     let mut config = store::config(node, receipt)?.unwrap_or_else(|| json!({}));
     for path in unset {
