@@ -38,6 +38,10 @@ pub struct NodeFacts {
     pub os: Os,
     /// Whether this process may administer the machine.
     pub elevated: bool,
+    /// What tells this machine from another of the same name; none where Windows does not say. Nothing for a plan
+    /// elsewhere.
+    #[serde(skip)]
+    pub machine_id: Option<String>,
     /// Identity of the current boot; differs after every reboot and never with the clock.
     pub boot_id: String,
     pub runtime: Option<Runtime>,

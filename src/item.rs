@@ -44,6 +44,14 @@ pub enum Id {
     CniConf(WinPath),
     /// Whether a service runs. Measured, never remembered.
     Running(String),
+    /// That a Node takes no new pods. This and what follows is in the cluster; the name is the Node's.
+    Cordon(String),
+    /// The annotation of a Node with the digest of the settings that were achieved, for a fleet to see who is
+    /// done.
+    Achieved(String),
+    /// The condition of a Node by which Calico says that its network is up. Calico's node startup makes it; it
+    /// is only ever taken away.
+    CalicoIsUp(String),
 }
 
 /// What one [`Id`] is, when it is there. Files are digests, never bytes, so a plan, a journal or a
@@ -51,17 +59,32 @@ pub enum Id {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    Dir { access: Access },
+    Dir {
+        access: Access,
+    },
     Tree(Tree),
-    File { sha256: Sha256, access: Access },
+    File {
+        sha256: Sha256,
+        access: Access,
+    },
     RegValue(RegValue),
     Firewall(FirewallRule),
     Service(Box<Service>),
     DependsOn(Vec<String>),
     Network(Network),
-    Route { interface: String, next_hop: Ipv4Addr, metric: u32 },
+    Route {
+        interface: String,
+        next_hop: Ipv4Addr,
+        metric: u32,
+    },
     Adapter(IpConfig),
     Running,
+    Cordon {
+        /// The run that is to undo it, as the Node says; none where somebody else cordoned it.
+        run: Option<String>,
+    },
+    Achieved(String),
+    CalicoIsUp,
 }
 
 /// Everything managed, or everything observed.
@@ -226,6 +249,11 @@ impl Id {
         matches!(self, Self::Network(_) | Self::Route(_) | Self::Adapter(_))
     }
 
+    /// Of the Node in the cluster, and not of the machine.
+    pub const fn is_in_cluster(&self) -> bool {
+        matches!(self, Self::Cordon(_) | Self::Achieved(_) | Self::CalicoIsUp(_))
+    }
+
     /// The path of a file, folder or tree.
     pub const fn path(&self) -> Option<&WinPath> {
         match self {
@@ -248,6 +276,9 @@ impl Id {
             Self::Route(_) => "route",
             Self::Adapter(_) => "adapter",
             Self::Running(_) => "running",
+            Self::Cordon(_) => "cordon",
+            Self::Achieved(_) => "annotation",
+            Self::CalicoIsUp(_) => "condition",
         }
     }
 
@@ -261,7 +292,10 @@ impl Id {
             | Self::DependsOn(name)
             | Self::Network(name)
             | Self::Adapter(name)
-            | Self::Running(name) => name.clone(),
+            | Self::Running(name)
+            | Self::Cordon(name)
+            | Self::Achieved(name)
+            | Self::CalicoIsUp(name) => name.clone(),
             Self::Route(prefix) => prefix.to_string(),
         }
     }

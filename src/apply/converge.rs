@@ -8,19 +8,21 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::acls::Networks;
-use super::journal::{AtBoot, Header, Journal};
-use super::receipt::{self, About, Receipt};
-use super::steps::{changed_since_plan, comes_with_release, take};
-use super::{retention, stale_files, store};
+use super::cordon::Cordon;
+use super::journal::{Header, Journal, Removal, Terms};
+use super::node_object::NodeObject;
+use super::observe::{observe, others_running};
+use super::receipt::{About, Receipt};
+use super::standing::Standing;
+use super::steps::{Course, changed_since_plan, comes_with_release, take, tell};
+use super::{renewal, retention, stale_files, store};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
 use crate::node::Node;
-use crate::plan::diff::{self, diff, ids};
+use crate::plan::diff::diff;
 use crate::plan::order::{FELIX_SERVICE, SERVICES, is_own};
-use crate::plan::{Owned, Step, Target};
-use crate::report::event::{Event, Sink};
-use crate::values::NodeName;
-use crate::version::CalicoVersion;
+use crate::plan::{Owned, Step, Target, node_object};
+use crate::report::event::Sink;
 
 /// What a run is asked to bring about.
 #[derive(Debug, Clone)]
@@ -31,10 +33,7 @@ pub struct Change<'a> {
     pub target: &'a Target,
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
-    /// What is to become of it when Windows starts before it is over.
-    pub at_boot: Option<AtBoot>,
-    /// Whether pods that were not moved away lose a network that goes.
-    pub drops_pods: bool,
+    pub terms: Terms,
     /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
     pub shown: Option<&'a [Step]>,
 }
@@ -48,137 +47,6 @@ pub struct Applied {
     pub generation: Option<u32>,
     /// From the first service stopped to the last one started.
     pub downtime: Duration,
-}
-
-/// The standing of a node: its receipts, and a run that is not over.
-#[derive(Debug)]
-pub struct Standing {
-    pub receipts: Vec<Receipt>,
-    pub journal: Option<Journal>,
-    /// Why former receipts that nothing depends on cannot be read.
-    pub unreadable: Vec<String>,
-}
-
-impl Standing {
-    /// Reads it off the node's disk.
-    ///
-    /// # Errors
-    /// When the newest receipt, the one that an interrupted run started from, or the journal cannot
-    /// be read: without them we would not know what is ours.
-    pub fn load(node: &dyn Node) -> Result<Self> {
-        let journal = Journal::load(node)?;
-        let from = journal.as_ref().and_then(|journal| journal.header.from);
-        let all = receipt::all(node)?;
-        let newest = all.last().map(|(generation, _)| *generation);
-        let (mut receipts, mut unreadable) = (Vec::new(), Vec::new());
-        for (generation, receipt) in all {
-            match receipt {
-                Ok(receipt) => receipts.push(receipt),
-                Err(error) if Some(generation) == newest || Some(generation) == from => return Err(error),
-                Err(error) => unreadable.push(format!("{error:#}")),
-            }
-        }
-        Ok(Self { receipts, journal, unreadable })
-    }
-
-    /// Says what of the past cannot be read.
-    fn tell(&self, events: Sink) {
-        for why in &self.unreadable {
-            let message = format!("a former generation is lost, which changes nothing now: {why}");
-            events(Event::Warning { id: "ReceiptUnreadable", message });
-        }
-    }
-
-    /// The newest generation that is installed.
-    pub fn receipt(&self) -> Option<&Receipt> {
-        receipt::standing(&self.receipts)
-    }
-
-    /// The name of the Kubernetes Node, as the run under way or the newest generation that was installed
-    /// has it.
-    pub fn node_name(&self) -> Option<&NodeName> {
-        let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
-        let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
-        run.or_else(newest).map(|about| &about.node_name)
-    }
-
-    /// The release of the generation that stands.
-    pub fn release(&self) -> Option<&CalicoVersion> {
-        Some(&self.receipt()?.about.as_ref()?.calico_version)
-    }
-
-    /// The generation that a run starts from: the one that stands, or the one an interrupted run
-    /// started from.
-    fn base(&self) -> Option<&Receipt> {
-        match &self.journal {
-            Some(journal) => self.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from),
-            None => self.receipts.last(),
-        }
-    }
-
-    /// Everything that is ours, with its original.
-    pub fn owned(&self) -> Owned {
-        let mut owned = self.base().map(|receipt| receipt.owned.clone()).unwrap_or_default();
-        for (id, original) in self.journal.iter().flat_map(|journal| &journal.originals) {
-            owned.entry(id.clone()).or_insert_with(|| original.clone());
-        }
-        owned
-    }
-
-    fn next_generation(&self) -> u32 {
-        self.base().map_or(1, |receipt| receipt.generation + 1)
-    }
-}
-
-/// What the node is, for everything that a plan to `target` has to know.
-///
-/// # Errors
-/// When an item cannot be looked at: a failed question is no answer.
-pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World> {
-    let mut world = World::new();
-    for id in ids(target, owned) {
-        if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
-            world.insert(id, state);
-        }
-    }
-    for name in dependents(node, &diff::services(target, owned))? {
-        for id in [Id::DependsOn(name.clone()), Id::Running(name)] {
-            if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
-                world.insert(id, state);
-            }
-        }
-    }
-    Ok(world)
-}
-
-/// The services of others that depend on one of these, also by way of others.
-///
-/// # Errors
-/// When they cannot be asked for.
-pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<String>> {
-    let mut found = BTreeSet::new();
-    for service in services {
-        for name in node.dependents(service).with_context(|| format!("list what depends on service {service}"))? {
-            // Windows compares names without case; one that is known goes by the name it is known by.
-            let known = services.iter().find(|known| known.eq_ignore_ascii_case(&name)).cloned();
-            found.insert(known.unwrap_or(name));
-        }
-    }
-    found.retain(|name| !is_own(name));
-    Ok(found)
-}
-
-/// The services of others that run, of those that a run to this target may stop.
-fn others_running(node: &dyn Node, target: &Target, owned: &Owned) -> Result<BTreeSet<Id>> {
-    let services = diff::services(target, owned);
-    let mut running = BTreeSet::new();
-    for name in dependents(node, &services)?.into_iter().chain(services) {
-        let id = Id::Running(name.clone());
-        if !is_own(&name) && node.get(&id).with_context(|| format!("look at {id}"))?.is_some() {
-            running.insert(id);
-        }
-    }
-    Ok(running)
 }
 
 /// The steps that would bring the node to `target` now.
@@ -227,16 +95,7 @@ fn calicos(have: &Network, want: &Network) -> bool {
 /// When a step fails. The node is then half-way and the journal says how to go on or back: call
 /// [`undo`] or, later, [`resume`].
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
-    apply_proven(node, change, &|_, _, _| Ok(()), &nobody, events)
-}
-
-/// Frees a network of pods before it goes, and returns when no endpoint of theirs is on it. Told which
-/// network, and whether pods that were not moved away lose it as well.
-pub type Vacate<'a> = &'a dyn Fn(&mut dyn Node, &str, bool, Sink) -> Result<()>;
-
-/// Where nobody can be asked to: HNS refuses to delete a network with pods on it.
-pub fn nobody(_: &mut dyn Node, _: &str, _: bool, _: Sink) -> Result<()> {
-    Ok(())
+    apply_proven(node, &NodeObject::unknown(), change, &|_, _, _| Ok(()), events)
 }
 
 /// Looks at a node that has just become as a target says, before that counts as achieved.
@@ -249,9 +108,9 @@ pub type Proof<'a> = &'a dyn Fn(&mut dyn Node, &Target, Sink) -> Result<()>;
 /// As [`apply`], and what the proof fails with.
 pub fn apply_proven(
     node: &mut dyn Node,
+    object: &NodeObject,
     change: &Change,
     proof: Proof,
-    vacate: Vacate,
     events: Sink,
 ) -> Result<Applied> {
     let standing = Standing::load(node)?;
@@ -269,9 +128,8 @@ pub fn apply_proven(
         return Ok(Applied { changed: 0, generation, downtime: Duration::ZERO });
     }
     let from = standing.base().map(|receipt| receipt.generation);
-    let mut header = Header::new(change.run, change.command, from, change.target, change.about, node.now());
-    header.at_boot = change.at_boot;
-    header.drops_pods = change.drops_pods;
+    let terms = change.terms.clone();
+    let mut header = Header::new(change.run, change.command, from, change.target, change.about, terms, node.now());
     let mut originals = Owned::new();
     if let Some(interrupted) = &standing.journal {
         originals.clone_from(&interrupted.originals);
@@ -292,11 +150,27 @@ pub fn apply_proven(
         }
     }
     header.running.extend(others_running(node, change.target, &standing.owned())?);
+    let emptied = change.terms.drain.is_some();
+    let course = course(&header, steps, emptied, object.look().ok().as_ref(), object);
     let mut journal = Journal::begin(node, header, originals)?;
-    let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
+    let (changed, downtime) = forward(node, &standing, &mut journal, &course, object, events)?;
     open_endpoints(node, &standing, &journal, change.target, events)?;
     proof(node, change.target, events)?;
-    commit(node, &standing, journal, changed, downtime, events)
+    commit(node, &standing, journal, &course, object, (changed, downtime), events)
+}
+
+/// The steps on the machine, with those in the cluster before and after. `seen`: what the Node says now, where
+/// that can be known.
+fn course(header: &Header, mut steps: Vec<Step>, emptied: bool, seen: Option<&World>, object: &NodeObject) -> Course {
+    let name = object.name();
+    if name.is_empty() {
+        return Course::new(steps, Vec::new());
+    }
+    if emptied {
+        steps.splice(0..0, node_object::emptied(name, &header.run));
+    }
+    let achieved = header.about.as_ref().map(|about| about.settings.to_string());
+    Course::new(steps, node_object::told(name, achieved.as_deref(), seen))
 }
 
 /// Refuses steps from another state of the node than those that were shown. What they lead to may
@@ -305,7 +179,7 @@ fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
     fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
         steps.iter().map(|step| match step {
             Step::Put { id, before, .. } => (id, before.as_ref()),
-            Step::Await { id, .. } | Step::Vacate { id } => (id, None),
+            Step::Await { id, .. } | Step::Vacate { id } | Step::Drain { id } => (id, None),
         })
     }
     match ground(now).find(|step| !ground(shown).any(|known| known == *step)) {
@@ -319,22 +193,31 @@ fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
 pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
-    resume_proven(node, &|_, _, _| Ok(()), &nobody, events)
+    resume_proven(node, &NodeObject::unknown(), &|_, _, _| Ok(()), events)
 }
 
 /// As [`resume`], with the proof of [`apply_proven`].
 ///
 /// # Errors
 /// As [`resume`], and what the proof fails with.
-pub fn resume_proven(node: &mut dyn Node, proof: Proof, vacate: Vacate, events: Sink) -> Result<Applied> {
+pub fn resume_proven(node: &mut dyn Node, object: &NodeObject, proof: Proof, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing, events)?;
+    if journal.header.terms.is_renewal() {
+        return renewal::finish(node, &standing, journal, false, events);
+    }
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
-    let (changed, downtime) = forward(node, &standing, &mut journal, steps, vacate, events)?;
+    let seen = object.look().ok();
+    // Once the machine was touched pods can only be in the way of a network that goes; and where the cluster is
+    // away HNS says so.
+    let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. })) && seen.is_some();
+    let emptied = standing.is_draining() || journal.header.terms.drain.is_some() && goes;
+    let course = course(&journal.header, steps, emptied, seen.as_ref(), object);
+    let (changed, downtime) = forward(node, &standing, &mut journal, &course, object, events)?;
     open_endpoints(node, &standing, &journal, &goal, events)?;
     proof(node, &goal, events)?;
-    commit(node, &standing, journal, changed, downtime, events)
+    commit(node, &standing, journal, &course, object, (changed, downtime), events)
 }
 
 /// Takes an interrupted run back: the former generation stands again, or nothing does.
@@ -342,34 +225,57 @@ pub fn resume_proven(node: &mut dyn Node, proof: Proof, vacate: Vacate, events: 
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
 pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
-    undo_vacating(node, &nobody, events)
+    undo_with(node, &NodeObject::unknown(), events)
 }
 
-/// As [`undo`], with somebody who frees networks of pods that came to them meanwhile.
+/// As [`undo`], with the Node, whose pods may have come to networks of ours meanwhile.
 ///
 /// # Errors
 /// As [`undo`].
-pub fn undo_vacating(node: &mut dyn Node, vacate: Vacate, events: Sink) -> Result<Applied> {
+pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
     let mut journal = taken_up(node, &standing, events)?;
+    if journal.header.terms.is_renewal() {
+        return renewal::finish(node, &standing, journal, true, events);
+    }
     // Where nothing stood before, pods can only have come since.
-    journal.header.drops_pods |= journal.header.from.is_none();
+    journal.header.terms.drops_pods |= journal.header.from.is_none();
     let former = standing.base().cloned();
     let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
     let target = journal.header.way_back(&target);
     let steps = plan(node, &standing, &target)?;
-    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), steps, vacate, events)?;
-    open_endpoints(node, &standing, &journal, &target, events)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
-    if let Some(receipt) = standing.receipts.last().filter(written) {
+    let written_by_it = standing.receipts.last().filter(written);
+    // The Node says what it said, unless the run came as far as its receipt. Of a first one Calico itself tells it.
+    let stands = former.as_ref().and_then(|receipt| receipt.about.as_ref());
+    let told = if object.name().is_empty() || written_by_it.is_none() && stands.is_some() {
+        Vec::new()
+    } else {
+        let achieved = stands.map(|about| about.settings.to_string());
+        node_object::told(object.name(), achieved.as_deref(), object.look().ok().as_ref())
+    };
+    let course = Course::new(steps, told);
+    let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), &course, object, events)?;
+    open_endpoints(node, &standing, &journal, &target, events)?;
+    if let Some(receipt) = written_by_it {
         receipt.remove(node)?;
     }
+    tell(node, &mut journal, &course, object, events)?;
+    leave_cordon(node, &journal, object)?;
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
     retention::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
+}
+
+/// Ends an uninstall that had more to take away than Calico; nothing is done where it is over.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn end_uninstall(node: &dyn Node) -> Result<()> {
+    Journal::load(node)?.map_or(Ok(()), |journal| journal.end(node))
 }
 
 /// Where no Felix is left, what one has put on another product's endpoints decides nothing any more. Within the
@@ -414,10 +320,11 @@ fn forward(
     node: &mut dyn Node,
     standing: &Standing,
     journal: &mut Journal,
-    steps: Vec<Step>,
-    vacate: Vacate,
+    course: &Course,
+    object: &NodeObject,
     events: Sink,
 ) -> Result<(usize, Duration)> {
+    let steps = course.steps();
     let owned = standing.owned();
     let target = journal.header.target.clone();
     // What the services themselves change is not in the steps, and is ours to give back all the same.
@@ -426,15 +333,45 @@ fn forward(
     // Whether others' services run is to be as it was before this run, and not as on the first day.
     let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name));
     for id in touched.into_iter().filter(lasting) {
-        if !owned.contains_key(&id) && !journal.originals.contains_key(&id) {
-            let original = original(node, &id, &steps)?;
-            journal.original(node, &id, original.as_ref())?;
+        if owned.contains_key(&id) || journal.originals.contains_key(&id) {
+            continue;
+        }
+        match &id {
+            Id::Cordon(_) => {
+                let before = cordon_before(node, object)?;
+                journal.original(node, &id, before.as_ref())?;
+            }
+            // What the Node says of Calico goes with Calico.
+            id if id.is_in_cluster() => {}
+            id => {
+                let original = original(node, id, steps)?;
+                journal.original(node, id, original.as_ref())?;
+            }
         }
     }
     let mut owned = owned;
     owned.extend(journal.originals.clone());
     let goal = journal.header.goal(&target);
-    take(node, journal, &goal, &owned, steps, vacate, events)
+    take(node, journal, &goal, &owned, course, object, events)
+}
+
+/// Whether the Node was cordoned before. What an earlier run of ours left is ours to give back.
+fn cordon_before(node: &dyn Node, object: &NodeObject) -> Result<Option<State>> {
+    let left = Cordon::load(node)?.is_some_and(|left| left.node == object.name());
+    if left { Ok(None) } else { object.cordon() }
+}
+
+/// Hands on that the Node is still to be uncordoned, before the journal ends that knows it. Not where it is seen
+/// to take pods.
+fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> Result<()> {
+    let ours = journal.originals.iter().find(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none());
+    let Some((id, _)) = ours else { return Ok(()) };
+    if matches!(object.cordon(), Ok(None)) {
+        return Ok(());
+    }
+    let Header { run, command, started, terms, .. } = &journal.header;
+    let command = if terms.drain.is_some() { command.clone() } else { "an earlier run".into() };
+    Cordon { node: id.target(), run: run.clone(), command, since: *started, access: terms.access.clone() }.save(node)
 }
 
 /// What an item is before we touch it, its bytes safe in the store.
@@ -453,9 +390,10 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
 fn commit(
     node: &mut dyn Node,
     standing: &Standing,
-    journal: Journal,
-    changed: usize,
-    downtime: Duration,
+    mut journal: Journal,
+    course: &Course,
+    object: &NodeObject,
+    (changed, downtime): (usize, Duration),
     events: Sink,
 ) -> Result<Applied> {
     let target = journal.header.target.clone();
@@ -472,7 +410,12 @@ fn commit(
     let receipt =
         Receipt::new(generation, &header.run, &header.command, node.now(), header.about.clone(), target, owned);
     receipt.save(node)?;
-    journal.end(node)?;
+    tell(node, &mut journal, course, object, events)?;
+    leave_cordon(node, &journal, object)?;
+    // What else goes with Calico is done by the caller, which ends the run then.
+    if journal.header.terms.removal == Removal::default() {
+        journal.end(node)?;
+    }
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
     retention::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);
     Ok(Applied { changed, generation: receipt.about.is_some().then_some(generation), downtime })

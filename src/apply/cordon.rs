@@ -1,10 +1,11 @@
-//! That a run of ours keeps pods off this node: written down before the Node is cordoned and gone
-//! once it is not, so that whoever finishes or undoes the run knows to uncordon it.
+//! That a run which is over has left the Node cordoned, so that whoever comes next knows to uncordon it. While a
+//! run is under way its journal says so.
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::node_object::Access;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
@@ -19,11 +20,9 @@ pub struct Cordon {
     /// The verb.
     pub command: String,
     pub since: Timestamp,
-    /// The kubeconfig that the run was told to use, and its context; none for the usual ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<String>,
+    /// How the run reached the cluster.
+    #[serde(flatten)]
+    pub access: Access,
 }
 
 fn path() -> WinPath {

@@ -9,8 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use tempfile::TempDir;
 
-use super::converge::{Applied, Change, Standing, apply, plan, resume, undo};
+use super::converge::{Applied, Change, apply, plan, resume, undo};
+use super::journal::Terms;
 use super::receipt::About;
+use super::standing::Standing;
 use super::store;
 use crate::agent::Role;
 use crate::agent::state::{self, AgentState, Phase};
@@ -206,11 +208,7 @@ fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
 
 fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result<Applied> {
     let command = if about.is_some() { "install" } else { "uninstall" };
-    apply(
-        node,
-        &Change { run: "r", command, target, about, at_boot: None, drops_pods: false, shown: None },
-        &mut |_| (),
-    )
+    apply(node, &Change { run: "r", command, target, about, terms: Terms::default(), shown: None }, &mut |_| ())
 }
 
 /// From one standing to another. `None` is the bare node.

@@ -9,16 +9,19 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::node_object::Access as ClusterAccess;
 use super::receipt::About;
+use crate::cluster::DrainOptions;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, State, World};
 use crate::node::{Node, STATE_DIR, record};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
-use crate::values::WinPath;
+use crate::values::{Sha256, WinPath};
 
-/// The number in every journal's header; a later format gets the next one.
-const SCHEMA: u32 = 1;
+/// The number in every journal's header; a later format gets the next one. In 1 there was no cluster: what a run
+/// did there stood in a record beside it.
+const SCHEMA: u32 = 2;
 
 /// What a run set out to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,16 +39,73 @@ pub struct Header {
     /// others that this run may stop.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub running: BTreeSet<Id>,
-    /// What is to become of the run when Windows starts before it is over; none leaves that to people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_boot: Option<AtBoot>,
-    /// Whether pods that were not moved away lose a network that goes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub drops_pods: bool,
+    #[serde(flatten)]
+    pub terms: Terms,
     /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
     /// the adapter, is to be as it was when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
     pub networks: World,
+}
+
+/// What a run was told besides its target: whoever ends it does as it was told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The machine, as [`crate::facts::NodeFacts::machine_id`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The boot in which the run began, as [`crate::facts::NodeFacts::boot_id`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// What is to become of the run when Windows starts before it is over; none leaves that to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_boot: Option<AtBoot>,
+    /// How pods are moved away before; none leaves them where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainOptions>,
+    /// Whether pods that were not moved away lose a network that goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drops_pods: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub access: ClusterAccess,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub removal: Removal,
+    /// The files with credentials that get new contents, and nothing else is to change; none where the target counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renewed: Vec<Renewed>,
+}
+
+/// A file with credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewed {
+    pub path: WinPath,
+    /// What the generation that stands wants there until then; its bytes are in the store.
+    pub before: Sha256,
+    pub after: Sha256,
+}
+
+impl Terms {
+    pub fn is_renewal(&self) -> bool {
+        !self.renewed.is_empty()
+    }
+}
+
+/// What goes besides Calico in an uninstall, once it is gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Removal {
+    /// Our own folder: generations, logs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub purge: bool,
+    /// What Calico wrote in the cluster.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cluster_traces: bool,
+    /// The token secret that install made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub token_secret: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What CalicoNode sees to when it finds a run that a boot cut off.
@@ -84,6 +144,7 @@ impl Header {
         from: Option<u32>,
         target: &Target,
         about: Option<&About>,
+        terms: Terms,
         now: Timestamp,
     ) -> Self {
         Self {
@@ -95,8 +156,7 @@ impl Header {
             about: about.cloned(),
             started: now,
             running: BTreeSet::new(),
-            at_boot: None,
-            drops_pods: false,
+            terms,
             networks: World::new(),
         }
     }
@@ -253,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_torn_last_line_is_tolerated_and_a_torn_middle_one_is_not() {
-        let header = Header::new("r1", "install", None, &Target::default(), None, Timestamp::UNIX_EPOCH);
+        let terms = Terms::default();
+        let header = Header::new("r1", "install", None, &Target::default(), None, terms, Timestamp::UNIX_EPOCH);
         let id = Id::Service("CalicoNöde".into());
         let lines = [
             Line::Run(Box::new(header.clone())),
@@ -279,7 +340,7 @@ mod tests {
         assert_eq!(Fault::id_of(&twice), "JournalUnreadable", "{twice}");
         let error = Journal::parse(whole.replace("original", "oRIGINAL").as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 2 of the journal"), "{error}");
-        let error = Journal::parse(whole.replace("\"schema\":1", "\"schema\":2").as_bytes()).unwrap_err();
-        assert!(error.to_string().contains("it has schema 2"), "{error}");
+        let error = Journal::parse(whole.replace("\"schema\":2", "\"schema\":3").as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("it has schema 3"), "{error}");
     }
 }

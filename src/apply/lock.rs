@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
-use crate::node::{Node, STATE_DIR};
+use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
 
 /// Held for as long as a run changes things. The system drops it when the process ends, however.
@@ -97,7 +97,8 @@ impl Lock {
             let path = entry.with_context(|| format!("read {folder}"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
             match name.as_str() {
-                "lock" => continue,
+                // The journal knows that all this is to go.
+                "lock" | "journal.jsonl" => continue,
                 "config.yaml" => {
                     left.push(folder.join("config.yaml").to_string());
                     continue;
@@ -115,6 +116,7 @@ impl Lock {
             }
             .with_context(|| format!("remove {}", path.display()))?;
         }
+        record::forget(node, &folder.join("journal.jsonl"))?;
         node.remove(&folder.join("lock"))?;
         // Windows frees the lock's name, and with it the folder, only when it is closed.
         drop(self);

@@ -1,67 +1,111 @@
 //! New credentials in the place of those that end. That is no new generation: the world that was
 //! wanted is the same, and going back to a former one must not bring an old token back. So the
-//! receipts learn of it, and what they say of everything else stays.
+//! receipts learn of it, and what they say of everything else stays. It is a run like others all the same: one that
+//! power cuts off is finished or undone.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::converge::Standing;
+use super::converge::Applied;
+use super::journal::{Header, Journal, Renewed, Terms};
 use super::retention;
+use super::standing::Standing;
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, State};
 use crate::node::Node;
+use crate::plan::Owned;
 use crate::report::event::Sink;
 use crate::values::{Sha256, WinPath};
 
 /// Replaces files that install made with these contents, in one step each, for SYSTEM and
-/// Administrators only. The caller holds the lock. Gives whether anything was different.
-///
-/// Power may fail at any point: until a file is replaced, `status` names it as changed and `repair`
-/// writes the new contents, which are in the store by then.
+/// Administrators only. The caller holds the lock.
 ///
 /// # Errors
-/// Fault `InterruptedRun` while a run is to be finished first, `NotInstalled` for a file that no
-/// standing generation has; and when the disk refuses.
-pub fn replace(node: &mut dyn Node, files: &[(WinPath, Vec<u8>)], events: Sink<'_>) -> Result<bool> {
-    let standing = Standing::load(node)?;
-    if standing.journal.is_some() {
-        let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
-        return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
-            .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
-            .into());
+/// Fault `InterruptedRun` while a run of another kind is to be finished first, `NotInstalled` for a file that no
+/// standing generation has; and when the disk refuses: call [`super::converge::undo_with`] then.
+pub fn replace(
+    node: &mut dyn Node,
+    run: &str,
+    command: &str,
+    terms: Terms,
+    files: &[(WinPath, Vec<u8>)],
+    events: Sink<'_>,
+) -> Result<Applied> {
+    let mut standing = Standing::load(node)?;
+    if let Some(journal) = standing.journal.take() {
+        if !journal.header.terms.is_renewal() {
+            let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
+            return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
+                .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+                .into());
+        }
+        // One that power cut off: its credentials may be in use already.
+        finish(node, &standing, journal, false, events)?;
+        standing = Standing::load(node)?;
     }
-    let receipt = standing.receipt();
-    let mut new: BTreeMap<Id, Sha256> = BTreeMap::new();
-    let mut different = false;
+    let mut renewed = Vec::new();
     for (path, bytes) in files {
-        let id = Id::File(path.clone());
-        if !receipt.is_some_and(|receipt| receipt.target.world.contains_key(&id)) {
+        let state = standing.receipt().and_then(|receipt| receipt.target.world.get(&Id::File(path.clone())));
+        let Some(State::File { sha256: before, .. }) = state else {
             let what = format!("{path} is not of an installation by this tool");
             return Err(Fault::new(Exit::NotInstalled, "NotInstalled", what)
                 .hint("install Calico first: calicoctl-win install")
                 .into());
-        }
-        different |= std::fs::read(node.disk(path)).ok().as_ref() != Some(bytes);
-        new.insert(id, store::add(node, bytes)?);
+        };
+        let (path, before, after) = (path.clone(), before.clone(), store::add(node, bytes)?);
+        renewed.push(Renewed { path, before, after });
     }
+    let Some(receipt) = standing.receipt().filter(|_| !renewed.is_empty()) else {
+        return Ok(Applied { changed: 0, generation: None, downtime: Duration::ZERO });
+    };
+    let (from, about) = (Some(receipt.generation), receipt.about.as_ref());
+    let header = Header::new(run, command, from, &receipt.target, about, Terms { renewed, ..terms }, node.now());
+    let journal = Journal::begin(node, header, Owned::new())?;
+    finish(node, &standing, journal, false, events)
+}
+
+/// Takes the run to its end, or back.
+///
+/// # Errors
+/// When the disk refuses.
+pub(super) fn finish(
+    node: &mut dyn Node,
+    standing: &Standing,
+    mut journal: Journal,
+    back: bool,
+    events: Sink<'_>,
+) -> Result<Applied> {
+    let renewed = journal.header.terms.renewed.clone();
+    let wanted = |renewed: &Renewed| if back { renewed.before.clone() } else { renewed.after.clone() };
+    // First what is believed: `repair` would bring an old token back.
     for mut receipt in standing.receipts.iter().cloned() {
         let mut changed = false;
-        for (id, digest) in &new {
-            if let Some(State::File { sha256, .. }) = receipt.target.world.get_mut(id) {
-                changed |= sha256 != digest;
-                sha256.clone_from(digest);
+        for file in &renewed {
+            if let Some(State::File { sha256, .. }) = receipt.target.world.get_mut(&Id::File(file.path.clone())) {
+                let digest: Sha256 = wanted(file);
+                changed |= *sha256 != digest;
+                *sha256 = digest;
             }
         }
         if changed {
             receipt.save(node)?;
         }
     }
-    for (path, bytes) in files {
-        node.save(path, bytes, Access::Administrators).with_context(|| format!("write {path}"))?;
+    let mut changed = 0;
+    for (n, file) in renewed.iter().enumerate() {
+        let id = Id::File(file.path.clone());
+        let state = State::File { sha256: wanted(file), access: Access::Administrators };
+        journal.step(node, n + 1, renewed.len(), &id)?;
+        if node.get(&id)?.as_ref() != Some(&state) {
+            node.put(&id, Some(&state))?;
+            changed += 1;
+        }
     }
+    journal.end(node)?;
     // The old token must not lie about.
     retention::tidy(node, events);
-    Ok(different)
+    let generation = standing.receipt().map(|receipt| receipt.generation);
+    Ok(Applied { changed, generation, downtime: Duration::ZERO })
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::converge::Standing;
 use super::receipt::Receipt;
+use super::standing::Standing;
 use super::store::Original;
 use super::{stale_files, store};
 use crate::node::Node;

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::converge::Standing;
 use super::journal::Journal;
+use super::standing::Standing;
 use super::store;
 use crate::calico::registry;
 use crate::item::Id;

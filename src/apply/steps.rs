@@ -1,13 +1,15 @@
 //! Takes the steps of a plan one by one, each journaled before, and judges what they left.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::cancel;
-use super::converge::{Vacate, observe};
 use super::journal::Journal;
+use super::node_object::NodeObject;
+use super::observe::observe;
 use crate::agent::Role;
 use crate::agent::logs as log;
 use crate::agent::state::{self, AgentState};
@@ -27,17 +29,36 @@ const LOOK: Duration = Duration::from_millis(50);
 /// empties it first.
 const WRITTEN_ANEW: Duration = Duration::from_secs(2);
 
-/// Takes the steps, and sees that all is as wanted.
+/// The steps of a run, in the order in which they are taken.
+pub(super) struct Course {
+    steps: Vec<Step>,
+    /// Where those begin that come when the machine is as it is to be, and was seen to work.
+    proven: usize,
+}
+
+impl Course {
+    pub fn new(mut steps: Vec<Step>, after: Vec<Step>) -> Self {
+        let proven = steps.len();
+        steps.extend(after);
+        Self { steps, proven }
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+/// Takes the steps up to the proof, and sees that all is as wanted.
 pub(super) fn take(
     node: &mut dyn Node,
     journal: &mut Journal,
     target: &Target,
     owned: &Owned,
-    steps: Vec<Step>,
-    vacate: Vacate,
+    course: &Course,
+    object: &NodeObject,
     events: Sink,
 ) -> Result<(usize, Duration)> {
-    let (mut changed, mut downtime) = take_steps(node, journal, target, &steps, vacate, events)?;
+    let (mut changed, mut downtime) = take_steps(node, journal, target, course, 0..course.proven, object, events)?;
     let mut left = left(node, target, owned)?;
     if await_missing(node, &left, events)? {
         left = self::left(node, target, owned)?;
@@ -52,7 +73,8 @@ pub(super) fn take(
     // A service that was still bringing up the network when the plan was made may have made one
     // before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
-        let (more, longer) = take_steps(node, journal, target, &left, vacate, events)?;
+        let again = Course::new(left, Vec::new());
+        let (more, longer) = take_steps(node, journal, target, &again, 0..again.proven, object, events)?;
         (changed, downtime) = (changed + more, downtime + longer);
         left = self::left(node, target, owned)?;
     }
@@ -99,22 +121,42 @@ fn left(node: &dyn Node, target: &Target, owned: &Owned) -> Result<Vec<Step>> {
     Ok(left)
 }
 
+/// Takes the steps that come when the machine is as it is to be: what the Node says. A machine that works is not
+/// given up for a note about it.
+pub(super) fn tell(
+    node: &mut dyn Node,
+    journal: &mut Journal,
+    course: &Course,
+    object: &NodeObject,
+    events: Sink,
+) -> Result<()> {
+    let rest = course.proven..course.steps.len();
+    take_steps(node, journal, &Target::default(), course, rest, object, events).map(drop)
+}
+
 fn take_steps(
     node: &mut dyn Node,
     journal: &mut Journal,
     target: &Target,
-    steps: &[Step],
-    vacate: Vacate,
+    course: &Course,
+    taken: Range<usize>,
+    object: &NodeObject,
     events: Sink,
 ) -> Result<(usize, Duration)> {
+    let steps = course.steps();
     let phases = phases(steps);
     let (mut changed, mut clock) = (0, Downtime::default());
     let mut noticed = false;
     let mut done = 0;
     for (index, (name, length)) in phases.iter().enumerate() {
+        if !taken.contains(&done) {
+            done += length;
+            continue;
+        }
         let (name, begun) = (*name, node.now());
         events(Event::PhaseStarted { phase: name, place: Some((index + 1, phases.len())) });
         let part = &steps[done..done + length];
+        let mut said = None;
         for (offset, step) in part.iter().enumerate() {
             if !noticed && touches_host_network(step, steps) {
                 noticed = true;
@@ -123,10 +165,16 @@ fn take_steps(
                     resume_with: "calicoctl-win status --wait".into(),
                 });
             }
-            cancel::check()?;
+            if done < course.proven {
+                cancel::check()?;
+            }
             journal.step(node, done + offset + 1, steps.len(), step.id())?;
             clock.before(step, node.now());
             let result = match step {
+                Step::Put { id, after, .. } if id.is_in_cluster() => {
+                    put_in_cluster(journal, object, id, after.as_ref(), events).map(|message| said = Some(message))
+                }
+                Step::Drain { .. } => drain(journal, object, events).map(|message| said = Some(message)),
                 Step::Put { id, before, after } => {
                     // What the agent itself writes it may write until it is stopped.
                     let own = registry::agents_own().contains(id);
@@ -136,7 +184,8 @@ fn take_steps(
                         .map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
-                Step::Vacate { id } => vacate(node, &id.target(), journal.header.drops_pods, events),
+                Step::Vacate { id } => still_cordoned(steps, object)
+                    .and_then(|()| object.vacate(node, &id.target(), journal.header.terms.drops_pods, events)),
             };
             if let Err(error) = result {
                 events(Event::PhaseFailed { phase: name, message: format!("{error:#}") });
@@ -144,11 +193,61 @@ fn take_steps(
             }
             clock.after(step, node.now());
         }
-        let message = summary(part);
+        let message = said.unwrap_or_else(|| summary(part));
         events(Event::PhaseCompleted { phase: name, message, changed: true, took: since(begun, node.now()) });
         done += length;
     }
     Ok((changed, clock.total()))
+}
+
+/// Makes an item of the Node so, and says what came of it.
+fn put_in_cluster(
+    journal: &Journal,
+    object: &NodeObject,
+    id: &Id,
+    after: Option<&State>,
+    events: Sink,
+) -> Result<String> {
+    let name = id.target();
+    if let Id::Cordon(_) = id {
+        if let Some(Some(State::Cordon { .. })) = journal.originals.get(id) {
+            return Ok(format!("node {name} was cordoned by somebody before, and stays so"));
+        }
+        object.put(id, after)?;
+        return Ok(format!("node {name}: no new pods come"));
+    }
+    let Err(error) = object.put(id, after) else {
+        let what =
+            if after.is_some() { "carries the digest of its settings" } else { "says nothing of Calico any more" };
+        return Ok(format!("node {name} {what}"));
+    };
+    let (warning, message) = match after {
+        Some(_) => ("NotAnnotated", format!("node {name} does not carry the digest of its settings: {error:#}")),
+        None => (
+            "ClusterTracesLeft",
+            format!("the cluster still has what was written on Node {name} ({}): {error:#}", id.kind()),
+        ),
+    };
+    events(Event::Warning { id: warning, message });
+    Ok(format!("node {name} is not told"))
+}
+
+fn drain(journal: &Journal, object: &NodeObject, events: Sink) -> Result<String> {
+    let options = journal.header.terms.drain.clone().unwrap_or_default();
+    let drained = object.drain(&options, events)?;
+    Ok(format!("{} pods went, {} stay", drained.goes.len(), drained.stays.len()))
+}
+
+/// Where pods were moved away, none may have come since: somebody may have uncordoned the Node. What the cluster
+/// does not say, HNS does.
+fn still_cordoned(steps: &[Step], object: &NodeObject) -> Result<()> {
+    if !steps.iter().any(|step| matches!(step, Step::Drain { .. })) || !matches!(object.cordon(), Ok(None)) {
+        return Ok(());
+    }
+    let what = format!("node {} was uncordoned by somebody while this run needs it empty", object.name());
+    Err(Fault::new(Exit::PlanStale, "NodeUncordoned", what)
+        .hint("find out who did, and run the command again when nobody else changes the node")
+        .into())
 }
 
 /// Before the node service starts again: takes away a wrong network that it made between the plan and
@@ -283,6 +382,7 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
             Step::Put { id, .. } => phase(id, true),
             Step::Await { id, .. } => phase(id, false),
             Step::Vacate { .. } => "pods",
+            Step::Drain { .. } => "drain",
         };
         match phases.last_mut() {
             Some((last, count)) if *last == name => *count += 1,

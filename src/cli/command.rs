@@ -9,7 +9,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCandidates;
 
 use super::args::Cli;
-use crate::apply::converge::Standing;
+use crate::apply::standing::Standing;
 use crate::config;
 use crate::node::Node;
 use crate::node::sandbox::SandboxNode;

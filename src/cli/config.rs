@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::args::Config;
-use crate::apply::converge::Standing;
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::config;
 use crate::fault::{Exit, Fault};

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 
 use super::args::Credentials as Verb;
 use crate::agent::{self, Role};
-use crate::apply::converge::Standing;
+use crate::apply::journal::Terms;
 use crate::apply::lock::{Holder, Lock};
+use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::Receipt;
-use crate::apply::{renewal, store};
+use crate::apply::standing::Standing;
+use crate::apply::{converge, renewal, store};
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, Login};
 use crate::calico::x509;
@@ -24,12 +26,17 @@ use crate::paths::{self, ETCD_TLS};
 use crate::report::document::{Credential, CredentialsReport, RunResult};
 use crate::run::Ending;
 use crate::run::app::{App, run_id};
+use crate::run::engine::engine;
+use crate::run::lease;
 use crate::run::login::{self, Wanted};
 use crate::run::options::Source;
 use crate::run::prepare::cluster_facts;
 use crate::run::standing::start_from;
 use crate::settings::{self, Datastore, SecretRef};
 use crate::values::WinPath;
+
+/// The verb, for lock and journal.
+const ROTATE: &str = "credentials rotate";
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     match verb {
@@ -268,7 +275,7 @@ fn rotate(app: &mut App) -> Result<Ending> {
     let (mut node, _lock) = if dry {
         (app.node()?, None)
     } else {
-        let (node, lock) = app.node_to_change("credentials rotate")?;
+        let (node, lock) = app.node_to_change(ROTATE)?;
         (node, Some(lock))
     };
     let standing = Standing::load(&*node)?;
@@ -313,7 +320,14 @@ fn rotate(app: &mut App) -> Result<Ending> {
     }
     let question = format!("Give {} these new credentials?", settings.node_name);
     app.confirm(&question)?;
-    let changed = renewal::replace(&mut *node, &new, &mut |event| app.event(&event))?;
+    let name = settings.node_name.to_string();
+    let changed = lease::hold(app, &mut *node, &name, |app, node| {
+        let (run, terms) = (app.run.clone(), app.terms(node, None, Some(&connection)));
+        engine(app, node, &NodeObject::unknown(), |node, events| {
+            renewal::replace(node, &run, ROTATE, terms, &new, events)
+        })
+    })?;
+    let changed = changed.changed > 0;
     let msg = match (changed, secret) {
         (true, _) => {
             "the node has new credentials; Felix and confd start anew with them, pods are not interrupted".to_owned()
@@ -344,13 +358,18 @@ pub(crate) fn renew(
     let current = kubeconfig::parse(&text)?;
     let renewed = connect(&text)?.renewed(&current)?;
     let bytes = kubeconfig::render(&renewed, &kubeconfig::namespace(&text).unwrap_or_default())?;
+    let (run, command) = (run_id(), "token renewal".to_owned());
     let holder =
-        Holder { run: run_id(), command: "token renewal".into(), pid: std::process::id(), since: Timestamp::now() };
+        Holder { run: run.clone(), command: command.clone(), pid: std::process::id(), since: Timestamp::now() };
     let _lock = Lock::take(node, &holder)?;
     if read(node)? != text {
         let what = format!("{path} was written by another run meanwhile");
         return Err(Fault::new(Exit::Busy, "Busy", what).hint("nothing is to be done: that one counts").into());
     }
-    renewal::replace(node, &[(path.clone(), bytes)], &mut |_| ())?;
+    let replaced = renewal::replace(node, &run, &command, Terms::default(), &[(path.clone(), bytes)], &mut |_| ());
+    if replaced.is_err() && Standing::load(node)?.journal.is_some_and(|journal| journal.header.run == run) {
+        converge::undo_with(node, &NodeObject::unknown(), &mut |_| ())?;
+    }
+    replaced?;
     Ok(renewed.expires)
 }

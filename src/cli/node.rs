@@ -6,16 +6,19 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use super::args::Node as Verb;
+use crate::agent::trial::Trial;
 use crate::apply::cordon::Cordon;
 use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
-use crate::fault::Exit;
+use crate::config::Layered;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
 use crate::report::document::RunResult;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::prepare::node_name;
-use crate::run::{cordon, drain};
+use crate::run::{cordon, drain, lease, other_machine};
 use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
@@ -28,40 +31,61 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     };
     let dry = app.global.dry_run;
     // A run that drained the node must not have it uncordoned under its hands, so all take the lock.
-    let (node, _lock): (_, Option<Lock>) =
+    let (mut node, _lock): (_, Option<Lock>) =
         if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
     let layered = app.config(&*node, &Source::default(), &[])?;
     let name = node_name(&layered, &node.facts().context("measure the node")?);
     let cluster = app.cluster(&*node, &app.connection(&*node, &layered)?)?;
-    let ending = match verb {
-        Verb::Cordon => schedule(app, &cluster, &name, false),
-        Verb::Uncordon => {
-            let ending = schedule(app, &cluster, &name, true);
-            // What a run that is over left is undone by this.
-            if ending.is_ok() && !dry && cordon::is_left_over(&*node)? {
-                Cordon::load(&*node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(&*node))?;
-            }
-            ending
-        }
-        Verb::Taint { taints, overwrite } => {
-            let edit = |there: Taints| taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite));
-            retaint(app, &cluster, &name, &edit, &format!("tainted with {}", list(taints)))
-        }
-        Verb::Untaint { taints } => {
-            let edit = |there| Ok(taints.iter().fold(there, Taints::without));
-            let ending = retaint(app, &cluster, &name, &edit, &format!("freed of the taints {}", list(taints)))?;
-            app.reporter.tell(&labels(&name, cluster.node(&name)?.map(|node| node.labels).unwrap_or_default()));
-            Ok(ending)
-        }
-        Verb::Drain(flags) => {
-            let options = flags.over(&settings::maintenance(&layered).drain);
-            drain_node(app, &cluster, &name, &options)
-        }
+    if let Some(theirs) = other_machine::owns(app, &*node, &name) {
+        return Err(Fault::new(Exit::Conflict, "NodeOfOtherMachine", theirs)
+            .hint("do it on that machine, or give this machine's own Node: --set kubernetes.nodeName=NAME")
+            .into());
+    }
+    // Another machine may be changing the node. While a change is on trial the Lease is this machine's already.
+    let ending = if dry || Trial::load(&*node)?.is_some() {
+        act(verb, app, &*node, &layered, &cluster, &name)
+    } else {
+        lease::hold(app, &mut *node, &name, |app, node| act(verb, app, node, &layered, &cluster, &name))
     };
     for event in cluster.take_events() {
         app.event(&event);
     }
     ending
+}
+
+fn act(
+    verb: &Verb,
+    app: &mut App,
+    node: &dyn Node,
+    layered: &Layered,
+    cluster: &Cluster,
+    name: &str,
+) -> Result<Ending> {
+    match verb {
+        Verb::Cordon => schedule(app, cluster, name, false),
+        Verb::Uncordon => {
+            let ending = schedule(app, cluster, name, true)?;
+            // What a run that is over left is undone by this.
+            if !app.global.dry_run && cordon::is_left_over(node)? {
+                Cordon::load(node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(node))?;
+            }
+            Ok(ending)
+        }
+        Verb::Taint { taints, overwrite } => {
+            let edit = |there: Taints| taints.iter().try_fold(there, |there, taint| there.with(taint, *overwrite));
+            retaint(app, cluster, name, &edit, &format!("tainted with {}", list(taints)))
+        }
+        Verb::Untaint { taints } => {
+            let edit = |there| Ok(taints.iter().fold(there, Taints::without));
+            let ending = retaint(app, cluster, name, &edit, &format!("freed of the taints {}", list(taints)))?;
+            app.reporter.tell(&labels(name, cluster.node(name)?.map(|node| node.labels).unwrap_or_default()));
+            Ok(ending)
+        }
+        Verb::Drain(flags) => {
+            let options = flags.over(&settings::maintenance(layered).drain);
+            drain_node(app, cluster, name, &options)
+        }
+    }
 }
 
 fn schedule(app: &mut App, cluster: &Cluster, name: &str, schedulable: bool) -> Result<Ending> {

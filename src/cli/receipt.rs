@@ -4,8 +4,8 @@ use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 
 use super::args::Receipt as Verb;
-use crate::apply::converge::Standing;
 use crate::apply::receipt::Receipt;
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::fault::Exit;
 use crate::item::State;

@@ -17,8 +17,9 @@ use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
 use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
-use crate::apply::converge::{self, Standing};
+use crate::apply::observe;
 use crate::apply::receipt::Receipt;
+use crate::apply::standing::Standing;
 use crate::cluster::{self, Cluster};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, StartType, State};
@@ -202,7 +203,7 @@ fn change(app: &mut App, command: &'static str, stop: bool, start: bool) -> Resu
 /// The services of others that depend on ours, in the order in which they start.
 fn dependents(node: &dyn Node, ours: &[String]) -> Result<Vec<String>> {
     let mut needed = BTreeMap::new();
-    for name in converge::dependents(node, ours)? {
+    for name in observe::dependents(node, ours)? {
         if let Some(State::DependsOn(names)) = node.get(&Id::DependsOn(name.clone()))? {
             needed.insert(name, names);
         }

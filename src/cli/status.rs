@@ -11,10 +11,11 @@ use super::args::Status;
 use crate::agent::published;
 use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
-use crate::apply::converge::{Standing, plan};
+use crate::apply::converge::plan;
 use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
+use crate::apply::standing::Standing;
 use crate::calico::kubeconfig;
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
@@ -188,7 +189,7 @@ fn drift(node: &dyn Node, steps: &[Step]) -> Result<Vec<String>> {
         let (id, after) = match step {
             Step::Put { id, after, .. } => (id, after.as_ref()),
             Step::Await { id, state, .. } => (id, Some(state)),
-            Step::Vacate { .. } => continue,
+            Step::Vacate { .. } | Step::Drain { .. } => continue,
         };
         match last.iter_mut().find(|(known, _)| *known == id) {
             Some(known) => known.1 = after,

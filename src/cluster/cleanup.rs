@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api::path;
-use super::node::node_path;
+use super::node::{is_calico_up, node_path};
 use crate::facts::ApiGroup;
 use crate::fault::Fault;
 
@@ -82,11 +82,13 @@ impl Cluster {
     ///
     /// # Errors
     /// When the cluster cannot be asked, or does not allow it.
-    pub fn clear_network_condition(&self, name: &str) -> Result<bool> {
+    pub(super) fn clear_network_condition(&self, name: &str) -> Result<bool> {
         let Some(node) = self.get::<Value>(&node_path(name))? else { return Ok(false) };
         let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let all = conditions.len();
-        conditions.retain(|condition| condition["type"] != "NetworkUnavailable" || condition["reason"] != "CalicoIsUp");
+        conditions.retain(|condition| {
+            !is_calico_up(condition["type"].as_str().unwrap_or_default(), condition["reason"].as_str())
+        });
         if conditions.len() == all {
             return Ok(false);
         }

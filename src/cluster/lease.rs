@@ -28,18 +28,23 @@ const TRIES: usize = 4;
 /// Who holds a Lease: a run, and the machine that it is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// The machine. Its runs are kept apart by its own lock, so one takes over from another.
+    /// The machine, by the name that people know. Its runs are kept apart by its own lock, so one takes over from
+    /// another.
     pub host: String,
+    /// What tells it from another machine of that name.
+    pub machine: String,
     pub run: String,
 }
 
 impl Owner {
     fn identity(&self) -> String {
-        format!("{}/{}", self.host, self.run)
+        format!("{}/{}/{}", self.host, self.machine, self.run)
     }
 
     fn is_of_same_machine(&self, identity: &str) -> bool {
-        identity.rsplit_once('/').is_some_and(|(host, _)| host.eq_ignore_ascii_case(&self.host))
+        let mut parts = identity.split('/');
+        let same = |part: Option<&str>, own: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(own));
+        same(parts.next(), &self.host) && same(parts.next(), &self.machine)
     }
 }
 
@@ -199,8 +204,13 @@ fn came_first(error: &anyhow::Error) -> bool {
 }
 
 fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
-    let (host, run) = holder.rsplit_once('/').unwrap_or(("", holder));
-    let at = if host.is_empty() { String::new() } else { format!(" on {host}") };
+    let (machine, run) = holder.rsplit_once('/').unwrap_or(("", holder));
+    let at = match machine.split_once('/') {
+        Some((host, id)) if !id.is_empty() => format!(" on {host} (machine {id})"),
+        Some((host, _)) => format!(" on {host}"),
+        None if machine.is_empty() => String::new(),
+        None => format!(" on {machine}"),
+    };
     let until = spec.until().map_or_else(|| "and has no end".into(), |until| format!("until {until:.0}"));
     let what = format!("node {node} is being changed by run {run}{at}, whose Lease holds {until}");
     Fault::new(Exit::Busy, "NodeLeased", what).hint(format!(
@@ -318,7 +328,7 @@ mod tests {
     use crate::sandbox::cluster::{EmbeddedCluster, Seed};
 
     fn owner(host: &str, run: &str) -> Owner {
-        Owner { host: host.into(), run: run.into() }
+        Owner { host: host.into(), machine: "4c1d".into(), run: run.into() }
     }
 
     fn town() -> (tempfile::TempDir, EmbeddedCluster) {
@@ -343,14 +353,21 @@ mod tests {
         let cluster = client(&town);
         cluster.take_lease("win-a1", &here).unwrap();
         let taken = spec(&town).unwrap();
-        assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&json!("win-a1/r1"), &json!(0)));
+        assert_eq!((&taken["holderIdentity"], &taken["leaseTransitions"]), (&json!("win-a1/4c1d/r1"), &json!(0)));
 
         let error = cluster.take_lease("win-a1", &there).unwrap_err();
         let fault = Fault::of(&error).unwrap();
         assert_eq!((fault.exit, fault.id), (Exit::Busy, "NodeLeased"));
-        assert!(fault.what.starts_with("node win-a1 is being changed by run r1 on win-a1"), "{}", fault.what);
+        assert!(
+            fault.what.starts_with("node win-a1 is being changed by run r1 on win-a1 (machine 4c1d)"),
+            "{}",
+            fault.what
+        );
         assert!(!cluster.give_back_lease("win-a1", &there).unwrap(), "another's Lease stays");
 
+        // Another machine of the same name, as two clones have it.
+        let twin = Owner { machine: "77aa".into(), ..owner("win-a1", "r3") };
+        assert_eq!(Fault::id_of(&cluster.take_lease("win-a1", &twin).unwrap_err()), "NodeLeased");
         // A run of the same machine, whose lock it holds: the former one is dead.
         cluster.take_lease("win-a1", &owner("WIN-A1", "r2")).unwrap();
         assert_eq!(spec(&town).unwrap()["leaseTransitions"], 1);
@@ -367,7 +384,7 @@ mod tests {
         let old = json!({"spec": {"renewTime": "2026-01-02T15:04:05.000000Z"}});
         town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&old)).unwrap();
         cluster.take_lease("win-a1", &owner("win-a1", "r1")).unwrap();
-        assert_eq!(spec(&town).unwrap()["holderIdentity"], "win-a1/r1");
+        assert_eq!(spec(&town).unwrap()["holderIdentity"], "win-a1/4c1d/r1");
     }
 
     #[test]

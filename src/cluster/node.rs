@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,11 +12,52 @@ use super::api::path;
 use super::{Cluster, FIELD_MANAGER};
 use crate::facts::ClusterNode;
 use crate::fault::{Exit, Fault};
+use crate::item::{Id, State, World};
 
 impl Cluster {
     /// The Node of this name; none before it has joined.
     pub fn node(&self, name: &str) -> Result<Option<ClusterNode>> {
         Ok(self.raw_node(name)?.map(read))
+    }
+
+    /// What of a Node a change of this machine is about: whether it is cordoned and by which run of ours, and what
+    /// it says of Calico. None when there is no such Node.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn node_items(&self, name: &str) -> Result<Option<World>> {
+        let Some(node) = self.raw_node(name)? else { return Ok(None) };
+        let mut items = World::new();
+        let annotation = |key: &str| node.metadata.annotations.as_ref()?.get(key).cloned();
+        if let Some(digest) = annotation(ACHIEVED) {
+            items.insert(Id::Achieved(name.into()), State::Achieved(digest));
+        }
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        if conditions.into_iter().any(|one| is_calico_up(&one.type_, one.reason.as_deref())) {
+            items.insert(Id::CalicoIsUp(name.into()), State::CalicoIsUp);
+        }
+        let run = annotation(CORDONED_BY);
+        if !read(node).schedulable {
+            items.insert(Id::Cordon(name.into()), State::Cordon { run });
+        }
+        Ok(Some(items))
+    }
+
+    /// Makes one of [`Cluster::node_items`] so.
+    ///
+    /// # Errors
+    /// `NodeAbsent`; when the cluster cannot be asked, or refuses.
+    pub fn put_node_item(&self, id: &Id, state: Option<&State>) -> Result<()> {
+        match (id, state) {
+            (Id::Cordon(name), Some(State::Cordon { run })) => self.cordon(name, run.as_deref()).map(drop),
+            (Id::Cordon(name), None) => self.uncordon(name).map(drop),
+            (Id::Achieved(name), None) => self.annotate_node(name, &[(ACHIEVED.to_owned(), None)].into()).map(drop),
+            (Id::Achieved(name), Some(State::Achieved(digest))) => {
+                self.annotate_node(name, &[(ACHIEVED.to_owned(), Some(digest.clone()))].into()).map(drop)
+            }
+            (Id::CalicoIsUp(name), None) => self.clear_network_condition(name).map(drop),
+            (id, state) => bail!("{id} cannot be put as {state:?}"),
+        }
     }
 
     /// Sets annotations of a Node, and takes those away that are none. Others stay as they are. False
@@ -143,6 +184,14 @@ pub(super) const EVENTS: &str = "default";
 
 /// The Node's annotation with the run of ours that cordoned it.
 pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";
+
+/// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who is done.
+pub const ACHIEVED: &str = "calicoctl-win/settings";
+
+/// Whether a condition is the one by which Calico says that a Node's network is up.
+pub(super) fn is_calico_up(kind: &str, reason: Option<&str>) -> bool {
+    kind == "NetworkUnavailable" && reason == Some("CalicoIsUp")
+}
 
 /// How often a Node is cordoned or uncordoned anew when the answer got lost.
 const TRIES: usize = 3;

@@ -78,6 +78,23 @@ pub struct Layered {
     layers: layers::Layers,
 }
 
+/// The sections and fields that say how one run goes about it, and not what the node becomes: how the cluster,
+/// downloads and the release are reached, what may be lost on the way, which checks may fail.
+pub const OF_A_RUN: [&str; 7] = [
+    "spec.transport",
+    "spec.calico.source",
+    "spec.kubernetes.kubeconfig",
+    "spec.kubernetes.context",
+    "spec.maintenance",
+    "spec.reboot",
+    "spec.preflight",
+];
+
+/// Whether a field is one of those.
+pub fn is_of_a_run(path: &str) -> bool {
+    OF_A_RUN.iter().any(|own| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
 impl Layered {
     /// Who set a field; for a section, who set something in it. None where no layer did. `path` is
     /// whole, as `spec.calico.version`.
@@ -85,15 +102,10 @@ impl Layered {
         self.layers.origin(path)
     }
 
-    /// What was set in all layers, as one document: for a later change to start from. How the cluster,
-    /// downloads and the release were reached belongs to one run and is left out.
+    /// What was set in all layers, as one document: for a later change to start from. What belongs to one run is
+    /// left out: see [`OF_A_RUN`].
     pub fn document(&self) -> serde_json::Value {
-        self.layers.document_without(&[
-            "spec.transport",
-            "spec.calico.source",
-            "spec.kubernetes.kubeconfig",
-            "spec.kubernetes.context",
-        ])
+        self.layers.document_without(&OF_A_RUN)
     }
 
     /// What was set in all layers, as one document: for the same plan once more.

@@ -22,6 +22,7 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     let named = target.world.keys().chain(&target.leave).chain(&target.absent);
     let mut ids: BTreeSet<Id> = named.chain(owned.keys()).cloned().collect();
     ids.extend(services(target, owned).into_iter().map(Id::Running));
+    ids.retain(|id| !id.is_in_cluster());
     ids
 }
 
@@ -329,7 +330,7 @@ mod tests {
             Step::Put { id, after: None, .. } => format!("- {id}\n"),
             Step::Put { id, .. } => format!("~ {id}\n"),
             Step::Await { id, .. } => format!("? {id}\n"),
-            Step::Vacate { id } => format!("0 {id}\n"),
+            Step::Vacate { id } | Step::Drain { id } => format!("0 {id}\n"),
         };
         steps.iter().map(line).collect()
     }

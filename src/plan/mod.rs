@@ -3,6 +3,7 @@
 pub mod desired;
 pub mod diff;
 pub mod files_in_use;
+pub mod node_object;
 pub mod order;
 pub mod show;
 
@@ -42,12 +43,14 @@ pub enum Step {
     Await { id: Id, state: State, within: Duration },
     /// The endpoints of pods on a network that is to go must be gone: HNS deletes none that they are on.
     Vacate { id: Id },
+    /// The pods of a Node that is cordoned are moved away.
+    Drain { id: Id },
 }
 
 impl Step {
     pub const fn id(&self) -> &Id {
         match self {
-            Self::Put { id, .. } | Self::Await { id, .. } | Self::Vacate { id } => id,
+            Self::Put { id, .. } | Self::Await { id, .. } | Self::Vacate { id } | Self::Drain { id } => id,
         }
     }
 }

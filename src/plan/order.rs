@@ -91,7 +91,7 @@ fn about(step: &Step) -> Duration {
         Step::Await { id: Id::Running(_), .. } => 0,
         Step::Await { .. } => 8000,
         // With nobody on it. Pods take their own time.
-        Step::Vacate { .. } => 100,
+        Step::Vacate { .. } | Step::Drain { .. } => 100,
         Step::Put { id: Id::Network(_), .. } => 3000,
         Step::Put { id: Id::Tree(_), .. } => 1000,
         Step::Put { id: Id::Service(_) | Id::DependsOn(_) | Id::Firewall(_), .. } => 200,
@@ -112,5 +112,7 @@ pub const fn phase(id: &Id, put: bool) -> &'static str {
         Id::CniConf(_) => "cni-conf",
         Id::Running(_) if put => "run",
         Id::Running(_) => "node-startup",
+        Id::Cordon(_) => "cordon",
+        Id::Achieved(_) | Id::CalicoIsUp(_) => "annotate",
     }
 }

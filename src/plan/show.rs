@@ -205,7 +205,7 @@ impl Plan {
                 Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
                 Step::Await { id, state, .. } => (id, None, Some(masked(state))),
-                Step::Vacate { .. } => continue,
+                Step::Vacate { .. } | Step::Drain { .. } => continue,
             };
             // Taken away in order to come back: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
@@ -444,7 +444,9 @@ pub fn state(state: &State) -> String {
         _ => "",
     };
     match state {
-        State::Running => String::new(),
+        State::Running | State::CalicoIsUp => String::new(),
+        State::Cordon { run } => run.as_ref().map_or_else(|| "by somebody".into(), |run| format!("by run {run}")),
+        State::Achieved(digest) => digest.clone(),
         State::Dir { access } => match access {
             Access::Inherited | Access::ClosedIfNew => "",
             Access::Administrators => "SYSTEM and Administrators only",

@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         id: "NodeAddressMatches",
         group: GROUP,
-        severity: Severity::Warning,
+        severity: Severity::Error,
         why: "a Node with this name but none of this machine's addresses is mostly another machine",
         fix: "kubectl get node NAME -o wide, and give this machine's own Node with --node-name",
         judge: Judge::Cluster(node_address),

@@ -22,12 +22,13 @@ use super::ending::{self, Record};
 use super::generations::ROLLBACK;
 use super::options::{AtBoot as AtBootFlag, Global, Source};
 use super::sandbox_env::SandboxEnv;
-use super::{Ending, class, detach, event_log, layers};
+use super::{Ending, class, cordon, detach, event_log, layers};
 use crate::agent::trial::Trial;
-use crate::apply::converge::Standing;
-use crate::apply::journal::AtBoot;
+use crate::apply::journal::{AtBoot, Terms};
 use crate::apply::lock::{self, Holder, Lock};
+use crate::apply::standing::Standing;
 use crate::calico::services::FOLDER as INSTALL_DIR;
+use crate::cluster::DrainOptions;
 use crate::cluster::lease::Term;
 use crate::config::types::{Auto, Wait};
 use crate::config::{self, Document, Layered};
@@ -47,7 +48,7 @@ use crate::report::document::{RunResult, Status, exit_of};
 use crate::report::event::Event;
 use crate::report::log::Log;
 use crate::report::reporter::Reporter;
-use crate::settings::{self, Reboot};
+use crate::settings::{self, Connection, Reboot};
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
@@ -80,6 +81,9 @@ pub(crate) struct App {
     pub downtime: Duration,
     /// The command that has the node to change it.
     changing: Option<&'static str>,
+    /// Which machine it is, and which boot of it.
+    machine: Option<String>,
+    boot: Option<String>,
     /// What is noted of this run besides its result.
     note: Value,
     /// Where `last-run.json` goes, once a changing verb has the node.
@@ -123,6 +127,8 @@ impl App {
             lease: None,
             downtime: Duration::ZERO,
             changing: None,
+            machine: None,
+            boot: None,
             note: Value::Null,
             state: None,
         }
@@ -176,6 +182,7 @@ impl App {
                 .hint("open PowerShell with Run as administrator and run the command again")
                 .into());
         }
+        (self.machine, self.boot) = (facts.machine_id.clone(), Some(facts.boot_id.clone()));
         let named = self.global.log_file.as_deref().map(open_named).transpose()?;
         let holder =
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
@@ -380,6 +387,18 @@ impl App {
             Some(AtBootFlag::Finish) => Some(AtBoot::Finish),
             Some(AtBootFlag::Undo) => Some(AtBoot::Undo),
             None => self.reboot(node).resume_on_boot.then_some(AtBoot::Finish),
+        }
+    }
+
+    /// What a run is told besides its target. `connection`: how the cluster is reached, where it is.
+    pub fn terms(&self, node: &dyn Node, drain: Option<&DrainOptions>, connection: Option<&Connection>) -> Terms {
+        Terms {
+            machine: self.machine.clone(),
+            boot: self.boot.clone(),
+            at_boot: self.at_boot(node),
+            drain: drain.cloned(),
+            access: connection.map(cordon::access).unwrap_or_default(),
+            ..Terms::default()
         }
     }
 

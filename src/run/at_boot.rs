@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
 
 use super::app::App;
@@ -35,7 +35,7 @@ pub(crate) fn due(node: &dyn Node) -> Result<Option<AtBoot>> {
     if Trial::load(node)?.is_some() {
         return Ok(None);
     }
-    Ok(Journal::load(node)?.and_then(|journal| journal.header.at_boot))
+    Ok(Journal::load(node)?.and_then(|journal| journal.header.terms.at_boot))
 }
 
 /// Whether such a run is there, began before Windows did, and nobody is ending it.
@@ -43,9 +43,14 @@ pub(crate) fn due(node: &dyn Node) -> Result<Option<AtBoot>> {
 /// # Errors
 /// As [`due`].
 pub(crate) fn waits(node: &dyn Node, booted: Timestamp) -> Result<bool> {
-    let Some(journal) = Journal::load(node)? else { return Ok(false) };
+    let Some(Journal { header, .. }) = Journal::load(node)? else { return Ok(false) };
     let at_it = lock::holder(node).is_some_and(|holder| holder.command == "resume");
-    Ok(journal.header.started < booted && !at_it && due(node)?.is_some())
+    let before_boot = match &header.terms.boot {
+        Some(boot) => *boot != node.facts().context("measure the node")?.boot_id,
+        // An older program left only when it began; and Windows moves its own note of that when the clock is set.
+        None => header.started < booted,
+    };
+    Ok(before_boot && !at_it && due(node)?.is_some())
 }
 
 /// Finishes or undoes the run, as a run of its own.

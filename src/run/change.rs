@@ -15,16 +15,17 @@ use super::engine::{engine, succeeded};
 use super::health_gate::{self, Works};
 use super::lease;
 use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade};
-use super::pods::{self, Pods};
+use super::pods;
 use super::prepare::{Prepared, prepare};
 use super::resume::describe;
 use super::saved::{self, Saved};
 use super::stage::Purpose;
-use super::standing::{self, annotate};
+use super::standing;
 use super::trial;
 use crate::apply::cancel;
 use crate::apply::converge::{self, Applied};
 use crate::apply::cordon::Cordon;
+use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
 use crate::calico::kube_proxy;
 use crate::cluster::DrainOptions;
@@ -256,13 +257,6 @@ fn gather(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, purpose: Purpose)
     Ok(prepared)
 }
 
-impl Row {
-    /// Whether it writes on the Node which settings were achieved.
-    pub const fn annotates(&self) -> bool {
-        self.drains
-    }
-}
-
 impl Kind {
     fn of(prepared: &Prepared) -> Self {
         match prepared.standing.release() {
@@ -323,11 +317,12 @@ fn begin(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, prepared: &Prepare
                 command: wish.row.command,
                 target,
                 about: Some(about),
-                at_boot: None,
-                drops_pods: false,
+                terms: app.terms(node, None, Some(&prepared.resolved.run.connection)),
                 shown: Some(steps),
             };
-            converge::apply(node, &change, &mut |_| ())?.generation
+            let object = NodeObject::new(about.node_name.as_str(), &prepared.cluster, None);
+            converge::apply_proven(node, &object, &change, &|_, _, _| Ok(()), &mut |event| app.event(&event))?
+                .generation
         }
     };
     // An interrupted run may have left the Node cordoned.
@@ -411,9 +406,6 @@ fn change(
     let kind = Kind::of(prepared);
     let applied = carry_out(wish, app, node, prepared, drains, trial)?;
     let stale = wish.row.drains && warn_of_kube_proxy(app, node, prepared);
-    if wish.row.annotates() {
-        annotate(app, &prepared.cluster, &prepared.about);
-    }
     if kind == Kind::First {
         health_gate::ends_working(app, node, &prepared.target, &applied)?;
     }
@@ -479,29 +471,27 @@ fn carry_out(
     }
     app.made_safe(opened);
     let command = wish.row.command;
-    let ready = prepared.complete(app, node).and_then(|()| {
-        if let Some(within) = trial {
-            trial::begin(app, node, prepared, command, within)?;
-        }
-        drains.map_or(Ok(()), |options| drain::empty(app, node, &prepared.place(), command, options))
-    });
+    let ready = prepared
+        .complete(app, node)
+        .and_then(|()| trial.map_or(Ok(()), |within| trial::begin(app, node, prepared, command, within)));
     if let Err(error) = ready {
         retention::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
     let run = app.run.clone();
+    let mut terms = app.terms(node, drains, Some(&prepared.resolved.run.connection));
+    // Without a drain pods lose a network that goes; what `install` refuses, it refuses until then.
+    terms.drops_pods = wish.row.drains && drains.is_none() && prepared.standing.receipt().is_some();
     let change = converge::Change {
         run: &run,
         command,
         target: &prepared.target,
         about: Some(&prepared.about),
-        at_boot: app.at_boot(node),
-        // Without a drain pods lose a network that goes; what `install` refuses, it refuses until then.
-        drops_pods: wish.row.drains && drains.is_none() && prepared.standing.receipt().is_some(),
+        terms,
         shown: Some(&prepared.steps),
     };
     let limit = drains.and_then(|options| options.timeout);
-    let pods = Pods::new(prepared.about.node_name.as_str(), &prepared.cluster, limit);
+    let object = NodeObject::new(prepared.about.node_name.as_str(), &prepared.cluster, limit);
     let works = Works::new(app, health_gate::restart(&prepared.steps));
     let disturbs = prepared.standing.receipt().is_some() && health_gate::disturb(&prepared.steps);
     let was_ready = prepared.cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others).is_none();
@@ -513,7 +503,7 @@ fn carry_out(
         if gets_ready { works.ready(node, target, events) } else { Ok(()) }
     };
     let applied =
-        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, &proof, vacate, events));
+        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, &proof, events));
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();

@@ -1,16 +1,15 @@
 //! What an uninstall leaves in the cluster, and takes away there. A node that is clean is not given up
 //! for it: what cannot be reached is told, with what to do.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::app::App;
-use super::options::{Source, Uninstall};
-use super::standing::{ACHIEVED, annotates};
-use crate::apply::converge::Standing;
+use super::options::Source;
+use crate::apply::journal::Removal;
 use crate::apply::receipt::About;
+use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, Released};
 use crate::node::Node;
 
@@ -24,13 +23,13 @@ pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
     abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
 }
 
-/// Takes our annotation and Calico's condition off the Node; on request the IPAM blocks and the token
-/// secret that we made. Gives the commands for what is left.
-pub(crate) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
+/// Takes away on request what Calico wrote for the Node, its IPAM blocks among it, and the token secret that we
+/// made. Gives the commands for what is left.
+pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
     let abouts: Vec<&About> = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
     let mut left = Vec::new();
     let Some(newest) = abouts.first() else {
-        if args.cluster_traces {
+        if removal.cluster_traces {
             app.warn(
                 "ClusterTracesLeft",
                 "no receipt says which Node this machine was, so nothing was taken away in the cluster",
@@ -51,21 +50,10 @@ pub(crate) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: 
             return left;
         }
     };
-    let mine = BTreeMap::from([(ACHIEVED.to_owned(), None)]);
-    let annotated = standing.receipts.iter().any(|receipt| annotates(&receipt.command));
-    let mut notes = vec![("the condition CalicoIsUp", cluster.clear_network_condition(name))];
-    if annotated {
-        notes.push((ACHIEVED, cluster.annotate_node(name, &mine)));
-    }
-    if args.cluster_traces {
-        notes.push(("Calico's annotations", cluster.clear_calico_annotations(name)));
-    }
-    for (what, done) in notes {
-        if let Err(error) = done {
-            app.warn("ClusterTracesLeft", format!("Node {name} keeps {what}: {error:#}"));
+    if removal.cluster_traces {
+        if let Err(error) = cluster.clear_calico_annotations(name) {
+            app.warn("ClusterTracesLeft", format!("Node {name} keeps Calico's annotations: {error:#}"));
         }
-    }
-    if args.cluster_traces {
         blocks(app, &cluster, name);
     } else {
         app.reporter.tell(&format!(
@@ -74,8 +62,7 @@ pub(crate) fn clear(args: &Uninstall, app: &mut App, node: &dyn Node, standing: 
         ));
     }
     if let (Some(secret), Some(delete)) = (secret, delete) {
-        let gone =
-            if args.delete_token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
+        let gone = if removal.token_secret { cluster.delete_token_secret(namespace).map(|_| true) } else { Ok(false) };
         match gone {
             Ok(true) => app.reporter.tell(&format!(
                 "Removed: the secret {namespace}/{secret} in the cluster; a node that logs in with its token needs: \

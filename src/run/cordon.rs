@@ -1,4 +1,4 @@
-//! Keeping pods off the node for as long as a change takes, and giving that back however it ends.
+//! Giving back that a run kept pods off the node, however it ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use jiff::Timestamp;
 
 use super::Ending;
 use super::app::App;
-use super::drain::Place;
 use super::options::Source;
 use crate::agent;
 use crate::agent::os::{self, Level};
@@ -18,6 +16,7 @@ use crate::agent::trial::Trial;
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
 use crate::apply::lock;
+use crate::apply::node_object::Access;
 use crate::cluster::lease::Term;
 use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::config::Origin;
@@ -28,35 +27,11 @@ use crate::report::event::Event;
 use crate::settings::Connection;
 use crate::values::WinPath;
 
-/// Cordons the Node, unless it is; what is ours to undo is written down before.
-pub(crate) fn take(app: &mut App, node: &mut dyn Node, place: &Place<'_>, command: &str) -> Result<()> {
-    let Place { cluster, connection, name } = *place;
-    let run = app.run.clone();
-    app.phase("cordon", |_| {
-        let before = cluster.node(name)?;
-        // A Node that is not there is cordon's to refuse.
-        if before.is_some_and(|node| !node.schedulable) {
-            let whose = if Cordon::load(node)?.is_some() { "an earlier run of ours" } else { "somebody" };
-            return Ok(((), format!("node {name} was cordoned by {whose} before")));
-        }
-        let cordon = Cordon {
-            node: name.to_owned(),
-            run,
-            command: command.to_owned(),
-            since: Timestamp::now(),
-            kubeconfig: named(connection),
-            context: connection.context.clone(),
-        };
-        cordon.save(node)?;
-        cluster.cordon(name, Some(&cordon.run))?;
-        Ok(((), format!("node {name}: no new pods come")))
-    })
-}
-
-/// The kubeconfig that somebody named, by a path that means the same from another folder; none where
-/// the usual one is used.
-pub(crate) fn named(connection: &Connection) -> Option<String> {
-    (connection.kubeconfig_from != Origin::Default).then(|| whole(&connection.kubeconfig))
+/// How a run was told to reach the cluster: the kubeconfig that somebody named, by a path that means the same from
+/// another folder, and its context.
+pub(crate) fn access(connection: &Connection) -> Access {
+    let named = connection.kubeconfig_from != Origin::Default;
+    Access { kubeconfig: named.then(|| whole(&connection.kubeconfig)), context: connection.context.clone() }
 }
 
 /// A path that means the same from another folder.
@@ -85,7 +60,7 @@ pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
                 Err(error) if cluster::may_pass(&error) || Fault::id_of(&error) == "ClusterForbidden" => error,
                 Err(error) => return Err(error),
                 Ok(true) => return Ok(((), format!("node {name} takes pods again"))),
-                Ok(false) => return Ok(((), format!("node {name} was uncordoned by somebody else"))),
+                Ok(false) => return Ok(((), format!("node {name} takes pods already"))),
             };
             let elapsed = begun.elapsed() + paused;
             // The Lease may be another's by now.
@@ -126,7 +101,7 @@ pub(crate) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item 
 }
 
 fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
-    let cluster = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None)?;
+    let cluster = reach(app, node, &cordon.access, None)?;
     match cluster.uncordon(&cordon.node) {
         // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
         Err(error) if is_absent(&error) && cluster.node(&cordon.node)?.is_some() => cluster.uncordon(&cordon.node),
@@ -149,7 +124,7 @@ pub(crate) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
 /// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
 pub(crate) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
-    if let Ok(cluster) = reach(app, node, cordon.kubeconfig.as_deref(), cordon.context.as_deref(), None) {
+    if let Ok(cluster) = reach(app, node, &cordon.access, None) {
         unmark(app, &cluster, &cordon.node);
     }
     app.reporter
@@ -174,19 +149,13 @@ pub(crate) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) ->
 
 /// The cluster as an earlier run reached it, with the kubeconfig and context that it was given, unless
 /// the command line says otherwise. `limit`: the most that a question may take.
-pub(crate) fn reach(
-    app: &App,
-    node: &dyn Node,
-    kubeconfig: Option<&str>,
-    context: Option<&str>,
-    limit: Option<Duration>,
-) -> Result<Cluster> {
+pub(crate) fn reach(app: &App, node: &dyn Node, access: &Access, limit: Option<Duration>) -> Result<Cluster> {
     let layered = app.config(node, &Source::default(), &[])?;
     let mut connection = app.connection(node, &layered)?;
-    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, kubeconfig) {
-        file.clone_into(&mut connection.kubeconfig);
+    if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &access.kubeconfig) {
+        connection.kubeconfig.clone_from(file);
         connection.kubeconfig_from = Origin::Set;
-        connection.context = connection.context.or_else(|| context.map(Into::into));
+        connection.context = connection.context.or_else(|| access.context.clone());
     }
     connection.timeout = connection.timeout.min(limit.unwrap_or(connection.timeout));
     app.cluster(node, &connection)

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::app::App;
-use super::cordon;
 use super::options::DrainFlags;
 use super::pods;
 use crate::apply::cancel;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
-use crate::node::Node;
 use crate::plan::show::AttachedPod;
 use crate::report::event::Event;
 use crate::settings::{Connection, Drain};
@@ -108,23 +106,6 @@ pub(crate) fn not_drained(app: &mut App) {
     let message = "the pods on this node lose their network: those with a controller are deleted, so that it makes \
                    them again; the others must be deleted by hand";
     app.warn("NotDrained", message);
-}
-
-/// Cordons and drains the node. When that fails nothing is different from before.
-pub(crate) fn empty(
-    app: &mut App,
-    node: &mut dyn Node,
-    place: &Place<'_>,
-    command: &str,
-    options: &DrainOptions,
-) -> Result<()> {
-    // From the cordon on there is something to give back.
-    let _under_way = cancel::UnderWay::begin();
-    let drained = cordon::take(app, node, place, command).and_then(|()| drain(app, place.cluster, place.name, options));
-    for event in place.cluster.take_events() {
-        app.event(&event);
-    }
-    drained.map(drop).map_err(|error| cordon::release_after(app, node, error))
 }
 
 /// Lets pods come to the node again, if we had cordoned it, and gives back why.

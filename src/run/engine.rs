@@ -6,11 +6,12 @@ use anyhow::Result;
 
 use super::app::{App, Outcome};
 use super::cordon;
-use super::pods::Pods;
 use crate::apply::cancel;
-use crate::apply::converge::{self, Applied, Standing, Vacate};
+use crate::apply::converge::{self, Applied};
+use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::Receipt;
 use crate::apply::retention;
+use crate::apply::standing::Standing;
 use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -21,15 +22,13 @@ use crate::report::event::{Event, Sink};
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
-    pods: &Pods<'_>,
-    work: impl FnOnce(&mut dyn Node, Vacate, Sink) -> Result<Applied>,
+    object: &NodeObject<'_>,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     // From the journal's first line on a stop comes between two steps.
     let _under_way = cancel::UnderWay::begin();
     let mut outage = Outage::default();
-    let vacate =
-        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
-    let ended = work(node, &vacate, &mut |event| {
+    let ended = work(node, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
@@ -42,12 +41,30 @@ pub(crate) fn engine(
         }
         Err(error) => error,
     };
+    let standing = Standing::load(node);
+    let is_ours = |standing: &Standing| standing.journal.as_ref().is_some_and(|journal| journal.header.run == app.run);
+    // A drain that is blocked or given up is no change of the machine: pods come again, and the error is the drain's.
+    let before_machine = standing.as_ref().is_ok_and(|standing| is_ours(standing) && standing.is_draining());
     // The journal stays: `resume` goes on from here, or back.
-    if exit_of(&error) == Exit::Cancelled {
+    if exit_of(&error) == Exit::Cancelled && !before_machine && !matches!(&standing, Ok(Standing { journal: None, .. }))
+    {
         app.outcome = Outcome::HalfWay;
         return Err(error);
     }
-    match Standing::load(node) {
+    match standing {
+        Ok(_) if before_machine => {
+            let failed_phase = app.reporter.failed_phase;
+            return Err(match converge::undo_with(node, object, &mut |event| app.event(&event)) {
+                Ok(_) => {
+                    app.reporter.failed_phase = failed_phase;
+                    cordon::release_after(app, node, error)
+                }
+                Err(second) => {
+                    app.outcome = Outcome::HalfWay;
+                    not_taken_back(app, error, &second)
+                }
+            });
+        }
         Ok(Standing { journal: Some(_), .. }) => {}
         // No journal: nothing was touched, so there is nothing to take back.
         Ok(_) => {
@@ -63,7 +80,7 @@ pub(crate) fn engine(
     }
     app.event(&Event::RollbackStarted { reason: format!("{error:#}") });
     let failed_phase = app.reporter.failed_phase;
-    let undone = converge::undo_vacating(node, &vacate, &mut |event| {
+    let undone = converge::undo_with(node, object, &mut |event| {
         outage.hear(&event);
         app.event(&event);
     });
@@ -77,14 +94,18 @@ pub(crate) fn engine(
         }
         Err(second) => {
             app.outcome = Outcome::HalfWay;
-            let what = format!("the change failed, and so did taking it back ({second:#})");
-            error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
-                "mend the cause, then go on with: {} or back with: {}",
-                app.command("resume"),
-                app.command("resume --undo")
-            )))
+            not_taken_back(app, error, &second)
         }
     })
+}
+
+fn not_taken_back(app: &App, error: anyhow::Error, second: &anyhow::Error) -> anyhow::Error {
+    let what = format!("the change failed, and so did taking it back ({second:#})");
+    error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
+        "mend the cause, then go on with: {} or back with: {}",
+        app.command("resume"),
+        app.command("resume --undo")
+    )))
 }
 
 /// The generation that stands.

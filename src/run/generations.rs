@@ -8,18 +8,19 @@ use super::cordon;
 use super::datastore;
 use super::drain::{self, Place};
 use super::engine::{engine, installed, succeeded};
-use super::finalize::settle;
 use super::health_gate::{self, Works};
 use super::lease;
 use super::options::{DrainFlags, Repair, Rollback, Source};
-use super::pods::{self, Pods};
+use super::pods;
 use super::prepare::{add_files_of, announce, prepare};
 use super::saved;
 use super::stage::{self, Purpose};
-use super::standing::{annotate, settings_diff, start_from};
-use crate::apply::converge::{self, Applied, Change, Standing};
+use super::standing::{settings_diff, start_from};
+use crate::apply::converge::{self, Applied, Change};
+use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
@@ -164,45 +165,27 @@ fn change(
     drains: Option<&DrainOptions>,
     place: Option<&Place<'_>>,
 ) -> Result<Ending> {
-    let ready = gather(app, node, way, steps).and_then(|()| match (drains, place) {
-        (Some(options), Some(place)) => drain::empty(app, node, place, way.command, options),
-        _ => Ok(()),
-    });
-    if let Err(error) = ready {
+    if let Err(error) = gather(app, node, way, steps) {
         retention::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
     let run = app.run.clone();
     let target = &way.receipt.target;
-    let at_boot = app.at_boot(node);
-    let change = Change {
-        run: &run,
-        command: way.command,
-        target,
-        about: Some(way.about),
-        at_boot,
-        drops_pods: drains.is_none(),
-        shown: Some(steps),
-    };
+    let mut terms = app.terms(node, drains, place.map(|place| place.connection));
+    terms.drops_pods = drains.is_none();
+    let change = Change { run: &run, command: way.command, target, about: Some(way.about), terms, shown: Some(steps) };
     let works = Works::new(app, health_gate::restart(steps));
     let disturbs = health_gate::disturb(steps);
     let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
         if disturbs { works.services(node, target, events) } else { Ok(()) }
     };
     let standing = Standing::load(node)?;
-    let pods = match (drains, place) {
-        (Some(options), Some(place)) => Pods::new(place.name, place.cluster, options.timeout),
-        _ => Pods::of(app, node, &standing),
+    let object = match (drains, place) {
+        (Some(options), Some(place)) => NodeObject::new(place.name, place.cluster, options.timeout),
+        _ => pods::object_of(app, node, &standing),
     };
     let applied =
-        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, &proof, vacate, events))?;
-    // A repair achieves what was achieved before.
-    match place {
-        Some(place) if way.command == ROLLBACK => annotate(app, place.cluster, way.about),
-        // Without a drain nobody asked the cluster anything yet.
-        None if way.command == ROLLBACK => settle(app, node),
-        _ => {}
-    }
+        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, &proof, events))?;
     health_gate::ends_ready(app, node, target, health_gate::restart(steps), &applied)?;
     cordon::release(app, node)?;
     done(app, node, way, applied)

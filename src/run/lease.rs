@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::app::App;
 use super::cordon;
 use super::drain::Place;
+use crate::apply::node_object::Access;
 use crate::cluster::lease::{Keeper, Owner};
 use crate::fault::Exit;
 use crate::node::Node;
@@ -67,7 +68,7 @@ pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Re
 
 /// Takes the Lease from a cluster that answers at once, and keeps it.
 pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result<Keeper> {
-    let cluster = cordon::reach(app, node, None, None, Some(LIMIT))?;
+    let cluster = cordon::reach(app, node, &Access::default(), Some(LIMIT))?;
     let owner = owner(app, node)?;
     cluster.take_lease(name, &owner)?;
     let keeper = Keeper::new(cluster, name, owner);
@@ -76,8 +77,10 @@ pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result
 }
 
 pub(crate) fn owner(app: &App, node: &dyn Node) -> Result<Owner> {
-    let host = node.facts().context("measure the node")?.host_name;
-    Ok(Owner { host, run: app.run.clone() })
+    let facts = node.facts().context("measure the node")?;
+    // Enough of it to tell two machines apart, and to be read.
+    let machine = facts.machine_id.unwrap_or_default().chars().take(12).collect();
+    Ok(Owner { host: facts.host_name, machine, run: app.run.clone() })
 }
 
 /// Gives it back. What went well is not given up for it: it runs out by itself.

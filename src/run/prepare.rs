@@ -18,16 +18,17 @@ use super::options::Source;
 use super::pods;
 use super::stage::{Purpose, Release, find_release};
 use super::standing::settings_diff;
-use crate::apply::converge::{self, Standing};
+use crate::apply::converge;
 use crate::apply::receipt::About;
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
-use crate::config::Layered;
 use crate::config::types::Auto;
+use crate::config::{self, Layered};
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::item::{Id, Manifest, ManifestFile, State, World};
 use crate::node::Node;
@@ -346,12 +347,7 @@ fn borrow_kube_proxy(
 
 /// Every field that has a value, by its path. How cluster and release are reached belongs to one run.
 pub(crate) fn effective(resolved: &Resolved) -> BTreeMap<String, Value> {
-    let of_a_run = |path: &str| {
-        ["spec.transport.", "spec.calico.source.", "spec.kubernetes.kubeconfig", "spec.kubernetes.context"]
-            .iter()
-            .any(|start| path.starts_with(start))
-    };
-    let fields = resolved.origins.iter().filter(|field| !field.value.is_null() && !of_a_run(&field.path));
+    let fields = resolved.origins.iter().filter(|field| !field.value.is_null() && !config::is_of_a_run(&field.path));
     fields.map(|field| (field.path.clone(), field.value.clone())).collect()
 }
 
@@ -366,7 +362,7 @@ fn about(
     manifest: &Manifest,
     standing: &Standing,
 ) -> About {
-    let (settings, connection) = (&resolved.settings, &resolved.run.connection);
+    let (settings, access) = (&resolved.settings, cordon::access(&resolved.run.connection));
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -386,8 +382,8 @@ fn about(
             .receipt()
             .and_then(|receipt| receipt.about.as_ref())
             .and_then(|about| about.token_secret.clone()),
-        kubeconfig: cordon::named(connection),
-        context: connection.context.clone(),
+        kubeconfig: access.kubeconfig,
+        context: access.context,
     }
 }
 

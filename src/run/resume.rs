@@ -6,15 +6,15 @@ use super::Ending;
 use super::app::App;
 use super::cordon;
 use super::engine::{engine, succeeded};
-use super::finalize::settle;
 use super::health_gate::{self, Works};
 use super::options::Resume;
-use super::pods::Pods;
-use super::{lease, trial, uninstall};
+use super::{lease, pods, trial, uninstall};
 use crate::agent::trial::Trial;
-use crate::apply::converge::{self, Standing};
+use crate::apply::converge::{self, Applied};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
+use crate::apply::retention;
+use crate::apply::standing::Standing;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
@@ -52,14 +52,19 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         app.confirm(if args.undo { "Keep it?" } else { "Go back to how the node was before it?" })?;
         return if args.undo { trial::keep(app, "resume") } else { trial::go_back(app, "resume") };
     }
-    let (mut node, _lock) = app.node_to_change("resume")?;
+    let (mut node, lock) = app.node_to_change("resume")?;
     let standing = Standing::load(&*node)?;
     let Some(journal) = standing.journal.clone() else {
         if let Some(cordon) = Cordon::load(&*node)? {
+            if cordon.command == uninstall::COMMAND {
+                cordon::keep(app, &*node)?;
+                let msg = "nothing to do: the uninstall is over, and its Node stays cordoned";
+                return Ending::result(RunResult::looked(false, msg));
+            }
             let name = cordon.node.clone();
             return lease::hold(app, &mut *node, &name, |app, node| uncordon(app, node, &cordon));
         }
-        settle(app, &*node);
+        retention::tidy(&*node, &mut |event| app.event(&event));
         let msg = "nothing to do: no run was interrupted";
         app.reporter.tell(msg);
         return Ending::result(RunResult::looked(false, msg));
@@ -70,17 +75,39 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
     }
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
+    if journal.header.command == uninstall::COMMAND && !args.undo {
+        app.reach_as(&standing);
+        let removed = match standing.node_name() {
+            Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| remove(app, node, &standing)),
+            None => remove(app, &mut *node, &standing),
+        };
+        let (applied, left) = removed?;
+        let removal = journal.header.terms.removal;
+        let gone = uninstall::Gone { removal, standing: &standing, applied, ruled: Vec::new(), left };
+        return uninstall::finish(gone, app, &mut *node, lock);
+    }
     match standing.node_name() {
         Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| end(args, app, node, &journal)),
         None => end(args, app, &mut *node, &journal),
     }
 }
 
+/// Finishes an uninstall, with the node locked here and, where it can be asked, in the cluster.
+fn remove(app: &mut App, node: &mut dyn Node, standing: &Standing) -> Result<(Applied, Vec<String>)> {
+    let object = pods::object_of(app, node, standing);
+    let works = |_: &mut dyn Node, _: &Target, _: Sink| Ok(());
+    let applied = engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &works, events))?;
+    let terms = standing.journal.as_ref().map(|journal| journal.header.terms.clone()).unwrap_or_default();
+    // An older program left it in its own record.
+    let drained = terms.drain.is_some() || Cordon::load(node)?.is_some_and(|left| left.command == uninstall::COMMAND);
+    Ok((applied, uninstall::after(terms.removal, drained, app, node, standing)?))
+}
+
 /// Finishes or undoes the run, with the node locked here and, where it can be asked, in the cluster.
 fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> Result<Ending> {
-    let pods = Pods::of(app, node, &Standing::load(node)?);
+    let object = pods::object_of(app, node, &Standing::load(node)?);
     let applied = if args.undo {
-        engine(app, node, &pods, converge::undo_vacating)?
+        engine(app, node, &object, |node, events| converge::undo_with(node, &object, events))?
     } else {
         let works = Works::new(app, true);
         // What has no generation before it stands, for somebody to look at.
@@ -89,22 +116,19 @@ fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> 
             if goes_back { works.services(node, target, events) } else { Ok(()) }
         };
         let applied =
-            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
+            engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &proof, events))?;
         if !goes_back {
             health_gate::ends_working(app, node, &journal.header.target, &applied)?;
         }
         health_gate::ends_ready(app, node, &journal.header.target, true, &applied)?;
         applied
     };
-    settle(app, node);
-    match Cordon::load(node)? {
-        // Nothing is left there that a pod could use.
-        Some(cordon) if cordon.command == uninstall::COMMAND && !args.undo => cordon::keep(app, node)?,
-        _ => cordon::release(app, node)?,
-    }
+    cordon::release(app, node)?;
     let msg = match (args.undo, applied.generation) {
-        (false, Some(generation)) => format!("{} is finished; generation {generation} stands.", journal.header.command),
-        (false, None) => format!("{} is finished; nothing is installed.", journal.header.command),
+        (false, generation) => {
+            let generation = generation.unwrap_or_default();
+            format!("{} is finished; generation {generation} stands.", journal.header.command)
+        }
         (true, Some(generation)) => {
             format!("{} is undone; generation {generation} stands again.", journal.header.command)
         }
@@ -130,7 +154,6 @@ fn uncordon(app: &mut App, node: &mut dyn Node, cordon: &Cordon) -> Result<Endin
             .into());
     }
     cordon::release(app, node)?;
-    settle(app, node);
     let msg = format!("{command} left nothing half-way on this machine; node {name} takes pods again.");
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, true, msg);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::app::App;
-use crate::apply::converge::Standing;
 use crate::apply::receipt::About;
+use crate::apply::standing::Standing;
 use crate::apply::store;
 use crate::calico::layout::{Build, Layout};
 use crate::fault::{Exit, Fault};

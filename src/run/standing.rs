@@ -1,5 +1,4 @@
-//! The config of the current generation, as what a change starts from; and the note on the Node of what was
-//! achieved.
+//! The config of the current generation, as what a change starts from.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +7,16 @@ use serde_json::{Value, json};
 
 use super::app::App;
 use super::app::reach::GENERATION;
-use super::change::ROWS;
 use super::engine::installed;
-use super::generations::ROLLBACK;
 use super::options::Source;
-use crate::apply::converge::Standing;
 use crate::apply::receipt::{About, Receipt};
+use crate::apply::standing::Standing;
 use crate::apply::store;
-use crate::cluster::Cluster;
 use crate::config::{self, Document};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::SettingChange;
 use crate::settings::Backend;
-
-/// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who
-/// is done.
-pub(crate) const ACHIEVED: &str = "calicoctl-win/settings";
-
-/// Whether a verb writes that annotation.
-pub(crate) fn annotates(command: &str) -> bool {
-    command == ROLLBACK || ROWS.iter().any(|row| row.command == command && row.annotates())
-}
-
-/// Tells the cluster what was achieved. A node that works is not given up for a note about it.
-pub(crate) fn annotate(app: &mut App, cluster: &Cluster, about: &About) {
-    let digest = about.settings.to_string();
-    let annotations = BTreeMap::from([(ACHIEVED.to_owned(), Some(digest))]);
-    let name = about.node_name.as_str();
-    if let Err(error) = cluster.annotate_node(name, &annotations) {
-        app.warn("NotAnnotated", format!("node {name} does not carry the digest of its settings: {error:#}"));
-    }
-}
 
 /// Sees that there is something to change.
 ///
@@ -62,6 +39,10 @@ pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], sourc
     let standing = Standing::load(node)?;
     let Some(receipt) = standing.receipt() else { return Ok(()) };
     let mut config = store::config(node, receipt)?.unwrap_or_else(|| json!({}));
+    // Of an older program, which kept what belongs to one run.
+    for path in ["spec.maintenance", "spec.reboot", "spec.preflight"] {
+        remove(&mut config, path);
+    }
     for path in unset {
         take_out(&mut config, path)?;
     }
@@ -80,11 +61,16 @@ fn take_out(config: &mut Value, path: &str) -> Result<()> {
         let what = format!("--unset {path}: the config has no such field");
         return Err(Fault::new(Exit::Usage, "Usage", what).hint("calicoctl-win config schema shows them all").into());
     }
-    let (parent, field) = whole.rsplit_once('.').unwrap_or(("", &whole));
+    remove(config, &whole);
+    Ok(())
+}
+
+/// Takes a field or section out of a document.
+fn remove(config: &mut Value, path: &str) {
+    let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
     if let Some(Value::Object(section)) = config.pointer_mut(&format!("/{}", parent.replace('.', "/"))) {
         section.remove(field);
     }
-    Ok(())
 }
 
 /// A digest is of one archive, and so is a file or folder; a mirror has other releases too where its

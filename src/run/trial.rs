@@ -7,28 +7,28 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use jiff::Timestamp;
 
 use super::Ending;
 use super::app::App;
-use super::drain::{self, Place};
 use super::engine::{engine, succeeded};
 use super::health_gate::Works;
 use super::options::{DrainFlags, Source};
-use super::pods::Pods;
 use super::prepare::{Prepared, announce};
-use super::standing::annotate;
-use super::{at_boot, cordon, lease};
+use super::{at_boot, cordon, lease, pods};
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, TRIES, Trial};
-use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::converge::{self, Applied, Change};
 use crate::apply::cordon::Cordon;
+use crate::apply::journal::Terms;
 use crate::apply::lock;
-use crate::apply::receipt::{About, Receipt};
-use crate::cluster::Cluster;
+use crate::apply::node_object::{Access, NodeObject};
+use crate::apply::receipt::Receipt;
+use crate::apply::standing::Standing;
+use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
-use crate::item::{Access, Id};
+use crate::item::{Access as Rights, Id};
 use crate::node::{Node, STATE_DIR};
 use crate::plan::Target;
 use crate::plan::show::Plan;
@@ -66,7 +66,7 @@ pub(crate) fn begin(
     within: Duration,
 ) -> Result<()> {
     let from = prepared.standing.receipt().map(|receipt| receipt.generation);
-    let connection = &prepared.resolved.run.connection;
+    let access = cordon::access(&prepared.resolved.run.connection);
     let trial = Trial {
         run: app.run.clone(),
         command: command.into(),
@@ -80,8 +80,8 @@ pub(crate) fn begin(
             .filter(|gateway| !matches!(node.answers(*gateway), Ok(false)))
             .collect(),
         live: None,
-        kubeconfig: cordon::named(connection),
-        context: connection.context.clone(),
+        kubeconfig: access.kubeconfig,
+        context: access.context,
         tries: 0,
         given_up: None,
     };
@@ -131,7 +131,7 @@ pub(crate) fn lacks_guard(node: &mut dyn Node) -> Result<bool> {
 fn guard_lock(node: &mut dyn Node) -> Result<Option<File>> {
     let path = WinPath::known(STATE_DIR).join("state").join("guard.lock");
     if !node.disk(&path).exists() {
-        node.save(&path, b"", Access::Administrators).with_context(|| format!("make {path}"))?;
+        node.save(&path, b"", Rights::Administrators).with_context(|| format!("make {path}"))?;
     }
     let file = File::options().write(true).open(node.disk(&path)).with_context(|| format!("open {path}"))?;
     match file.try_lock() {
@@ -209,7 +209,7 @@ fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
     }
     let reached = match own_cluster(app, node) {
         Some(cluster) => cluster,
-        None => cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN)),
+        None => cordon::reach(app, node, &access(trial), Some(ANSWER_WITHIN)),
     };
     reached.and_then(|cluster| cluster.reach()).err().map(|error| format!("{error:#}"))
 }
@@ -248,16 +248,13 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
     let (name, from) = (trial.node.clone(), trial.from);
     // The last try left the services stopped and the CNI configuration withdrawn, and the change worked.
     let standing = Standing::load(node)?;
-    let pods = Pods::of(app, node, &standing);
-    let vacate =
-        |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+    let object = pods::object_of(app, node, &standing);
     if standing.journal.is_some_and(|journal| journal.header.command == REVERT)
-        && let Err(error) = converge::undo_vacating(node, &vacate, &mut |event| app.event(&event))
+        && let Err(error) = converge::undo_with(node, &object, &mut |event| app.event(&event))
     {
         app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
     }
-    let cluster =
-        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN)).ok();
+    let cluster = cordon::reach(app, node, &access(&trial), Some(ANSWER_WITHIN)).ok();
     let cordoned = Cordon::load(node)?.is_some();
     let works = || -> Result<bool> {
         let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
@@ -311,14 +308,9 @@ fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Re
     app.warn("TrialTakenBack", message);
     // The run that began the trial left its Lease to us. Without a cluster the node goes back all the same.
     let keeper = lease::take_quickly(app, node, &trial.node).ok();
-    let (applied, about) = revert(app, node, trial)?;
+    let applied = revert(app, node, trial)?;
     Trial::forget(node)?;
     let uncordoned = cordon::release(app, node);
-    if let Ok(cluster) =
-        cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))
-    {
-        annotate(app, &cluster, &about);
-    }
     if let Some(keeper) = keeper {
         lease::give_back(app, keeper);
     }
@@ -351,13 +343,13 @@ pub(crate) fn keep(app: &mut App, command: &'static str) -> Result<Ending> {
 pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Ending> {
     let standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
-        let pods = Pods::of(app, node, &standing);
+        let object = pods::object_of(app, node, &standing);
         if journal.header.command == REVERT {
-            engine(app, node, &pods, converge::undo_vacating)?;
+            engine(app, node, &object, |node, events| converge::undo_with(node, &object, events))?;
         } else {
             let works = Works::new(app, true);
             let proof = |node: &mut dyn Node, target: &Target, events: Sink| works.services(node, target, events);
-            engine(app, node, &pods, |node, vacate, events| converge::resume_proven(node, &proof, vacate, events))?;
+            engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &proof, events))?;
         }
     }
     // It runs out by itself, so an API server that is away for a moment is no reason to fail.
@@ -379,18 +371,16 @@ pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
 
 /// Brings the node to the generation before the trial, from wherever it is. Where the API server is
 /// away it goes on all the same; a step that needs it is taken again when this is called again.
-fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied, About)> {
+fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> {
     let mut standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
         let back = journal.header.command == REVERT;
-        let pods = Pods::of(app, node, &standing);
-        let vacate =
-            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+        let object = pods::object_of(app, node, &standing);
         let mut events = |event: Event| app.event(&event);
         if back {
-            converge::resume_proven(node, &|_, _, _| Ok(()), &vacate, &mut events)
+            converge::resume_proven(node, &object, &|_, _, _| Ok(()), &mut events)
         } else {
-            converge::undo_vacating(node, &vacate, &mut events)
+            converge::undo_with(node, &object, &mut events)
         }?;
         standing = Standing::load(node)?;
     }
@@ -403,33 +393,40 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<(Applied,
         let plan = Plan::new(&steps, &former.target, true).between(standing.release(), &about.calico_version);
         announce(app, &plan);
         app.tell_plan(&plan);
-        let mut drops_pods = false;
-        if plan.needs_drain
-            && let Err(error) = empty(app, node, trial)
-        {
-            app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
-            drops_pods = true;
-        }
-        let pods = Pods::of(app, node, &standing);
-        let vacate =
-            |node: &mut dyn Node, network: &str, drops: bool, events: Sink| pods.vacate(node, network, drops, events);
+        let cluster = cordon::reach(app, node, &access(trial), Some(ANSWER_WITHIN));
+        let drains = plan.needs_drain.then(|| drains(app, node, cluster.as_ref()));
+        let object = NodeObject::found(&trial.node, cluster);
         let run = app.run.clone();
-        let target = &former.target;
-        // The trial sees to it itself.
-        let at_boot = None;
-        let change = Change {
-            run: &run,
-            command: REVERT,
-            target,
-            about: Some(&about),
-            at_boot,
-            drops_pods,
-            shown: Some(&steps),
+        let back = |app: &mut App, node: &mut dyn Node, drain: Option<&DrainOptions>| {
+            // The trial sees to it itself when Windows starts meanwhile.
+            let mut terms = Terms { at_boot: None, ..app.terms(node, drain, None) };
+            terms.access = access(trial);
+            terms.drops_pods = drain.is_none();
+            let target = &former.target;
+            let change = Change { run: &run, command: REVERT, target, about: Some(&about), terms, shown: Some(&steps) };
+            converge::apply_proven(node, &object, &change, &|_, _, _| Ok(()), &mut |event| app.event(&event))
         };
-        let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
-        applied = converge::apply_proven(node, &change, proof, &vacate, &mut |event| app.event(&event))?;
+        let mut not_drained = None;
+        applied = match drains {
+            None => back(app, node, None)?,
+            Some(Err(error)) => {
+                warn_not_drained(app, &error);
+                back(app, node, None)?
+            }
+            Some(Ok(options)) => match back(app, node, Some(&options)) {
+                Err(error) if Standing::load(node)?.is_draining() => {
+                    not_drained = Some(error);
+                    converge::undo_with(node, &object, &mut |event| app.event(&event))?
+                }
+                ended => ended?,
+            },
+        };
+        if let Some(error) = not_drained {
+            warn_not_drained(app, &error);
+            applied = back(app, node, None)?;
+        }
     }
-    Ok((applied, about))
+    Ok(applied)
 }
 
 fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
@@ -441,14 +438,20 @@ fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
     })
 }
 
-/// Moves the pods away, if the cluster can be asked and lets them go in time.
-fn empty(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<()> {
-    let cluster = cordon::reach(app, node, trial.kubeconfig.as_deref(), trial.context.as_deref(), Some(ANSWER_WITHIN))?;
-    cluster.reach()?;
+fn warn_not_drained(app: &mut App, error: &Error) {
+    app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
+}
+
+/// How the pods are moved away, if the cluster answers.
+fn drains(app: &App, node: &dyn Node, cluster: Result<&Cluster, &Error>) -> Result<DrainOptions> {
+    cluster.map_err(|error| anyhow!("{error:#}"))?.reach()?;
     let layered = app.config(node, &Source::default(), &[])?;
-    let connection = app.connection(node, &layered)?;
     let mut options = DrainFlags::default().over(&settings::maintenance(&layered).drain);
     options.timeout = Some(options.timeout.map_or(DRAIN_WITHIN, |limit| limit.min(DRAIN_WITHIN)));
-    let place = Place { cluster: &cluster, connection: &connection, name: &trial.node };
-    drain::empty(app, node, &place, REVERT, &options)
+    Ok(options)
+}
+
+/// How the run that began the trial reached the cluster.
+fn access(trial: &Trial) -> Access {
+    Access { kubeconfig: trial.kubeconfig.clone(), context: trial.context.clone() }
 }

@@ -6,14 +6,18 @@ use anyhow::{Context, Error, Result};
 
 use super::Ending;
 use super::app::App;
-use super::drain::{self, Place};
+use super::drain;
 use super::engine::{engine, exit_after};
 use super::options::{DrainFlags, Source, Uninstall};
-use super::pods::{self, Pods};
+use super::pods;
 use super::prepare::{announce, node_name};
-use super::{cluster_cleanup, cordon, lease, saved};
+use super::{cluster_cleanup, cordon, lease, other_machine, saved};
 use crate::apply::acls::Networks;
-use crate::apply::converge::{self, Applied, Change, Standing};
+use crate::apply::converge::{self, Applied, Change};
+use crate::apply::journal::Removal;
+use crate::apply::lock::Lock;
+use crate::apply::node_object::{Access, NodeObject};
+use crate::apply::standing::Standing;
 use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
@@ -80,26 +84,53 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         drain::not_drained(app);
     }
     ask(args, app, &*node, &standing, &plan)?;
+    let removal =
+        Removal { purge: args.purge, cluster_traces: args.cluster_traces, token_secret: args.delete_token_secret };
     let name = standing.node_name().filter(|_| !nothing);
-    let (applied, mut left) = match name {
+    let (applied, left) = match name {
         Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| {
-            remove(args, app, node, &standing, &target, &steps, drains.as_ref())
+            remove(removal, app, node, &standing, &target, &steps, drains.as_ref())
         }),
-        None => remove(args, app, &mut *node, &standing, &target, &steps, drains.as_ref()),
+        None => remove(removal, app, &mut *node, &standing, &target, &steps, drains.as_ref()),
     }?;
-    if args.purge {
+    let gone = Gone { removal, standing: &standing, applied, ruled, left };
+    finish(gone, app, &mut *node, lock)
+}
+
+/// Calico, taken off a node.
+pub(crate) struct Gone<'a> {
+    pub removal: Removal,
+    /// How the node stood before.
+    pub standing: &'a Standing,
+    pub applied: Applied,
+    /// The endpoints on which Felix kept policies.
+    pub ruled: Vec<Endpoint>,
+    /// The commands for what is left in the cluster.
+    pub left: Vec<String>,
+}
+
+/// Removes our own folder too if that was asked for, and says what stays.
+pub(crate) fn finish(gone: Gone<'_>, app: &mut App, node: &mut dyn Node, lock: Lock) -> Result<Ending> {
+    let Gone { removal, standing, applied, ruled, mut left } = gone;
+    if removal.purge {
         app.leave_state_folder();
-        for file in lock.purge(&*node).map_err(|error| left_behind(app, error))? {
+        let kept = lock.purge(node).map_err(|error| {
+            // Calico is gone all the same, and so is the run that took it away.
+            let ended = converge::end_uninstall(node);
+            left_behind(app, ended.err().unwrap_or(error))
+        })?;
+        for file in kept {
             app.reporter.tell(&format!("Kept: {file}, which is yours."));
         }
     } else {
+        converge::end_uninstall(node)?;
         app.reporter.tell("Kept: logs and receipts below C:\\ProgramData\\calicoctl-win (--purge removes them too).");
         let others = WinPath::known(STATE_DIR).join(store::KEPT);
         if node.disk(&others).exists() {
             app.reporter.tell(&format!("Kept: {others}, what others had put into Calico's folder."));
         }
     }
-    let mut stays = what_stays(&*node);
+    let mut stays = what_stays(node);
     // Some of those pods may have been moved away, or have ended.
     let there = if ruled.is_empty() { Vec::new() } else { node.endpoints().unwrap_or_default() };
     stays.extend(there.iter().filter(|endpoint| ruled.iter().any(|before| before.id == endpoint.id)).map(|endpoint| {
@@ -115,8 +146,9 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         (false, _) => "Nothing of Calico was left to remove.",
     };
     app.reporter.tell(msg);
-    let exit = exit_after(app, &*node, &mut left);
-    let mut result = RunResult::new(exit, applied.changed > 0 || args.purge && !standing.receipts.is_empty(), msg);
+    let exit = exit_after(app, node, &mut left);
+    let changed = applied.changed > 0 || removal.purge && !standing.receipts.is_empty();
+    let mut result = RunResult::new(exit, changed, msg);
     result.downtime_ms = crate::report::document::millis(applied.downtime);
     result.next = left;
     Ending::result(result)
@@ -134,7 +166,7 @@ fn left_behind(app: &App, error: Error) -> Error {
 
 /// Takes everything off the node and out of the cluster. Gives the commands for what is left there.
 fn remove(
-    args: &Uninstall,
+    removal: Removal,
     app: &mut App,
     node: &mut dyn Node,
     standing: &Standing,
@@ -142,35 +174,44 @@ fn remove(
     steps: &[Step],
     drain: Option<&Drain>,
 ) -> Result<(Applied, Vec<String>)> {
-    if let Some(drain) = drain {
-        drain.empty(app, node)?;
-    }
     let run = app.run.clone();
-    let at_boot = app.at_boot(node);
-    let change = Change {
-        run: &run,
-        command: COMMAND,
-        target,
-        about: None,
-        at_boot,
-        drops_pods: drain.is_none(),
-        shown: Some(steps),
-    };
-    let pods = match drain {
-        Some(drain) => Pods::new(&drain.name, &drain.cluster, drain.options.timeout),
-        None => Pods::of(app, node, standing),
+    let drains = drain.map(|drain| (&drain.options, &drain.connection));
+    let mut terms = app.terms(node, drains.map(|(options, _)| options), drains.map(|(_, connection)| connection));
+    terms.drops_pods = drain.is_none();
+    terms.removal = removal;
+    let change = Change { run: &run, command: COMMAND, target, about: None, terms, shown: Some(steps) };
+    let theirs = standing.node_name().and_then(|name| other_machine::owns(app, node, name.as_str()));
+    if let Some(theirs) = &theirs {
+        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
+    }
+    let object = match drain {
+        _ if theirs.is_some() => NodeObject::unknown(),
+        Some(drain) => NodeObject::new(&drain.name, &drain.cluster, drain.options.timeout),
+        None => pods::object_of(app, node, standing),
     };
     let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
     let applied =
-        engine(app, node, &pods, |node, vacate, events| converge::apply_proven(node, &change, proof, vacate, events))?;
-    if drain.is_some() {
+        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, proof, events))?;
+    let left = if theirs.is_some() { Vec::new() } else { after(removal, drain.is_some(), app, node, standing)? };
+    Ok((applied, left))
+}
+
+/// What is done in the cluster once Calico is gone; a Node that was drained for it stays cordoned, since nothing is
+/// left here that a pod could use. Gives the commands for what is left there.
+pub(crate) fn after(
+    removal: Removal,
+    drained: bool,
+    app: &mut App,
+    node: &mut dyn Node,
+    standing: &Standing,
+) -> Result<Vec<String>> {
+    if drained {
         cordon::keep(app, node)?;
     } else if let Err(error) = cordon::release(app, node) {
         // An interrupted run that this one ended may have cordoned the node.
         app.warn("UncordonFailed", format!("{error:#}"));
     }
-    let left = cluster_cleanup::clear(args, app, node, standing);
-    Ok((applied, left))
+    Ok(cluster_cleanup::clear(removal, app, node, standing))
 }
 
 /// What the flags take away besides Calico, and nothing brings back.
@@ -245,7 +286,7 @@ fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan
 fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step]) -> Result<Vec<AttachedPod>> {
     pods::attached(app, node, steps, |app| {
         let name = standing.node_name().context("find the name of the Node: no receipt tells it")?;
-        cordon::reach(app, node, None, None, Some(LIMIT))?.pods_on(name.as_str())
+        cordon::reach(app, node, &Access::default(), Some(LIMIT))?.pods_on(name.as_str())
     })
 }
 
@@ -303,10 +344,5 @@ impl Drain {
         let options = flags.over(&settings::maintenance(&layered).drain);
         drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
         Ok(Self { connection, cluster, name, options })
-    }
-
-    fn empty(&self, app: &mut App, node: &mut dyn Node) -> Result<()> {
-        let Self { connection, cluster, name, options } = self;
-        drain::empty(app, node, &Place { cluster, connection, name }, COMMAND, options)
     }
 }

@@ -62,7 +62,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Receipts name the version and backend that stand.
     // And our marks are those of the services, rules and networks that we make.
     // Whether a service does its work is what its agent says.
-    ("apply", &["node", "plan", "facts", "calico", "settings::Backend", "report::event", "agent"]),
+    // The Node and its pods are part of a change.
+    ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "agent"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
     (
         "run",

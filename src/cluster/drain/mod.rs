@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::budgets::Budget;
@@ -26,7 +27,8 @@ use crate::report::event::{Event, Sink};
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
 /// What may be lost, and how long it may take. The names are those of `kubectl drain`'s flags.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DrainOptions {
     pub ignore_daemonsets: bool,
     pub delete_emptydir_data: bool,

@@ -249,6 +249,9 @@ pub fn id_names(id: &Id) -> Vec<String> {
         Id::Adapter(_) => "adapter",
         Id::CniConf(_) => "cni-conf",
         Id::Running(_) => "running",
+        Id::Cordon(_) => "cordon",
+        Id::Achieved(_) => "achieved",
+        Id::CalicoIsUp(_) => "calico-is-up",
     };
     vec![id.to_string(), format!("{variant} {}", id.target()), id.target()]
 }

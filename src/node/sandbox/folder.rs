@@ -24,6 +24,9 @@ const HEADER: &str =
 /// The folder's own notes: the user's text, and which texts are ours.
 pub const NOTES: &str = ".sandbox";
 
+/// The note that tells this machine from others of its name.
+const MACHINE: &str = "machine";
+
 /// Folders and files of a new node. The files stand for programs; nothing runs them.
 const FOLDERS: [&str; 7] = [
     "C/ProgramData",
@@ -66,6 +69,9 @@ pub fn prepare(root: &Path) -> Result<()> {
     }
     let made = || -> io::Result<()> {
         fs::create_dir_all(root.join(NOTES))?;
+        // As Windows makes one when it is set up: a copy of the folder is the same machine.
+        let place = root.canonicalize()?;
+        fs::write(root.join(NOTES).join(MACHINE), Sha256::of(place.as_os_str().as_encoded_bytes()).as_str())?;
         for folder in FOLDERS {
             fs::create_dir_all(root.join(folder))?;
         }
@@ -75,6 +81,11 @@ pub fn prepare(root: &Path) -> Result<()> {
         write(&yaml, DEFAULT)
     };
     made().with_context(|| format!("make the sandbox {}", root.display()))
+}
+
+/// What tells the machine from others of its name.
+pub fn machine_id(root: &Path) -> Option<String> {
+    fs::read_to_string(root.join(NOTES).join(MACHINE)).ok()
 }
 
 /// Adds a call to the list of those that were asked to be noted.

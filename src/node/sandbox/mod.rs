@@ -316,6 +316,9 @@ impl SandboxNode {
                 adapter.map(|adapter| State::Adapter(adapter.ip_config()))
             }
             Id::Running(name) => services::is_running(model, name).then_some(State::Running),
+            Id::Cordon(_) | Id::Achieved(_) | Id::CalicoIsUp(_) => {
+                bail!("{id} is in the cluster, and not on this machine")
+            }
         })
     }
 
@@ -424,6 +427,9 @@ impl SandboxNode {
             (Id::Adapter(name), None) => bail!("adapter {name} cannot be removed: it is hardware"),
             (Id::Running(name), Some(State::Running)) => self.start(name, action),
             (Id::Running(name), None) => self.stop(name, action),
+            (Id::Cordon(_) | Id::Achieved(_) | Id::CalicoIsUp(_), _) => {
+                bail!("{id} is in the cluster, and not on this machine")
+            }
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
         }
     }
@@ -555,7 +561,7 @@ impl SandboxNode {
 impl Node for SandboxNode {
     fn facts(&self) -> Result<NodeFacts> {
         self.fault(Call::Facts, &["facts".to_owned()])?;
-        Ok(self.model()?.facts())
+        Ok(NodeFacts { machine_id: folder::machine_id(&self.root), ..self.model()?.facts() })
     }
 
     fn get(&self, id: &Id) -> Result<Option<State>> {

@@ -317,6 +317,7 @@ impl Model {
             host_name: self.host_name.clone(),
             os: self.os.clone(),
             elevated: self.elevated,
+            machine_id: None,
             boot_id: self.boot_id.clone(),
             runtime: self.runtime.clone(),
             adapters: self.adapters.iter().map(NodeAdapter::fact).collect(),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use super::{adapters, boot, features, hns, os, reboot, runtime, tls};
+use super::{adapters, boot, features, hns, os, reboot, registry, runtime, tls};
 use crate::facts::{NodeFacts, Part};
 use crate::fault::Fault;
 
@@ -16,6 +16,8 @@ pub fn measure() -> Result<NodeFacts> {
         os: os::facts().context("measure Windows")?,
         host_name: os::host_name()?,
         elevated: false,
+        // Windows makes it when it is set up, so that clones of an image differ.
+        machine_id: registry::text(r"SOFTWARE\Microsoft\Cryptography", "MachineGuid")?,
         boot_id: boot::id().context("find out which boot this is")?,
         runtime: None,
         adapters: Vec::new(),

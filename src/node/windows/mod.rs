@@ -80,6 +80,9 @@ impl Node for WindowsNode {
             Id::Route(prefix) => routes::get(prefix),
             Id::Adapter(name) => Ok(adapters::get(name)?.map(State::Adapter)),
             Id::Running(name) => Ok(services::process(name)?.map(|_| State::Running)),
+            Id::Cordon(_) | Id::Achieved(_) | Id::CalicoIsUp(_) => {
+                bail!("{id} is in the cluster, and not on this machine")
+            }
         }
     }
 
@@ -134,6 +137,9 @@ impl Node for WindowsNode {
             (Id::Adapter(name), Some(State::Adapter(config))) => adapters::put(name, config),
             (Id::Running(name), None) => services::stop(name),
             (Id::Running(name), Some(State::Running)) => services::start(name),
+            (Id::Cordon(_) | Id::Achieved(_) | Id::CalicoIsUp(_), _) => {
+                bail!("{id} is in the cluster, and not on this machine")
+            }
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
         }
     }

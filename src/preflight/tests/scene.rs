@@ -28,6 +28,7 @@ pub(super) fn scene() -> Scene {
             display_version: Some("21H2".into()),
         },
         elevated: true,
+        machine_id: None,
         boot_id: "boot-1".into(),
         runtime: Some(Runtime {
             kind: RuntimeKind::Containerd,

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use super::App;
-use crate::apply::converge::Standing;
 use crate::apply::receipt::About;
+use crate::apply::standing::Standing;
 use crate::cluster::{self, Cluster};
 use crate::config::{Document, Layered, Origin};
 use crate::fault::{Exit, Fault};

@@ -17,6 +17,7 @@ fn node() -> NodeFacts {
             display_version: None,
         },
         elevated: true,
+        machine_id: None,
         boot_id: "1".into(),
         runtime: Some(Runtime {
             kind: RuntimeKind::Containerd,

@@ -32,7 +32,7 @@ const INCOMPLETE: i32 = 10;
 /// The change is made, and nobody could tell that the node works: what is cordoned stays so.
 const NOT_PROVED: i32 = 11;
 /// The node is well, and the cluster was not told.
-const UNTOLD: &str = "NotAnnotated";
+const UNTOLD: [&str; 2] = ["NotAnnotated", "ClusterTracesLeft"];
 
 /// The services that run, each with its process.
 fn processes(lab: &Lab) -> BTreeMap<String, u32> {
@@ -71,9 +71,10 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         }
     }
     let differs = |whole: &Whole, from: &Whole| {
-        let mut lines = whole.against(from);
-        let untold = output.stdout.contains(UNTOLD);
-        lines.retain(|line| !(whole.is_needed(line) || untold && line.contains("nodes//")));
+        let untold = UNTOLD.iter().any(|id| output.stdout.contains(id));
+        let mut lines =
+            if untold { whole.without_achieved().against(&from.without_achieved()) } else { whole.against(from) };
+        lines.retain(|line| !whole.is_needed(line));
         lines
     };
     if output.code != INCOMPLETE {

@@ -118,6 +118,19 @@ impl Whole {
         self
     }
 
+    /// Without what the Node says of its settings, where the run said that it could not be told.
+    pub fn without_achieved(&self) -> Self {
+        let mut seen = self.0.clone();
+        for (_, text) in seen.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
+            let mut node: Value = serde_json::from_str(text).unwrap();
+            if let Some(annotations) = node.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.remove("calicoctl-win/settings");
+            }
+            *text = node.to_string();
+        }
+        Self(seen)
+    }
+
     /// Everything in it: its name, and what it is.
     pub fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))

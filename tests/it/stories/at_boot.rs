@@ -54,6 +54,17 @@ fn a_run_that_a_boot_cut_off_is_finished_or_undone_as_it_asked_for() {
     }
 }
 
+/// Windows moves its own note of when it started when the clock is set: the run seems to have begun after the boot.
+#[test]
+fn a_clock_that_was_set_does_not_hide_a_boot() {
+    let lab = Lab::installed();
+    let _power_goes = lab.fails_at("put network Calico=exit-after", &format!("{VNI} --at-boot finish")).exits(137);
+    power_returns(&lab);
+    lab.edit_yaml(|yaml| yaml.replace("2099-01-02T15:04:05Z", "2020-01-02T15:04:05Z"));
+    let _scm = lab.run("service start");
+    assert_eq!(settled(&lab), (json!("Healthy"), json!(5000)));
+}
+
 #[test]
 fn a_run_that_asked_for_nothing_is_left_to_people() {
     let lab = Lab::installed();

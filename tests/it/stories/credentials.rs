@@ -546,3 +546,53 @@ fn the_namespace_that_is_named_is_not_looked_for() {
     assert_eq!(absent["error"]["id"], "ServiceAccountMissing", "{absent:#}");
     assert!(absent["error"]["what"].as_str().unwrap().contains("namespace kube-system"), "{absent:#}");
 }
+
+/// The power goes in the midst of it.
+#[test]
+fn a_rotation_that_is_cut_off_is_finished_or_undone() {
+    let there = Lab::installed();
+    let first = token(&there);
+    for fault in [
+        "save *receipts*=exit-before",
+        "save *receipts*=exit-after",
+        "put *calico-kube-config=exit-before",
+        "put *calico-kube-config=exit-within",
+        "put *calico-kube-config=exit-after",
+    ] {
+        for words in ["resume -y", "resume -y --undo", "credentials rotate -y", "apply -y", "uninstall -y --purge"] {
+            let lab = there.copy();
+            let _killed = lab.fails_at(fault, "credentials rotate -y").exits(137);
+            let status = lab.run("status -o json").json();
+            assert_eq!(status["run"]["command"], "credentials rotate", "{fault}: {status:#}");
+            let _done = lab.run(words).exits(0);
+            let state = lab.on_node("C/ProgramData/calicoctl-win");
+            if words.starts_with("uninstall") {
+                assert!(!state.exists(), "{fault}");
+                continue;
+            }
+            let status = lab.run("status -o json").exits(0).json();
+            assert_eq!(
+                (&status["overall"], &status["drift"]),
+                (&json!("Healthy"), &json!([])),
+                "{fault}, {words}: {status}"
+            );
+            // An install keeps a token that is good.
+            if !words.starts_with("apply") {
+                assert_eq!(token(&lab) == first, words.ends_with("undo"), "{fault}, {words}");
+            }
+            let other = fs::read_dir(lab.on_node("C/CalicoWindows")).unwrap().map(|entry| entry.unwrap().file_name());
+            let left: Vec<_> = other.filter(|name| name.to_string_lossy().contains("calicoctl-win-new")).collect();
+            assert!(left.is_empty(), "{fault}, {words}: {left:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rotation_that_fails_is_taken_back() {
+    let lab = Lab::installed();
+    let first = token(&lab);
+    let failed = lab.fails_at("put *calico-kube-config#1=fail", "credentials rotate -y -o json").exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed}");
+    assert_eq!(token(&lab), first);
+    assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
+}

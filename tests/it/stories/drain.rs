@@ -214,6 +214,31 @@ fn a_budget_one_of_whose_pods_has_just_left_is_waited_for() {
     assert_eq!(town.pods(), ["web", "web"]);
 }
 
+/// Pods that came meanwhile would lose their network.
+#[test]
+fn a_node_that_somebody_uncordons_in_the_midst_of_a_change_keeps_its_network() {
+    let town = Town::new(&[]);
+    let _installed = town.run("install -y").exits(0);
+    let mut held = managed();
+    held["finalizers"] = json!(["example.com/hold"]);
+    town.pod("held", &held, &json!({}));
+    let pod = "/api/v1/namespaces/demo/pods/held";
+    let done = thread::scope(|scope| {
+        let change = scope.spawn(|| town.run("reconfigure -y -o json --set spec.calicoNetwork.vxlan.vxlanVNI=5000"));
+        while !town.get(pod)["metadata"]["deletionTimestamp"].is_string() && !change.is_finished() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        town.patch(NODE, &json!({"spec": {"unschedulable": null}}));
+        town.patch(pod, &json!({"metadata": {"finalizers": null}}));
+        change.join().unwrap()
+    });
+    let failed = done.exits(9).json();
+    assert_eq!(failed["error"]["id"], "NodeUncordoned", "{failed}");
+    assert!(!town.cordoned());
+    let status = town.run("status -o json").exits(0).json();
+    assert_eq!((&status["overall"], &status["generation"]), (&json!("Healthy"), &json!(1)), "{status}");
+}
+
 #[test]
 fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
     let town = Town::new(&[]);

@@ -142,3 +142,51 @@ fn a_second_run_at_the_same_time_is_refused_and_looking_is_not() {
     let _back = lab.run("resume --undo -y").exits(0);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
+
+/// Whether the Node says that Calico's network is up, and with which settings.
+fn told(lab: &Lab) -> (bool, bool) {
+    let node = lab.object("nodes", "win-a1").unwrap();
+    let up = node["status"]["conditions"].as_array().unwrap().iter().any(|one| one["reason"] == "CalicoIsUp");
+    (up, node["metadata"]["annotations"]["calicoctl-win/settings"].is_string())
+}
+
+/// Other nodes, the scheduler and a fleet's report believe what stands there.
+#[test]
+fn an_install_that_is_taken_back_leaves_no_word_of_calico_on_the_node() {
+    let lab = Lab::node();
+    let _failed = lab.fails_at("put cni-conf *=disk-full", "install -y").exits(9);
+    assert_eq!(told(&lab), (false, false));
+    for fault in ["put cni-conf *=exit-after", "save *0001.json=exit-after"] {
+        let lab = Lab::node();
+        let _killed = lab.fails_at(fault, "install -y").exits(137);
+        assert!(told(&lab).0, "{fault}: Calico's node startup has said so");
+        let _undone = lab.run("resume -y --undo").exits(0);
+        assert_eq!(told(&lab), (false, false), "{fault}");
+    }
+    let lab = Lab::installed();
+    assert_eq!(told(&lab), (true, true));
+    let _gone = lab.run("uninstall -y").exits(0);
+    assert_eq!(told(&lab), (false, false));
+}
+
+/// The Node says with which settings the generation was made that stands.
+#[test]
+fn what_the_node_says_of_its_settings_goes_back_with_the_change() {
+    let lab = Lab::installed();
+    let says =
+        |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["metadata"]["annotations"]["calicoctl-win/settings"].clone();
+    let first = says(&lab);
+    let words = "reconfigure -y --set services.felixLogSeverity=debug";
+    let failed = lab.copy();
+    let _failed = failed.fails_at("put running CalicoFelix#2=dies", words).exits(9);
+    assert_eq!(says(&failed), first);
+    let killed = lab.copy();
+    let _killed = killed.fails_at("remove *journal.jsonl=exit-before", words).exits(137);
+    assert_ne!(says(&killed), first);
+    let _undone = killed.run("resume -y --undo").exits(0);
+    assert_eq!(says(&killed), first);
+    // The cluster is away when it is to be told, and the change stands.
+    let untold = lab.fails_at("api PATCH /api/v1/nodes/*=503", &format!("{words} -o json")).exits(0).json();
+    assert!(untold["warnings"].to_string().contains("NotAnnotated"), "{untold}");
+    assert_eq!((says(&lab), &untold["generation"]), (first, &2.into()));
+}

@@ -69,17 +69,18 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     Plan: 22 to create, 0 to update, 0 to delete.
     Disruption: the host's network pauses, remote sessions may drop.
     [ OK ]  credentials     token of service account calico-system/calico-node, valid until TIME  SECONDS
-    [ 1/10] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
-    [ 2/10] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
-    [ 3/10] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
-    [ 4/10] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
-    [ 5/10] services        CalicoFelix, CalicoNode  SECONDS
+    [ 1/11] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
+    [ 2/11] files           calico-kube-config, config.ps1, nodename and 5 more  SECONDS
+    [ 3/11] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
+    [ 4/11] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/11] services        CalicoFelix, CalicoNode  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 6/10] services-start  CalicoNode  SECONDS
-    [ 7/10] wait-network    Calico, External  SECONDS
-    [ 8/10] node-startup    CalicoNode  SECONDS
-    [ 9/10] services-start  CalicoFelix  SECONDS
-    [10/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 6/11] services-start  CalicoNode  SECONDS
+    [ 7/11] wait-network    Calico, External  SECONDS
+    [ 8/11] node-startup    CalicoNode  SECONDS
+    [ 9/11] services-start  CalicoFelix  SECONDS
+    [10/11] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [11/11] annotate        node win-a1 carries the digest of its settings  SECONDS
     [ OK ]  steady          the services work  SECONDS
     [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
     Calico v3.32.1 is running on win-a1 (generation 1).
@@ -145,16 +146,17 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
     Disruption: pods on this node lose their network; the host's pauses, remote sessions may drop.
     Removed for good (--purge): C:\ProgramData\calicoctl-win with 1 generation to go back to, the stored configs and the logs; config.yaml in it stays.
     [WARN]  NotDrained: the pods on this node lose their network: those with a controller are deleted, so that it makes them again; the others must be deleted by hand
-    [ 1/9]  cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
-    [ 2/9]  pods            Calico, External  SECONDS
-    [ 3/9]  services-stop   CalicoFelix, CalicoNode  SECONDS
-    [ 4/9]  services        CalicoNode, CalicoFelix  SECONDS
-    [ 5/9]  firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
-    [ 6/9]  registry        Tigera\Calico, Application\calicoctl-win  SECONDS
-    [ 7/9]  files           services.json, felix.json, calico.exe and 2 more  SECONDS
-    [ 8/9]  release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
+    [ 1/10] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [ 2/10] pods            Calico, External  SECONDS
+    [ 3/10] services-stop   CalicoFelix, CalicoNode  SECONDS
+    [ 4/10] services        CalicoNode, CalicoFelix  SECONDS
+    [ 5/10] firewall        kubectl exec 10250, Overlay Traffic 4789 UDP  SECONDS
+    [ 6/10] registry        Tigera\Calico, Application\calicoctl-win  SECONDS
+    [ 7/10] files           services.json, felix.json, calico.exe and 2 more  SECONDS
+    [ 8/10] release         C:\CalicoWindows, C:\Program Files\calicoctl-win  SECONDS
     [NOTE]  Windows is about to rebuild the virtual switch: this machine's network pauses and remote sessions may drop; the run goes on without them. If this session drops: calicoctl-win status --wait --sandbox node
-    [ 9/9]  hns-network     External, Calico  SECONDS
+    [ 9/10] hns-network     External, Calico  SECONDS
+    [10/10] annotate        node win-a1 says nothing of Calico any more  SECONDS
     Kept: what Calico wrote in the cluster for Node win-a1, its IPAM blocks among it (--cluster-traces takes them away).
     Calico is removed; this machine is as it was before.
     result: OK (exit 0) changed=true reboot=false log=TMP/RUN.log

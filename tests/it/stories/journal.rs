@@ -114,7 +114,7 @@ fn a_journal_without_its_header_is_an_error_of_its_own_and_nothing_is_done() {
             fs::create_dir(lab.on_node(JOURNAL)).unwrap();
         };
         refused("a folder", all_verbs(&lab, "a folder", false, folder));
-        let later = |lab: &Lab| lab.read(JOURNAL).replacen("\"schema\":1", "\"schema\":2", 1);
+        let later = |lab: &Lab| lab.read(JOURNAL).replacen("\"schema\":2", "\"schema\":3", 1);
         let outputs = all_verbs(&lab, "later", false, |lab| fs::write(lab.on_node(JOURNAL), later(lab)).unwrap());
         for output in outputs {
             assert_eq!(output.exits(1).json()["error"]["id"], "JournalUnreadable");

@@ -44,6 +44,10 @@ fn every_verb_that_changes_a_node_leaves_one_alone_that_another_machine_changes(
     interrupted.edit_object(KIND, NAME, |lease| lease["spec"]["holderIdentity"] = "jump-host/r7".into());
     let verbs = [
         VNI,
+        "node cordon",
+        "node drain -y",
+        "node uncordon",
+        "credentials rotate -y",
         "install -y --set services.felixLogSeverity=info",
         "upgrade -y --release v3.33.0",
         "rollback -y",
@@ -70,6 +74,17 @@ fn every_verb_that_changes_a_node_leaves_one_alone_that_another_machine_changes(
         let _done = lab.run(words).exits(0);
         assert_eq!(holder(lab), None, "{words}: it is given back");
     }
+}
+
+/// Two clones of an image have one name. What tells them apart is the machine's own id.
+#[test]
+fn another_machine_of_the_same_name_is_another_machine() {
+    let lab = changed_twice();
+    held_elsewhere(&lab);
+    lab.edit_object(KIND, NAME, |lease| lease["spec"]["holderIdentity"] = "win-a1/5e0fa77e/r7".into());
+    let refused = lab.run(&format!("{VNI} -o json")).exits(14).json();
+    let what = refused["error"]["what"].as_str().unwrap();
+    assert!(what.starts_with("node win-a1 is being changed by run r7 on win-a1 (machine 5e0fa77e)"), "{what}");
 }
 
 /// A run that dies leaves its Lease for three minutes. Who has the machine's own lock knows that it is dead.

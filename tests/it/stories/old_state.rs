@@ -116,23 +116,20 @@ fn a_change_on_trial_is_kept_or_reverted() {
 /// What a newer program wrote may mean what this one does not know.
 #[test]
 fn the_state_of_a_newer_program_is_refused_and_left_alone() {
-    for (state, file) in [
-        ("installed", "C/ProgramData/calicoctl-win/receipts/0001.json"),
-        ("reconfigure-killed", "C/ProgramData/calicoctl-win/journal.jsonl"),
+    for (state, file, known) in [
+        ("installed", "C/ProgramData/calicoctl-win/receipts/0001.json", 1),
+        ("reconfigure-killed", "C/ProgramData/calicoctl-win/journal.jsonl", 2),
     ] {
         let lab = left(state);
-        let text = lab.read(file).replacen(r#""schema":1"#, r#""schema":2"#, 1).replacen(
-            r#""schema": 1"#,
-            r#""schema": 2"#,
-            1,
-        );
+        let text = lab.read(file);
+        let text = text.replacen(r#""schema":1"#, r#""schema":3"#, 1).replacen(r#""schema": 1"#, r#""schema": 3"#, 1);
         lab.write(&format!("node/{file}"), &text);
         let before = lab.picture_without_state();
         for words in ["apply -y", "resume -y", "uninstall -y", "rollback -y", "repair -y"] {
             let refused = lab.run(&format!("{words} -o json")).json();
             assert_eq!((&refused["success"], &refused["changed"]), (&json!(false), &json!(false)), "{state}: {words}");
             assert!(
-                refused["error"].to_string().contains("this version knows up to 1"),
+                refused["error"].to_string().contains(&format!("this version knows up to {known}")),
                 "{state}: {words}: {refused:#}"
             );
         }

@@ -49,7 +49,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady node-ready uncordon");
+    insta::assert_snapshot!(phases.join(" "), @"cluster cordon drain files cni-conf pods services-stop hns-network files services-start wait-network node-startup services-start cni-conf steady annotate node-ready uncordon");
     let result = lines.last().unwrap();
     assert_eq!((&result["generation"], &result["changed"]), (&json!(2), &json!(true)));
     assert!(result["downtime_ms"].as_u64().is_some_and(|ms| ms < 60_000), "{result}");
@@ -516,4 +516,50 @@ fn power_that_goes_at_any_touch_or_question() {
     let _there = lab.run(VNI).exits(0);
     let back = power_goes(&lab, "rollback -y", 1);
     assert!(back >= 40, "only {back}");
+}
+
+/// What one run may do is not what the node is: it is asked for anew each time.
+#[test]
+fn what_one_run_may_do_is_no_setting_of_the_node() {
+    let lab = Lab::installed();
+    let may =
+        "--set maintenance.uncordon=false --set maintenance.drain.force=true --set preflight.ignore=[KubeletSkew]";
+    let _changed = lab.run(&format!("reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000 {may}")).exits(0);
+    assert!(cordoned(&lab));
+    let applied = lab.run("config show --applied").exits(0).stdout;
+    assert!(!applied.contains("force") && !applied.contains("KubeletSkew"), "{applied}");
+    let _again = lab.run("node uncordon").exits(0);
+    let _changed = lab.run("reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5001").exits(0);
+    assert!(!cordoned(&lab), "nobody asked for that a second time");
+}
+
+/// The drain is a step of the run, so whoever ends the run ends it too.
+#[test]
+fn a_run_that_dies_in_its_drain_is_finished_or_undone() {
+    let there = Lab::installed();
+    let words = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+    for fault in [
+        "api PATCH /api/v1/nodes/win-a1#1=exit-before",
+        "api PATCH /api/v1/nodes/win-a1#1=exit-after",
+        "api POST *eviction#1=exit-after",
+        "api POST *eviction#2=exit-before",
+    ] {
+        for (ends, vni) in [("resume -y", 5000), ("resume -y --undo", 4096), ("repair -y", 0)] {
+            let lab = there.copy();
+            let _killed = lab.fails_at(fault, words).exits(137);
+            let status = lab.status();
+            assert_eq!(status["run"]["interrupted"], true, "{fault}: {status:#}");
+            if vni == 0 {
+                assert_eq!(lab.run("repair -y -o json").exits(22).json()["error"]["id"], "InterruptedRun");
+                continue;
+            }
+            let ended = lab.run(ends).exits(0);
+            assert!(!cordoned(&lab), "{fault}, {ends}: {ended}");
+            let status = lab.status();
+            let calico = status["networks"].as_array().unwrap().iter().find(|network| network["name"] == "Calico");
+            assert_eq!(calico.unwrap()["vsid"], vni, "{fault}, {ends}");
+            let web = super::pods::pods(&lab).into_iter().filter(|(name, _)| name.starts_with("web")).count();
+            assert!(web == 0 || ends.ends_with("undo"), "{fault}, {ends}: {web} pods are still here");
+        }
+    }
 }

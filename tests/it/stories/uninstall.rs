@@ -213,7 +213,8 @@ fn the_vswitch_goes_last_and_is_announced() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    assert_eq!(phases, ["hns-network"]);
+    // What the Node says of Calico is no step on the machine.
+    assert_eq!(phases, ["hns-network", "annotate"]);
 }
 
 #[test]
@@ -296,4 +297,44 @@ fn what_the_flags_destroy_is_said_before() {
         let shown = shown(flag);
         assert!(shown.contains(says), "{flag}: {shown}");
     }
+}
+
+/// Whoever resumes does as the run was told.
+#[test]
+fn an_uninstall_that_is_resumed_takes_away_all_that_it_was_told_to() {
+    let there = Lab::installed();
+    let blocks = |lab: &Lab| object(lab, "blockaffinities", "win-a1").is_some();
+    assert!(blocks(&there));
+    let words = "uninstall -y --purge --cluster-traces --delete-token-secret";
+    for fault in ["put network Calico=exit-after", "save *0002.json=exit-after", "api DELETE /apis/crd*=exit-before"] {
+        let lab = there.copy();
+        let _killed = lab.fails_at(fault, words).exits(137);
+        let status = lab.run("status -o json").json();
+        assert_eq!(status["run"]["interrupted"], true, "{fault}: {status}");
+        let resumed = lab.run("resume -y").exits(0);
+        assert!(!blocks(&lab), "{fault}: {resumed}");
+        assert!(!lab.on_node(STATE).exists(), "{fault}: {resumed}");
+        lab.picture().same_as(&bare());
+    }
+}
+
+/// Two machines of one image: what is the other's stays.
+#[test]
+fn an_uninstall_takes_nothing_away_of_another_machine_of_the_same_name() {
+    let lab = Lab::installed();
+    lab.edit_object("nodes", "win-a1", |node| {
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.20.0.77"}]);
+    });
+    let before = lab.object("nodes", "win-a1");
+    let gone = lab.run("uninstall -y --cluster-traces").exits(0);
+    assert!(gone.stdout.contains("10.20.0.77, which is not this machine's"), "{gone}");
+    assert!(object(&lab, "blockaffinities", "win-a1").is_some(), "{gone}");
+    assert_eq!(
+        lab.object("nodes", "win-a1").map(|node| node["metadata"].clone()),
+        before.map(|node| node["metadata"].clone())
+    );
+    let refused = lab.run("node uncordon -y -o json").exits(13).json();
+    assert_eq!(refused["error"]["id"], "NodeOfOtherMachine");
+    let refused = lab.run("install -y -o json").json();
+    assert!(refused["error"].to_string().contains("NodeAddressMatches"), "{refused}");
 }

@@ -1,0 +1,270 @@
+//! The Node of this machine in its cluster, and the pods on it: what a run does there. The machine is changed also
+//! while the cluster is away; only what cannot do without it fails.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::cancel;
+use crate::cluster::{Cluster, DrainOptions, DrainPlan, PodOnNode};
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, State, World};
+use crate::node::Node;
+use crate::node::hns::Endpoint;
+use crate::report::event::{Event, Sink};
+
+/// How long pods may take to end unless a drain's limit says otherwise.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How long a container may still run whose pod is gone from the cluster.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a run was told to reach the cluster, for whoever ends it; nothing for the usual way. Never what is in the
+/// kubeconfig.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Where the kubeconfig lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}
+
+/// The Node, and who may be asked about it.
+pub struct NodeObject<'a> {
+    name: String,
+    cluster: Reach<'a>,
+    /// How long pods may take to end.
+    limit: Duration,
+    /// Why the cluster did not answer, once it did not: notes on the Node are not worth a second wait.
+    silent: RefCell<Option<String>>,
+}
+
+enum Reach<'a> {
+    Known(&'a Cluster),
+    Found(Box<Cluster>),
+    /// Why it cannot be asked.
+    Away(String),
+}
+
+impl<'a> NodeObject<'a> {
+    /// Of a cluster that was asked before. `limit`: how long pods may take to end.
+    pub fn new(name: &str, cluster: &'a Cluster, limit: Option<Duration>) -> Self {
+        Self::with(name, Reach::Known(cluster), limit)
+    }
+
+    /// Of a cluster that was looked for.
+    pub fn found(name: &str, cluster: Result<Cluster>) -> Self {
+        let reach = match cluster {
+            Ok(cluster) => Reach::Found(Box::new(cluster)),
+            Err(error) => Reach::Away(format!("{error:#}")),
+        };
+        Self::with(name, reach, None)
+    }
+
+    /// Where no Node is known, so that nobody can be asked.
+    pub fn unknown() -> Self {
+        Self::with("", Reach::Away("it is not known which Node this machine is".into()), None)
+    }
+
+    fn with(name: &str, cluster: Reach<'a>, limit: Option<Duration>) -> Self {
+        Self { name: name.to_owned(), cluster, limit: limit.unwrap_or(LIMIT), silent: RefCell::default() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn cluster(&self) -> Result<&Cluster> {
+        match &self.cluster {
+            Reach::Known(cluster) => Ok(cluster),
+            Reach::Found(cluster) => Ok(cluster),
+            Reach::Away(why) => {
+                Err(Error::msg(why.clone()).context(format!("ask the cluster about Node {}", self.name)))
+            }
+        }
+    }
+
+    /// What of the Node is an item; nothing where there is no such Node.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn look(&self) -> Result<World> {
+        self.while_it_answers(|cluster| {
+            // Asked again: on the strength of one such answer a Node that is there would keep what it says.
+            let found = cluster.node_items(&self.name)?;
+            Ok(found.map_or_else(|| cluster.node_items(&self.name), |found| Ok(Some(found)))?.unwrap_or_default())
+        })
+    }
+
+    /// Whether the Node takes no new pods.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked.
+    pub fn cordon(&self) -> Result<Option<State>> {
+        Ok(self.cluster()?.node_items(&self.name)?.unwrap_or_default().remove(&Id::Cordon(self.name.clone())))
+    }
+
+    /// Makes an item of the Node so.
+    ///
+    /// # Errors
+    /// When the cluster cannot be asked, or refuses.
+    pub fn put(&self, id: &Id, state: Option<&State>) -> Result<()> {
+        if matches!(id, Id::Cordon(_)) {
+            return self.cluster()?.put_node_item(id, state);
+        }
+        self.while_it_answers(|cluster| cluster.put_node_item(id, state))
+    }
+
+    fn while_it_answers<T>(&self, ask: impl FnOnce(&Cluster) -> Result<T>) -> Result<T> {
+        if let Some(why) = &*self.silent.borrow() {
+            bail!("{why}");
+        }
+        let answer = self.cluster().and_then(ask);
+        if let Err(error) = &answer
+            && Fault::of(error).is_some_and(|fault| fault.exit == Exit::ClusterUnreachable)
+        {
+            *self.silent.borrow_mut() = Some(format!("{error:#}"));
+        }
+        answer
+    }
+
+    /// Moves the pods away. Ctrl-C ends it.
+    ///
+    /// # Errors
+    /// As [`Cluster::drain`].
+    pub fn drain(&self, options: &DrainOptions, events: Sink) -> Result<DrainPlan> {
+        let cluster = self.cluster()?;
+        let drained = cluster.drain(&self.name, options, &cancel::asked, &mut *events);
+        cluster.take_events().into_iter().for_each(events);
+        drained
+    }
+
+    fn known(&self) -> Result<Vec<PodOnNode>> {
+        self.cluster()?.pods_on(&self.name)
+    }
+
+    /// Takes pods off a network that goes: leaked endpoints are deleted, pods of DaemonSets too, and their
+    /// endpoints are waited for. `drops`: every endpoint is deleted, and then its pod.
+    ///
+    /// # Errors
+    /// `PodsAttached` when others are attached; `PodsNotGone` when it takes too long.
+    pub fn vacate(&self, node: &mut dyn Node, network: &str, drops: bool, events: Sink) -> Result<()> {
+        let begun = Instant::now();
+        let mut deleted = BTreeSet::new();
+        loop {
+            let on = |endpoint: &Endpoint| endpoint.network.eq_ignore_ascii_case(network);
+            let used: Vec<Endpoint> = pods_endpoints(node)?.into_iter().filter(on).collect();
+            if used.is_empty() {
+                return Ok(());
+            }
+            let running = node.containers()?;
+            let (leaked, live): (Vec<Endpoint>, Vec<Endpoint>) =
+                used.into_iter().partition(|endpoint| endpoint.is_leaked(&running));
+            for endpoint in &leaked {
+                node.delete_endpoint(&endpoint.id)?;
+                events(Event::Log { message: format!("deleted the leaked HNS endpoint {}", endpoint.describe()) });
+            }
+            if live.is_empty() {
+                return Ok(());
+            }
+            if drops {
+                return self.drop(node, &live, events);
+            }
+            let elapsed = begun.elapsed();
+            let mut waits = Vec::new();
+            let mut stays = Vec::new();
+            let known = self.known()?;
+            for endpoint in &live {
+                match pod_of(endpoint, &known) {
+                    Some(pod) if pod.is_of_daemon_set() || pod.ending => {
+                        // Again, if that did not take: "not found" may be a server's that is behind.
+                        if !pod.ending {
+                            self.cluster()?.delete_pod(pod)?;
+                            if deleted.insert((endpoint.ip, pod.to_string())) {
+                                let message = format!("deleted pod {pod}, which its DaemonSet makes again");
+                                events(Event::Log { message });
+                            }
+                        }
+                        waits.push(pod.to_string());
+                    }
+                    Some(pod) => stays.push(pod.to_string()),
+                    None if deleted.iter().any(|(ip, _): &(Option<Ipv4Addr>, String)| *ip == endpoint.ip)
+                        || elapsed < ENDS_WITHIN =>
+                    {
+                        waits.push(endpoint.describe());
+                    }
+                    None => stays.push(endpoint.describe()),
+                }
+            }
+            if !stays.is_empty() {
+                return Err(still_attached(&stays, "the network was not touched"));
+            }
+            if elapsed >= self.limit {
+                let what = format!("pods did not leave the HNS network {network} in {} s", self.limit.as_secs());
+                return Err(Fault::new(Exit::DrainBlocked, "PodsNotGone", what)
+                    .hint("look at what keeps them: kubectl describe pod; then run the command again")
+                    .because(Error::msg(waits.join("\n"))));
+            }
+            cancel::check()?;
+            let what = format!("{} to leave the HNS network {network}", waits.join(", "));
+            events(Event::Waiting { what, elapsed, limit: self.limit });
+            std::thread::sleep((elapsed / 4).clamp(Duration::from_millis(50), Duration::from_secs(1)));
+        }
+    }
+
+    /// Deletes the endpoints of pods, and then the pods: they never get another network. One that nothing
+    /// makes again is named.
+    fn drop(&self, node: &mut dyn Node, live: &[Endpoint], events: Sink) -> Result<()> {
+        let known = self.known();
+        for endpoint in live {
+            node.delete_endpoint(&endpoint.id)?;
+        }
+        let mut left = Vec::new();
+        for endpoint in live {
+            let pod = known.as_ref().ok().and_then(|known| pod_of(endpoint, known));
+            match pod {
+                Some(pod) if pod.controller.is_some() => {
+                    match self.cluster().and_then(|cluster| cluster.delete_pod(pod)) {
+                        Ok(()) => events(Event::Log { message: format!("deleted pod {pod}, which lost its network") }),
+                        Err(error) => left.push(format!("{pod} ({error:#})")),
+                    }
+                }
+                Some(pod) => left.push(pod.to_string()),
+                None => left.push(endpoint.describe()),
+            }
+        }
+        if !left.is_empty() {
+            let why = known.err().map_or_else(String::new, |error| format!(" ({error:#})"));
+            let message = format!("these lost their network and must be deleted by hand: {}{why}", left.join(", "));
+            events(Event::Warning { id: "PodsWithoutNetwork", message });
+        }
+        Ok(())
+    }
+}
+
+/// The refusal of a change under pods that would stay attached.
+pub fn still_attached(who: &[String], state: &str) -> Error {
+    let what = format!("pods are attached to the HNS network that this change replaces; {state}");
+    Fault::new(Exit::Conflict, "PodsAttached", what)
+        .hint("delete these pods or end these containers, then run the command again")
+        .because(Error::msg(who.join("\n")))
+}
+
+/// The endpoints of pods on this machine.
+///
+/// # Errors
+/// When HNS cannot be asked.
+pub fn pods_endpoints(node: &dyn Node) -> Result<Vec<Endpoint>> {
+    Ok(node.endpoints()?.into_iter().filter(Endpoint::is_a_pods).collect())
+}
+
+/// The pod that has an endpoint's address.
+pub fn pod_of<'a>(endpoint: &Endpoint, known: &'a [PodOnNode]) -> Option<&'a PodOnNode> {
+    let ip = endpoint.ip?;
+    known.iter().find(|pod| pod.addresses.contains(&ip))
+}

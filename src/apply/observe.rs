@@ -1,0 +1,62 @@
+//! What a node is now, as far as a plan has to know.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+
+use crate::item::{Id, World};
+use crate::node::Node;
+use crate::plan::diff::{self, ids};
+use crate::plan::order::is_own;
+use crate::plan::{Owned, Target};
+
+/// What the node is, for everything that a plan to `target` has to know.
+///
+/// # Errors
+/// When an item cannot be looked at: a failed question is no answer.
+pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World> {
+    let mut world = World::new();
+    for id in ids(target, owned) {
+        if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
+            world.insert(id, state);
+        }
+    }
+    for name in dependents(node, &diff::services(target, owned))? {
+        for id in [Id::DependsOn(name.clone()), Id::Running(name)] {
+            if let Some(state) = node.get(&id).with_context(|| format!("look at {id}"))? {
+                world.insert(id, state);
+            }
+        }
+    }
+    Ok(world)
+}
+
+/// The services of others that depend on one of these, also by way of others.
+///
+/// # Errors
+/// When they cannot be asked for.
+pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for service in services {
+        for name in node.dependents(service).with_context(|| format!("list what depends on service {service}"))? {
+            // Windows compares names without case; one that is known goes by the name it is known by.
+            let known = services.iter().find(|known| known.eq_ignore_ascii_case(&name)).cloned();
+            found.insert(known.unwrap_or(name));
+        }
+    }
+    found.retain(|name| !is_own(name));
+    Ok(found)
+}
+
+/// The services of others that run, of those that a run to this target may stop.
+pub(super) fn others_running(node: &dyn Node, target: &Target, owned: &Owned) -> Result<BTreeSet<Id>> {
+    let services = diff::services(target, owned);
+    let mut running = BTreeSet::new();
+    for name in dependents(node, &services)?.into_iter().chain(services) {
+        let id = Id::Running(name.clone());
+        if !is_own(&name) && node.get(&id).with_context(|| format!("look at {id}"))?.is_some() {
+            running.insert(id);
+        }
+    }
+    Ok(running)
+}

@@ -1,0 +1,98 @@
+//! Where a node stands: its generations, and a run that is not over.
+
+use anyhow::Result;
+
+use super::journal::Journal;
+use super::receipt::{self, Receipt};
+use crate::node::Node;
+use crate::plan::Owned;
+use crate::report::event::{Event, Sink};
+use crate::values::NodeName;
+use crate::version::CalicoVersion;
+
+/// The standing of a node: its receipts, and a run that is not over.
+#[derive(Debug)]
+pub struct Standing {
+    pub receipts: Vec<Receipt>,
+    pub journal: Option<Journal>,
+    /// Why former receipts that nothing depends on cannot be read.
+    pub unreadable: Vec<String>,
+}
+
+impl Standing {
+    /// Reads it off the node's disk.
+    ///
+    /// # Errors
+    /// When the newest receipt, the one that an interrupted run started from, or the journal cannot
+    /// be read: without them we would not know what is ours.
+    pub fn load(node: &dyn Node) -> Result<Self> {
+        let journal = Journal::load(node)?;
+        let from = journal.as_ref().and_then(|journal| journal.header.from);
+        let all = receipt::all(node)?;
+        let newest = all.last().map(|(generation, _)| *generation);
+        let (mut receipts, mut unreadable) = (Vec::new(), Vec::new());
+        for (generation, receipt) in all {
+            match receipt {
+                Ok(receipt) => receipts.push(receipt),
+                Err(error) if Some(generation) == newest || Some(generation) == from => return Err(error),
+                Err(error) => unreadable.push(format!("{error:#}")),
+            }
+        }
+        Ok(Self { receipts, journal, unreadable })
+    }
+
+    /// Says what of the past cannot be read.
+    pub(super) fn tell(&self, events: Sink) {
+        for why in &self.unreadable {
+            let message = format!("a former generation is lost, which changes nothing now: {why}");
+            events(Event::Warning { id: "ReceiptUnreadable", message });
+        }
+    }
+
+    /// The newest generation that is installed.
+    pub fn receipt(&self) -> Option<&Receipt> {
+        receipt::standing(&self.receipts)
+    }
+
+    /// The name of the Kubernetes Node, as the run under way or the newest generation that was installed
+    /// has it.
+    pub fn node_name(&self) -> Option<&NodeName> {
+        let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
+        let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
+        run.or_else(newest).map(|about| &about.node_name)
+    }
+
+    /// The release of the generation that stands.
+    pub fn release(&self) -> Option<&CalicoVersion> {
+        Some(&self.receipt()?.about.as_ref()?.calico_version)
+    }
+
+    /// The generation that a run starts from: the one that stands, or the one an interrupted run
+    /// started from.
+    pub(super) fn base(&self) -> Option<&Receipt> {
+        match &self.journal {
+            Some(journal) => self.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from),
+            None => self.receipts.last(),
+        }
+    }
+
+    /// Everything that is ours, with its original.
+    pub fn owned(&self) -> Owned {
+        let mut owned = self.base().map(|receipt| receipt.owned.clone()).unwrap_or_default();
+        for (id, original) in self.journal.iter().flat_map(|journal| &journal.originals) {
+            owned.entry(id.clone()).or_insert_with(|| original.clone());
+        }
+        owned
+    }
+
+    /// Whether a run that is not over moves pods away first, and has touched nothing on the machine yet.
+    pub fn is_draining(&self) -> bool {
+        self.journal.as_ref().is_some_and(|Journal { header, last_step, .. }| {
+            header.terms.drain.is_some() && last_step.as_ref().is_none_or(|(_, _, id)| id.is_in_cluster())
+        })
+    }
+
+    pub(super) fn next_generation(&self) -> u32 {
+        self.base().map_or(1, |receipt| receipt.generation + 1)
+    }
+}
