@@ -81,7 +81,7 @@ const TABLE: [(Exit, i32, &str, &str); 28] = [
     (Exit::Interrupted, 22, "INTERRUPTED", "a run was interrupted: `resume` finishes or undoes it first"),
     (Exit::UntrustedFile, 23, "UNTRUSTED_FILE", "others can write to a file or folder that this command would trust"),
     (Exit::Usage, 64, "USAGE", "the command line is not right"),
-    (Exit::Cancelled, 130, "CANCELLED", "cancelled; the journal says how far it got"),
+    (Exit::Cancelled, 130, "CANCELLED", "cancelled; `error.state` says what stands"),
     (Exit::RebootStarted, 1641, "REBOOT_STARTED", "done, and a reboot was started"),
     (Exit::RebootRequired, 3010, "REBOOT_REQUIRED", "done; Windows must reboot to finish"),
 ];

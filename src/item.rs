@@ -334,6 +334,23 @@ impl State {
     }
 }
 
+impl State {
+    /// The name by which the store has its bytes; none where there are none.
+    pub fn name_in_store(&self) -> Option<String> {
+        match self {
+            Self::File { sha256, .. } | Self::Tree(Tree::Release(sha256)) => Some(sha256.to_string()),
+            Self::Tree(Tree::Drifted { of, .. }) => Some(format!("drifted-{of}")),
+            Self::Tree(Tree::Foreign) => Some(Tree::FOREIGN.into()),
+            _ => None,
+        }
+    }
+}
+
+impl Tree {
+    /// The name by which the store has a folder that we did not make.
+    pub const FOREIGN: &'static str = "foreign";
+}
+
 /// An access list without the marks of what was inherited: Windows does not keep all of them where a list
 /// is set, and they give nobody anything.
 fn essence(sddl: &str) -> String {

@@ -1,6 +1,8 @@
 //! What the Windows services run: `calicoctl-win service run node|felix|confd`.
 
+mod boot;
 pub mod health;
+mod history;
 pub mod host;
 #[cfg(test)]
 mod live;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
-use crate::item::{Id, IpConfig, Network, RegValue, State};
+use crate::item::{Id, IpConfig, Network, State};
 use crate::node::hns::Endpoint;
 use crate::node::{Listing, Node};
 use crate::report::event::{Event, Sink};
@@ -15,9 +15,9 @@ use crate::settings::Backend;
 use crate::values::Cidr;
 
 use super::AgentContext;
+use super::boot::is_first_start;
 use super::published;
 use super::saved::{Route, Saved, configs, physical, reachable, remote_access};
-use super::startup::boot_id;
 use super::wait::{Missing, wait};
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
@@ -116,15 +116,6 @@ impl Upkeep {
         }
         Ok(())
     }
-}
-
-/// After a reboot what HNS says of our networks cannot be trusted, so they go. Others' networks
-/// stay, whatever their type (upstream's scripts remove all but NAT: defect B13). A node that never
-/// had a mark of ours was not seen to reboot: pods may live on its networks. A reboot is seen by
-/// the identity of the boot, not by a time (defect B12).
-pub fn is_first_start(node: &dyn Node) -> Result<bool> {
-    let boot = State::RegValue(RegValue::String(node.facts()?.boot_id));
-    Ok(node.get(&boot_id())?.is_some_and(|known| known != boot))
 }
 
 /// Whether a network is Calico's.

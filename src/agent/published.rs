@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::network::is_first_start;
+use super::boot::is_first_start;
 use super::state;
 use crate::calico::agent_config::AgentConfig;
 use crate::node::hns::Endpoint;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Role;
 use super::health::Readiness;
+use super::history::History;
 use super::os::{self, Level, Scm};
-use super::supervise::History;
 use crate::item::Access;
 use crate::node::{Node, Process, STATE_DIR, files};
 use crate::values::WinPath;

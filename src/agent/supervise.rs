@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::history::History;
 use super::process::{Running, Streams};
 use super::state::Board;
 use super::stop::Stop;
@@ -14,9 +15,6 @@ use crate::node::Node;
 /// What Felix and confd exit with when their configuration has changed and they want to read it
 /// anew.
 const RELOAD: i32 = 129;
-
-/// After so many crashes in a row it is a crash loop.
-const LOOP: u32 = 3;
 
 /// Reloads in a row, each shortly after a start, that are still believed to be such.
 const SHORT_RELOADS: u32 = 10;
@@ -38,22 +36,6 @@ impl Default for Pace {
     fn default() -> Self {
         let [first, most, calm, grace] = [2, 60, 60, 10].map(Duration::from_secs);
         Self { first, most, calm, grace }
-    }
-}
-
-/// What came before, as far as it counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct History {
-    /// Crashes in a row.
-    pub crashes: u32,
-    /// Reloads in a row that came shortly after a start.
-    reloads: u32,
-}
-
-impl History {
-    /// Whether it crashes again and again.
-    pub const fn is_loop(self) -> bool {
-        self.crashes >= LOOP
     }
 }
 

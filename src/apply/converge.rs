@@ -13,8 +13,8 @@ use super::journal::{Header, Journal, Removal, Terms};
 use super::node_object::NodeObject;
 use super::observe::{observe, others_running};
 use super::receipt::{About, Receipt};
-use super::standing::Standing;
-use super::steps::{Course, changed_since_plan, comes_with_release, take, tell};
+use super::standing::{Applied, Standing};
+use super::steps::{Course, changed_since_plan, comes_with_release, put_note, take, tell};
 use super::{renewal, retention, stale_files, store};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, Network, State, World};
@@ -36,17 +36,6 @@ pub struct Change<'a> {
     pub terms: Terms,
     /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
     pub shown: Option<&'a [Step]>,
-}
-
-/// What came of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Applied {
-    /// Steps that changed something.
-    pub changed: usize,
-    /// The generation that stands now; none when nothing is installed.
-    pub generation: Option<u32>,
-    /// From the first service stopped to the last one started.
-    pub downtime: Duration,
 }
 
 /// The steps that would bring the node to `target` now.
@@ -135,6 +124,7 @@ pub fn apply_proven(
         originals.clone_from(&interrupted.originals);
         header.running.clone_from(&interrupted.header.running);
         header.networks.clone_from(&interrupted.header.networks);
+        header.touched = interrupted.is_touched();
         stale_files::sweep_of(node, &standing, interrupted, events)?;
     } else {
         let former = standing.base().map(|receipt| &receipt.target.world);
@@ -234,6 +224,9 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// As [`undo`].
 pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
+    if standing.is_draining() {
+        return abandon(node, standing, object, events);
+    }
     let mut journal = taken_up(node, &standing, events)?;
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, &standing, journal, true, events);
@@ -268,6 +261,31 @@ pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Resu
     retention::collect(node, &kept, &standing.owned(), events);
     let generation = former.filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime })
+}
+
+/// Has the Node say once more what stands, where an earlier run could not tell it.
+pub fn tell_again(object: &NodeObject, standing: &Standing, events: Sink) {
+    let about = standing.receipts.last().map(|receipt| receipt.about.as_ref());
+    let (Some(about), Ok(seen)) = (about, object.look()) else { return };
+    let achieved = about.map(|about| about.settings.to_string());
+    for step in node_object::told(object.name(), achieved.as_deref(), Some(&seen)) {
+        if let Step::Put { id, after, .. } = &step {
+            put_note(object, id, after.as_ref(), events);
+        }
+    }
+}
+
+/// Ends a run that has touched nothing on the machine: there is only its cordon to hand on. What differs from the
+/// generation that stands was so before.
+fn abandon(node: &mut dyn Node, standing: Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
+    let settled = standing.owned();
+    let Standing { receipts, journal, .. } = standing;
+    let journal = journal.ok_or_else(nothing_interrupted)?;
+    leave_cordon(node, &journal, object)?;
+    journal.end(node)?;
+    retention::collect(node, &receipts.iter().collect::<Vec<_>>(), &settled, events);
+    let generation = receipts.last().filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
+    Ok(Applied { changed: 0, generation, downtime: Duration::ZERO })
 }
 
 /// Ends an uninstall that had more to take away than Calico; nothing is done where it is over.
@@ -305,7 +323,9 @@ fn taken_up(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Jo
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     stale_files::sweep_of(node, standing, &journal, events)?;
     // One that came to run since, or to depend on ours, may be stopped from here on.
+    let touched = journal.is_touched();
     let mut header = journal.header;
+    header.touched = touched;
     header.running.extend(others_running(node, &header.target, &standing.owned())?);
     Journal::begin(node, header, journal.originals)
 }
@@ -358,20 +378,23 @@ fn forward(
 /// Whether the Node was cordoned before. What an earlier run of ours left is ours to give back.
 fn cordon_before(node: &dyn Node, object: &NodeObject) -> Result<Option<State>> {
     let left = Cordon::load(node)?.is_some_and(|left| left.node == object.name());
-    if left { Ok(None) } else { object.cordon() }
+    if left { Ok(None) } else { object.cordon(object.name()) }
 }
 
-/// Hands on that the Node is still to be uncordoned, before the journal ends that knows it. Not where it is seen
-/// to take pods.
+/// Hands on that a Node is still to be uncordoned, before the journal ends that knows it. Not where it is seen to take
+/// pods.
 fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> Result<()> {
-    let ours = journal.originals.iter().find(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none());
-    let Some((id, _)) = ours else { return Ok(()) };
-    if matches!(object.cordon(), Ok(None)) {
-        return Ok(());
+    let ours = journal.originals.iter().filter(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none());
+    for (id, _) in ours {
+        if matches!(object.cordon(&id.target()), Ok(None)) {
+            continue;
+        }
+        let Header { run, command, started, terms, .. } = &journal.header;
+        let command = if terms.drain.is_some() { command.clone() } else { "an earlier run".into() };
+        let access = terms.access.clone();
+        Cordon { node: id.target(), run: run.clone(), command, since: *started, access }.save(node)?;
     }
-    let Header { run, command, started, terms, .. } = &journal.header;
-    let command = if terms.drain.is_some() { command.clone() } else { "an earlier run".into() };
-    Cordon { node: id.target(), run: run.clone(), command, since: *started, access: terms.access.clone() }.save(node)
+    Ok(())
 }
 
 /// What an item is before we touch it, its bytes safe in the store.
@@ -412,9 +435,12 @@ fn commit(
     receipt.save(node)?;
     tell(node, &mut journal, course, object, events)?;
     leave_cordon(node, &journal, object)?;
-    // What else goes with Calico is done by the caller, which ends the run then.
     if journal.header.terms.removal == Removal::default() {
         journal.end(node)?;
+    } else {
+        // What else goes with Calico is done by the caller, which ends the run then. Until then it is a run that
+        // starts from nothing: what it started from may be gone from the store.
+        journal.is_made(node, generation)?;
     }
     let former = standing.receipts.iter().filter(|former| former.generation < generation);
     retention::collect(node, &former.chain([&receipt]).collect::<Vec<_>>(), &settled, events);

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use tempfile::TempDir;
 
-use super::converge::{Applied, Change, apply, plan, resume, undo};
+use super::converge::{Change, apply, plan, resume, undo};
 use super::journal::Terms;
 use super::receipt::About;
-use super::standing::Standing;
+use super::standing::{Applied, Standing};
 use super::store;
 use crate::agent::Role;
 use crate::agent::state::{self, AgentState, Phase};

@@ -1,7 +1,7 @@
 //! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
 use std::io::ErrorKind;
 
@@ -41,6 +41,10 @@ pub struct Header {
     pub running: BTreeSet<Id>,
     #[serde(flatten)]
     pub terms: Terms,
+    /// Something on the machine was touched before this journal began: by the run itself, or by an interrupted one
+    /// that it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub touched: bool,
     /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
     /// the adapter, is to be as it was when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
@@ -157,6 +161,7 @@ impl Header {
             started: now,
             running: BTreeSet::new(),
             terms,
+            touched: false,
             networks: World::new(),
         }
     }
@@ -182,6 +187,18 @@ impl Header {
             }
         }
         goal
+    }
+}
+
+/// As `install (run R, since T), at step 7 of 23: service CalicoNode`.
+impl Display for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { command, run, started, .. } = &self.header;
+        write!(f, "{command} (run {run}, since {started:.0}), ")?;
+        match &self.last_step {
+            Some((n, of, id)) => write!(f, "at step {n} of {of}: {id}"),
+            None => f.write_str("before its first step"),
+        }
     }
 }
 
@@ -218,6 +235,29 @@ impl Journal {
             }
         }
         Ok(journal)
+    }
+
+    /// Begins it anew as a run that starts from what it made: there is nothing to take back any more.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn is_made(self, node: &mut dyn Node, generation: u32) -> Result<Self> {
+        Self::begin(node, Header { from: Some(generation), ..self.header }, Owned::new())
+    }
+
+    /// Whether the run moves pods away first, and has touched nothing on the machine yet.
+    pub fn is_draining(&self) -> bool {
+        self.header.terms.drain.is_some() && !self.is_touched()
+    }
+
+    /// Whether something on the machine may be different from before.
+    pub fn is_touched(&self) -> bool {
+        self.header.touched || self.last_step.as_ref().is_some_and(|(_, _, id)| !id.is_in_cluster())
+    }
+
+    /// Whether the run cordoned a Node that took pods before.
+    pub fn has_cordoned(&self) -> bool {
+        self.originals.iter().any(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none())
     }
 
     /// Begins a journal in one step, with the originals that an interrupted run left.

@@ -10,7 +10,7 @@ use anyhow::{Error, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::cancel;
-use crate::cluster::{Cluster, DrainOptions, DrainPlan, PodOnNode};
+use crate::cluster::{self, Cluster, DrainOptions, DrainPlan, PodOnNode};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, World};
 use crate::node::Node;
@@ -94,19 +94,24 @@ impl<'a> NodeObject<'a> {
     /// # Errors
     /// When the cluster cannot be asked.
     pub fn look(&self) -> Result<World> {
-        self.while_it_answers(|cluster| {
-            // Asked again: on the strength of one such answer a Node that is there would keep what it says.
-            let found = cluster.node_items(&self.name)?;
-            Ok(found.map_or_else(|| cluster.node_items(&self.name), |found| Ok(Some(found)))?.unwrap_or_default())
-        })
+        Ok(self.items(&self.name)?.unwrap_or_default())
     }
 
-    /// Whether the Node takes no new pods.
+    /// Whether a Node takes no new pods.
     ///
     /// # Errors
-    /// When the cluster cannot be asked.
-    pub fn cordon(&self) -> Result<Option<State>> {
-        Ok(self.cluster()?.node_items(&self.name)?.unwrap_or_default().remove(&Id::Cordon(self.name.clone())))
+    /// `NodeAbsent`; when the cluster cannot be asked.
+    pub fn cordon(&self, name: &str) -> Result<Option<State>> {
+        let mut items = self.items(name)?.ok_or_else(|| cluster::absent(name))?;
+        Ok(items.remove(&Id::Cordon(name.to_owned())))
+    }
+
+    /// Asked again before a Node is believed to be absent: that may be a server's answer that is behind.
+    fn items(&self, name: &str) -> Result<Option<World>> {
+        self.while_it_answers(|cluster| {
+            let found = cluster.node_items(name)?;
+            if found.is_some() { Ok(found) } else { cluster.node_items(name) }
+        })
     }
 
     /// Makes an item of the Node so.

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Exit, Fault};
-use crate::item::Access;
+use crate::item::{Access, State};
 use crate::node::{Node, STATE_DIR, record};
 use crate::plan::{Owned, Target, pairs};
 use crate::settings::Backend;
@@ -107,7 +107,7 @@ impl Receipt {
     pub fn needs(&self) -> BTreeSet<String> {
         let states = self.target.world.values().chain(self.owned.values().flatten());
         let configs = self.about.iter().flat_map(|about| about.config.iter().chain(&about.effective));
-        states.filter_map(super::store::name_in_store).chain(configs.map(ToString::to_string)).collect()
+        states.filter_map(State::name_in_store).chain(configs.map(ToString::to_string)).collect()
     }
 }
 

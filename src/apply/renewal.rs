@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::converge::Applied;
 use super::journal::{Header, Journal, Renewed, Terms};
 use super::retention;
-use super::standing::Standing;
+use super::stale_files;
+use super::standing::{Applied, Standing};
 use super::store;
 use crate::fault::{Exit, Fault};
 use crate::item::{Access, Id, State};
@@ -33,18 +33,9 @@ pub fn replace(
     files: &[(WinPath, Vec<u8>)],
     events: Sink<'_>,
 ) -> Result<Applied> {
-    let mut standing = Standing::load(node)?;
-    if let Some(journal) = standing.journal.take() {
-        if !journal.header.terms.is_renewal() {
-            let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
-            return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
-                .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
-                .into());
-        }
-        // One that power cut off: its credentials may be in use already.
-        finish(node, &standing, journal, false, events)?;
-        standing = Standing::load(node)?;
-    }
+    may_begin(&Standing::load(node)?)?;
+    finish_interrupted(node, events)?;
+    let standing = Standing::load(node)?;
     let mut renewed = Vec::new();
     for (path, bytes) in files {
         let state = standing.receipt().and_then(|receipt| receipt.target.world.get(&Id::File(path.clone())));
@@ -64,6 +55,37 @@ pub fn replace(
     let header = Header::new(run, command, from, &receipt.target, about, Terms { renewed, ..terms }, node.now());
     let journal = Journal::begin(node, header, Owned::new())?;
     finish(node, &standing, journal, false, events)
+}
+
+/// Sees that no run of another kind is to be ended first.
+///
+/// # Errors
+/// Fault `InterruptedRun`.
+pub fn may_begin(standing: &Standing) -> Result<()> {
+    match &standing.journal {
+        Some(journal) if !journal.header.terms.is_renewal() => {
+            let what = "a run was interrupted, and what it wanted the credentials to be is not done yet";
+            Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
+                .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finishes a renewal that power cut off, before anything else is done: its credentials may be in use already.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn finish_interrupted(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+    let mut standing = Standing::load(node)?;
+    match standing.journal.take() {
+        Some(journal) if journal.header.terms.is_renewal() => {
+            stale_files::sweep_of(node, &standing, &journal, events)?;
+            finish(node, &standing, journal, false, events).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes the run to its end, or back.

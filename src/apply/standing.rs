@@ -1,5 +1,7 @@
 //! Where a node stands: its generations, and a run that is not over.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::journal::Journal;
@@ -87,12 +89,21 @@ impl Standing {
 
     /// Whether a run that is not over moves pods away first, and has touched nothing on the machine yet.
     pub fn is_draining(&self) -> bool {
-        self.journal.as_ref().is_some_and(|Journal { header, last_step, .. }| {
-            header.terms.drain.is_some() && last_step.as_ref().is_none_or(|(_, _, id)| id.is_in_cluster())
-        })
+        self.journal.as_ref().is_some_and(Journal::is_draining)
     }
 
     pub(super) fn next_generation(&self) -> u32 {
         self.base().map_or(1, |receipt| receipt.generation + 1)
     }
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Steps that changed something.
+    pub changed: usize,
+    /// The generation that stands now; none when nothing is installed.
+    pub generation: Option<u32>,
+    /// From the first service stopped to the last one started.
+    pub downtime: Duration,
 }

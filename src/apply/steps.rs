@@ -216,12 +216,23 @@ fn put_in_cluster(
         object.put(id, after)?;
         return Ok(format!("node {name}: no new pods come"));
     }
+    Ok(put_note(object, id, after, events))
+}
+
+/// Has the Node say something, or not any more; what keeps it from that is told.
+pub(super) fn put_note(object: &NodeObject, id: &Id, after: Option<&State>, events: Sink) -> String {
+    let name = id.target();
     let Err(error) = object.put(id, after) else {
         let what =
             if after.is_some() { "carries the digest of its settings" } else { "says nothing of Calico any more" };
-        return Ok(format!("node {name} {what}"));
+        return format!("node {name} {what}");
     };
     let (warning, message) = match after {
+        // It is for a fleet to see who is done, and who may not write it does without.
+        Some(_) if Fault::id_of(&error) == "ClusterForbidden" => {
+            events(Event::Log { message: format!("node {name} may not be annotated with these rights: {error:#}") });
+            return format!("node {name} is not told: these rights do not allow it");
+        }
         Some(_) => ("NotAnnotated", format!("node {name} does not carry the digest of its settings: {error:#}")),
         None => (
             "ClusterTracesLeft",
@@ -229,7 +240,7 @@ fn put_in_cluster(
         ),
     };
     events(Event::Warning { id: warning, message });
-    Ok(format!("node {name} is not told"))
+    format!("node {name} is not told")
 }
 
 fn drain(journal: &Journal, object: &NodeObject, events: Sink) -> Result<String> {
@@ -241,7 +252,8 @@ fn drain(journal: &Journal, object: &NodeObject, events: Sink) -> Result<String>
 /// Where pods were moved away, none may have come since: somebody may have uncordoned the Node. What the cluster
 /// does not say, HNS does.
 fn still_cordoned(steps: &[Step], object: &NodeObject) -> Result<()> {
-    if !steps.iter().any(|step| matches!(step, Step::Drain { .. })) || !matches!(object.cordon(), Ok(None)) {
+    if !steps.iter().any(|step| matches!(step, Step::Drain { .. })) || !matches!(object.cordon(object.name()), Ok(None))
+    {
         return Ok(());
     }
     let what = format!("node {} was uncordoned by somebody while this run needs it empty", object.name());

@@ -20,7 +20,7 @@ use crate::plan::Owned;
 use crate::values::{Sha256, WinPath};
 
 /// What a folder that we did not make is called in the store.
-pub const FOREIGN: &str = "foreign";
+pub const FOREIGN: &str = Tree::FOREIGN;
 
 /// Where a file's bytes lie.
 pub fn blob(sha256: &Sha256) -> WinPath {
@@ -30,16 +30,6 @@ pub fn blob(sha256: &Sha256) -> WinPath {
 /// Where a staged or former tree lies, by its digest.
 pub fn tree(name: &str) -> WinPath {
     WinPath::known(STORE_DIR).join("trees").join(name)
-}
-
-/// What a state is called in the store; none for what needs no bytes.
-pub fn name_in_store(state: &State) -> Option<String> {
-    match state {
-        State::File { sha256, .. } | State::Tree(Tree::Release(sha256)) => Some(sha256.to_string()),
-        State::Tree(Tree::Drifted { of, .. }) => Some(format!("drifted-{of}")),
-        State::Tree(Tree::Foreign) => Some(FOREIGN.into()),
-        _ => None,
-    }
 }
 
 /// Puts bytes into the store.
@@ -89,7 +79,7 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
 
 /// Whether the bytes that a state is made of are in the store, whole. True for what needs none.
 pub fn holds(node: &dyn Node, state: &State) -> bool {
-    match (state, name_in_store(state)) {
+    match (state, state.name_in_store()) {
         (State::File { sha256, .. }, _) => is_whole(&node.disk(&blob(sha256)), sha256),
         (_, Some(name)) => node.disk(&tree(&name)).exists(),
         (_, None) => true,
@@ -112,7 +102,7 @@ pub struct Original {
 impl Original {
     /// What it is called in the store.
     pub fn name(&self) -> Option<String> {
-        name_in_store(&self.state)
+        self.state.name_in_store()
     }
 
     /// Where its bytes lie.
@@ -127,7 +117,7 @@ impl Original {
     /// Whether the store has the only copy: not when the item is so again.
     fn is_only_copy(&self, node: &dyn Node) -> Result<bool> {
         let there = self.place().is_some_and(|place| node.disk(&place).exists());
-        Ok(there && node.get(&self.id)?.and_then(|now| name_in_store(&now)) != self.name())
+        Ok(there && node.get(&self.id)?.and_then(|now| now.name_in_store()) != self.name())
     }
 }
 
@@ -137,7 +127,7 @@ impl Original {
 /// # Errors
 /// As [`add_file`].
 pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> {
-    let (Some(path), Some(name)) = (id.path(), name_in_store(state).filter(|name| name != FOREIGN)) else {
+    let (Some(path), Some(name)) = (id.path(), state.name_in_store().filter(|name| name != FOREIGN)) else {
         return Ok(());
     };
     let original = Original { id: id.clone(), state: state.clone() };

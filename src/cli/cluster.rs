@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::args::ClusterVerb;
-use super::preflight::show;
+use super::checks::show;
 use crate::cluster::{Cluster, FactsOptions, Patch, Preparation, Wishes};
 use crate::config::types::Auto;
 use crate::config::{Layered, Origin};

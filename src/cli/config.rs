@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::args::Config;
@@ -45,20 +45,10 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         return app.would(format!("write {}", file.display()));
     }
-    write_new(file, config::template())?;
+    super::import::write_new(file, config::template())?;
     let msg = format!("wrote {}", file.display());
     app.reporter.tell(&msg);
     Ending::result(RunResult::new(Exit::Ok, true, msg))
-}
-
-/// Writes a file that is not there yet.
-pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
-    let mut new = std::fs::File::create_new(file).map_err(|error| {
-        let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))
-            .hint("an existing file is never overwritten: choose another name or move it away");
-        anyhow::Error::new(error).context(fault)
-    })?;
-    std::io::Write::write_all(&mut new, text.as_bytes()).with_context(|| format!("write {}", file.display()))
 }
 
 /// The effective config needs the node, and the cluster as far as it answers.

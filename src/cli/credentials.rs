@@ -7,8 +7,9 @@ use comfy_table::{ContentArrangement, Table, presets};
 use jiff::Timestamp;
 
 use super::args::Credentials as Verb;
+use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
-use crate::apply::journal::Terms;
+use crate::apply::journal::{AtBoot, Terms};
 use crate::apply::lock::{Holder, Lock};
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::Receipt;
@@ -279,6 +280,7 @@ fn rotate(app: &mut App) -> Result<Ending> {
         (node, Some(lock))
     };
     let standing = Standing::load(&*node)?;
+    renewal::may_begin(&standing)?;
     let receipt = standing.receipt().ok_or_else(not_installed)?;
     start_from(app, &*node, &[], &Source::default())?;
     let layered = app.config(&*node, &Source::default(), &[])?;
@@ -321,13 +323,19 @@ fn rotate(app: &mut App) -> Result<Ending> {
     let question = format!("Give {} these new credentials?", settings.node_name);
     app.confirm(&question)?;
     let name = settings.node_name.to_string();
-    let changed = lease::hold(app, &mut *node, &name, |app, node| {
+    let replace = |app: &mut App, node: &mut dyn Node| {
         let (run, terms) = (app.run.clone(), app.terms(node, None, Some(&connection)));
         engine(app, node, &NodeObject::unknown(), |node, events| {
             renewal::replace(node, &run, ROTATE, terms, &new, events)
         })
-    })?;
-    let changed = changed.changed > 0;
+    };
+    // While a change is on trial the Lease is this machine's already.
+    let replaced = if Trial::load(&*node)?.is_some() {
+        replace(app, &mut *node)?
+    } else {
+        lease::hold(app, &mut *node, &name, replace)?
+    };
+    let changed = replaced.changed > 0;
     let msg = match (changed, secret) {
         (true, _) => {
             "the node has new credentials; Felix and confd start anew with them, pods are not interrupted".to_owned()
@@ -366,7 +374,10 @@ pub(crate) fn renew(
         let what = format!("{path} was written by another run meanwhile");
         return Err(Fault::new(Exit::Busy, "Busy", what).hint("nothing is to be done: that one counts").into());
     }
-    let replaced = renewal::replace(node, &run, &command, Terms::default(), &[(path.clone(), bytes)], &mut |_| ());
+    // Nobody may be there when power cuts it off.
+    let boot = Some(node.facts()?.boot_id);
+    let terms = Terms { boot, at_boot: Some(AtBoot::Finish), ..Terms::default() };
+    let replaced = renewal::replace(node, &run, &command, terms, &[(path.clone(), bytes)], &mut |_| ());
     if replaced.is_err() && Standing::load(node)?.journal.is_some_and(|journal| journal.header.run == run) {
         converge::undo_with(node, &NodeObject::unknown(), &mut |_| ())?;
     }

@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::fault::Exit;
 use crate::report::document::{History, PastRun};
 use crate::run::app::App;
-use crate::run::{Ending, detach};
+use crate::run::{Ending, records};
 
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let mut runs: Vec<PastRun> = detach::all(&*node)?
+    let mut runs: Vec<PastRun> = records::all(&*node)?
         .iter()
         .filter_map(|file| past(&serde_json::from_slice(&fs::read(file).ok()?).ok()?))
         .collect();

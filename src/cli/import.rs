@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use super::config::write_new;
 use crate::calico::cni::CniConf;
 use crate::calico::services;
 use crate::calico::upstream::{self, Installation};
@@ -194,4 +193,14 @@ fn networks(node: &dyn Node) -> Result<Vec<(String, Network)>> {
         _ => None,
     });
     Ok(named.collect())
+}
+
+/// Writes a file that is not there yet.
+pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
+    let mut new = File::create_new(file).map_err(|error| {
+        let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))
+            .hint("an existing file is never overwritten: choose another name or move it away");
+        anyhow::Error::new(error).context(fault)
+    })?;
+    std::io::Write::write_all(&mut new, text.as_bytes()).with_context(|| format!("write {}", file.display()))
 }

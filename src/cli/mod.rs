@@ -1,6 +1,7 @@
 //! The command line: what can be typed, which verb runs, and what the screen shows.
 
 mod args;
+mod checks;
 mod cluster;
 mod command;
 mod config;

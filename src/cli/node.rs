@@ -18,7 +18,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::prepare::node_name;
-use crate::run::{cordon, drain, lease, other_machine};
+use crate::run::{drain, lease, left_over, other_machine};
 use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
@@ -66,7 +66,7 @@ fn act(
         Verb::Uncordon => {
             let ending = schedule(app, cluster, name, true)?;
             // What a run that is over left is undone by this.
-            if !app.global.dry_run && cordon::is_left_over(node)? {
+            if !app.global.dry_run && left_over::is_cordoned(node)? {
                 Cordon::load(node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(node))?;
             }
             Ok(ending)

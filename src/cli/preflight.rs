@@ -6,19 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::args::Preflight;
+use super::checks::show;
 use super::status::limit;
 use crate::cluster::Cluster;
 use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
-use crate::fault::{Exit, Fault};
+use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
 use crate::preflight::{self, Input, Mend, Scope};
-use crate::report::document::{Check, CheckStatus, Failure, PreflightReport, exit_of};
+use crate::report::document::{CheckStatus, Failure, PreflightReport};
 use crate::report::event::Event;
-use crate::report::junit;
-use crate::report::reporter::Format;
-use crate::report::text::advice;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
@@ -158,104 +156,4 @@ fn measured(
         remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
     };
     (examine(app, layered, Scope::Everything, &input), resolved.err())
-}
-
-/// Shows a report as the verb's document. `failure` is why it had to do without something; where
-/// no check says so, the verb fails with it.
-pub(crate) fn show(
-    app: &mut App,
-    verb: &str,
-    report: &PreflightReport,
-    all: bool,
-    failure: Option<anyhow::Error>,
-) -> Result<Ending> {
-    let exit = match (preflight::verdict(report), failure) {
-        (Ok(()), Some(failure)) => return Err(failure),
-        (Ok(()), None) => Exit::Ok,
-        (Err(verdict), _) => exit_of(&verdict),
-    };
-    if app.reporter.format() == Format::Junit {
-        app.reporter.raw(&junit::report(&format!("calicoctl-win {verb}"), report));
-    } else {
-        let text = text(report, all || app.global.verbose > 0, app.global.quiet);
-        app.reporter.document("PreflightReport", report, &text);
-    }
-    Ending::shown(
-        exit,
-        format!("{} ok, {} warnings, {} failed", report.summary.ok, report.summary.warn, report.summary.fail),
-    )
-}
-
-/// The report as a person reads it: a line for each group, then what needs a look, failures last. `all`: every
-/// check; `quiet`: only what failed.
-fn text(report: &PreflightReport, all: bool, quiet: bool) -> String {
-    let mut text = String::new();
-    let mut groups: Vec<&str> = report.checks.iter().map(|check| check.group.as_str()).collect();
-    groups.dedup();
-    for group in groups.into_iter().filter(|_| !quiet) {
-        let checks: Vec<&Check> = report.checks.iter().filter(|check| check.group == group).collect();
-        if all {
-            text.push_str(&format!("{group}\n"));
-            checks.iter().for_each(|check| text.push_str(&line(check)));
-        } else {
-            text.push_str(&format!("{group:<12} {}\n", counts(&checks)));
-        }
-    }
-    if !all {
-        let mut seen: Vec<&Check> = report.checks.iter().filter(|check| order(check).is_some()).collect();
-        seen.sort_by_key(|check| order(check));
-        let failed = |check: &&&Check| !quiet || check.status == CheckStatus::Fail && !check.ignored;
-        let lines: String = seen.iter().filter(failed).map(|check| line(check)).collect();
-        if !text.is_empty() && !lines.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&lines);
-    }
-    let everything: Vec<&Check> = report.checks.iter().collect();
-    let hint = if all || quiet { "" } else { "  (--all shows each)" };
-    text.push_str(&format!("\n{} checks: {}{hint}\n", report.checks.len(), counts(&everything)));
-    text
-}
-
-/// Where a check is shown when not all are: the worst comes last, next to the prompt.
-fn order(check: &Check) -> Option<u8> {
-    match check.status {
-        CheckStatus::Ok | CheckStatus::Skip => None,
-        CheckStatus::Unknown => Some(0),
-        CheckStatus::Warn => Some(1),
-        CheckStatus::Fail => Some(if check.ignored { 2 } else { 3 }),
-    }
-}
-
-/// `16 ok, 1 skipped`.
-fn counts(checks: &[&Check]) -> String {
-    let words = [
-        (CheckStatus::Ok, "ok"),
-        (CheckStatus::Warn, "warnings"),
-        (CheckStatus::Fail, "failed"),
-        (CheckStatus::Skip, "skipped"),
-        (CheckStatus::Unknown, "without an answer"),
-    ];
-    let count = |status| checks.iter().filter(|check| check.status == status).count();
-    let parts = words.into_iter().map(|(status, word)| (count(status), word)).filter(|(count, _)| *count > 0);
-    let parts: Vec<String> = parts
-        .map(|(count, word)| format!("{count} {}", if count == 1 { word.trim_end_matches('s') } else { word }))
-        .collect();
-    parts.join(", ")
-}
-
-fn line(check: &Check) -> String {
-    let tag = match check.status {
-        CheckStatus::Ok => "[ OK ]",
-        CheckStatus::Warn => "[WARN]",
-        CheckStatus::Fail if check.ignored => "[IGN ]",
-        CheckStatus::Fail => "[FAIL]",
-        CheckStatus::Skip => "[SKIP]",
-        CheckStatus::Unknown => "[ ?? ]",
-    };
-    let mut line = format!("{tag} {:<24} {}\n", check.id, check.detail);
-    if matches!(check.status, CheckStatus::Warn | CheckStatus::Fail) {
-        line.push_str(&advice(check, "         "));
-    }
-    line
 }

@@ -31,7 +31,7 @@ use crate::report::event::{Event, Sink};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::engine::installed;
-use crate::run::{at_boot, cordon, pods};
+use crate::run::{left_over, lost_pods};
 use crate::values::WinPath;
 
 pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
@@ -50,7 +50,7 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
         Component::Node => Role::Node,
         Component::Felix => Role::Felix,
         Component::Confd => Role::Confd,
-        Component::Guard => return crate::run::trial::guard(app),
+        Component::Guard => return crate::run::guard::run(app),
     };
     let sandbox = app.global.sandbox.clone();
     if foreground {
@@ -65,10 +65,9 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
     let body = move |stop: &Stop, scm: &dyn Scm| {
         if role == Role::Node {
             // Before anything else: half-way through a change there may be nothing for CalicoNode to run.
-            let mut cut_off = machine()
-                .and_then(|node| Ok(at_boot::waits(&*node, agent::os::boot_time())? || cordon::is_left_over(&*node)?));
+            let mut cut_off = machine().and_then(|mut node| left_over::needs_guard(&mut *node, agent::os::boot_time()));
             if matches!(cut_off, Ok(true)) {
-                cut_off = crate::run::trial::start_guard(None).map(|()| true);
+                cut_off = left_over::start_guard(None).map(|()| true);
             }
             if let Err(error) = cut_off {
                 let message = format!("what an earlier run left is not looked after: {error:#}");
@@ -77,8 +76,8 @@ fn serve(component: Component, foreground: bool, app: &mut App) -> Result<Ending
             let stop = stop.clone();
             // On a thread of its own, since CalicoNode itself may wait for ever for what the trial took.
             std::thread::spawn(move || {
-                let pending = || crate::run::trial::lacks_guard(&mut *machine()?);
-                see_to_guard(&stop, pending, || crate::run::trial::start_guard(None));
+                let pending = || left_over::lacks_guard(&mut *machine()?);
+                see_to_guard(&stop, pending, || left_over::start_guard(None));
             });
         }
         let connect = |text: &str, base: &Path| {
@@ -124,7 +123,7 @@ fn host<T>(
     let renew =
         |node: &mut dyn Node, path: &WinPath| credentials::renew(node, path, &|text| connect(text, Path::new(".")));
     let recreate =
-        |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| pods::recreate(node, connect, lost, events);
+        |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| lost_pods::recreate(node, connect, lost, events);
     work(&Host { stop, scm, booted, pace, limits, pause: &pause, renew: &renew, recreate: &recreate })
 }
 

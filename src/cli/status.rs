@@ -32,8 +32,7 @@ use crate::report::text::at;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::datastore;
-use crate::run::detach;
-use crate::run::resume::describe;
+use crate::run::records;
 use crate::settings::{Backend, Datastore};
 use crate::values::WinPath;
 
@@ -330,9 +329,9 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
     let limit = limit(&args.timeout)?;
     let node = app.node()?;
     let begun = Instant::now();
-    let known = detach::find(&*node, run);
+    let known = records::find(&*node, run);
     loop {
-        let record = detach::find(&*node, run);
+        let record = records::find(&*node, run);
         if let Some(result) = record.as_ref().map(|record| &record["result"]).filter(|result| !result.is_null()) {
             let (code, msg) = (result["exit_code"].as_i64(), result["msg"].as_str().unwrap_or_default());
             let exit = Exit::all().find(|exit| Some(i64::from(exit.code())) == code).unwrap_or(Exit::Failed);
@@ -344,7 +343,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
         let journal = Standing::load(&*node)?.journal.filter(|journal| journal.header.run == run);
         let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == run);
         // A run that was only just started has not taken the lock yet.
-        let starts = !at_it && journal.is_none() && record.as_ref().is_some_and(detach::is_fresh);
+        let starts = !at_it && journal.is_none() && record.as_ref().is_some_and(records::is_fresh);
         let state = match (at_it || starts, &journal) {
             (true, _) => "running",
             (false, Some(_)) => "interrupted",
@@ -361,7 +360,7 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
             std::thread::sleep(Duration::from_millis(250));
             continue;
         }
-        let at = journal.as_ref().map(describe);
+        let at = journal.as_ref().map(ToString::to_string);
         let body = json!({ "run": run, "state": state, "at": at, "result": null });
         let text = format!("run {run}: {state}{}", at.map_or_else(String::new, |at| format!(", {at}")));
         app.reporter.document("Run", &body, &text);
@@ -371,8 +370,8 @@ fn one_run(app: &mut App, args: &Status, run: &str) -> Result<Ending> {
 }
 
 fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
-    let at = standing.journal.as_ref().map(describe);
-    if let (None, Some(record)) = (lock::holder(node), detach::starting(node)) {
+    let at = standing.journal.as_ref().map(ToString::to_string);
+    if let (None, Some(record)) = (lock::holder(node), records::starting(node)) {
         let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
         let since = text("since").parse().unwrap_or_else(|_| Timestamp::now());
         return Some(RunInProgress { run: text("run"), command: text("command"), since, interrupted: false, at: None });

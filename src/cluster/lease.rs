@@ -44,7 +44,9 @@ impl Owner {
     fn is_of_same_machine(&self, identity: &str) -> bool {
         let mut parts = identity.split('/');
         let same = |part: Option<&str>, own: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(own));
-        same(parts.next(), &self.host) && same(parts.next(), &self.machine)
+        // An older program said the host and the run.
+        let mine = same(parts.next(), &self.host);
+        mine && (same(parts.next(), &self.machine) || parts.next().is_none())
     }
 }
 

@@ -47,7 +47,7 @@ pub use self::drain::{DrainOptions, DrainPlan, Stays};
 pub use self::errors::may_pass;
 pub use self::facts::FactsOptions;
 pub use self::kubeconfig::{files_of, server_of};
-pub use self::node::CORDONED_BY;
+pub use self::node::{CORDONED_BY, absent};
 pub use self::pods::PodOnNode;
 pub use self::prepare::{Patch, Preparation, Wishes};
 pub use self::reach::unreached;

@@ -200,7 +200,8 @@ pub(super) fn node_path(name: &str) -> String {
     path(["api", "v1", "nodes", name])
 }
 
-pub(super) fn absent(name: &str) -> Fault {
+/// There is no Node of this name.
+pub fn absent(name: &str) -> Fault {
     Fault::new(Exit::ClusterUnreachable, "NodeAbsent", format!("the cluster has no Node {name}"))
         .hint("its kubelet registers it when it joins; the name may be another: kubectl get nodes, then --node-name")
 }
@@ -231,6 +232,7 @@ pub(super) fn read(node: Node) -> ClusterNode {
     });
     ClusterNode {
         wmco: wmco(&node.metadata),
+        achieved: node.metadata.annotations.as_ref().and_then(|all| all.get(ACHIEVED)).cloned(),
         not_ready: (!is_ready).then(|| why.filter(|why| !why.is_empty())).flatten(),
         calico_address: calicos(&node.metadata, "IPv4Address")
             .map(|net| net.split('/').next().unwrap_or_default().to_owned()),

@@ -231,6 +231,9 @@ pub struct ClusterNode {
     /// did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmco: Option<String>,
+    /// The digest of the settings that it says were achieved here. Nothing for a plan elsewhere.
+    #[serde(skip)]
+    pub achieved: Option<String>,
 }
 
 /// What an EKS cluster has for Windows nodes, in `kube-system`. None is what was not there, or what

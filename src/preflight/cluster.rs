@@ -210,15 +210,19 @@ fn node_address(cluster: &ClusterFacts, input: &Input) -> Finding {
     if node.internal_ips.is_empty() {
         return Unknown(format!("the Node {} has no InternalIP yet", node.name));
     }
+    let addresses = machine.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr());
     let ours: Vec<String> =
-        machine.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr().to_string()).collect();
+        addresses.filter(|ip| !ip.is_link_local() && !ip.is_loopback()).map(|ip| ip.to_string()).collect();
+    if ours.is_empty() {
+        return Skip("this machine has no address to compare".into());
+    }
     match node.internal_ips.iter().find(|ip| ours.contains(ip)) {
         Some(ip) => Pass(ip.clone()),
         None => Fail(format!(
             "the Node {} has {}, and this machine {}",
             node.name,
             node.internal_ips.join(", "),
-            if ours.is_empty() { "no address".into() } else { ours.join(", ") }
+            ours.join(", ")
         )),
     }
 }

@@ -14,8 +14,7 @@ use zip::read::{ArchiveOffset, Config, ZipFileEntry};
 use zip::{ZipArchive, ZipReadOptions};
 
 use super::check::{Names, Refusal, TOP};
-use super::files::{PathContext, open_shared, read_exact_at};
-use super::inflate::BUFFER;
+use super::files::{BUFFER, PathContext, open_shared, read_exact_at};
 use super::{invalid, phase};
 use crate::fault::Fault;
 use crate::report::event::{Event, Sink};

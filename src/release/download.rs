@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
 use super::archive::{MAX_TOTAL, digest_mismatch};
-use super::files::PathContext;
-use super::inflate::BUFFER;
+use super::files::{BUFFER, PathContext};
 use super::transport::{Failure, Http, answered, shown, unavailable};
 use super::{invalid, phase};
 use crate::fault::{Exit, Fault};

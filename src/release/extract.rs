@@ -14,9 +14,10 @@ use anyhow::Result;
 
 use super::archive::{Archive, Entry};
 use super::files::{PathContext, Staging};
-use super::inflate::{Inflater, Pace};
+use super::inflate::Inflater;
 use super::phase;
 use super::relay::Relay;
+use super::sinks::Pace;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_release_is_laid_out_without_its_top_folder() {
-        let exe = noise(3 * super::super::inflate::BUFFER + 17, 1);
+        let exe = noise(3 * super::super::files::BUFFER + 17, 1);
         for method in [CompressionMethod::Deflated, CompressionMethod::Stored] {
             let bench = Bench::with(&zip_with(
                 method,

@@ -10,6 +10,9 @@ use anyhow::{Error, Result};
 use crate::fault::{Exit, Fault};
 use crate::node::files::rename;
 
+/// Bytes per read and per write. Larger ones measure no faster (docs/performance.md).
+pub const BUFFER: usize = 256 << 10;
+
 /// Opens an archive for reading. Windows is told to let nobody write to it meanwhile, so that what
 /// was hashed is what is extracted.
 pub fn open_shared(path: &Path) -> io::Result<File> {

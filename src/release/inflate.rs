@@ -1,43 +1,23 @@
 //! One entry's data, from the archive into one or more files: a fixed amount of memory, whatever
 //! the entry's size.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use flate2::{Decompress, FlushDecompress, Status};
-use sha2::Digest;
 
 use super::archive::{Archive, Entry};
-use super::files::{PathContext, read_exact_at};
+use super::files::{BUFFER, PathContext as _, read_exact_at};
 use super::relay::{Outlet, Relay};
+use super::sinks::Sinks;
 use crate::values::Sha256;
-
-/// Bytes per read and per write. Larger ones measure no faster (docs/performance.md).
-pub const BUFFER: usize = 256 << 10;
 
 /// What a worker holds for its whole life: two buffers and the decompressor's window.
 pub struct Inflater {
     input: Vec<u8>,
     output: Vec<u8>,
     stream: Decompress,
-}
-
-/// How far all workers are, and whether one of them has failed.
-#[derive(Default)]
-pub struct Pace {
-    pub written: AtomicU64,
-    pub stop: AtomicBool,
-}
-
-/// The files that one entry's data go to.
-pub(super) struct Sinks {
-    files: Vec<(File, PathBuf)>,
-    crc: crc32fast::Hasher,
-    sha256: Option<sha2::Sha256>,
-    written: u64,
 }
 
 impl Inflater {
@@ -62,21 +42,7 @@ impl Inflater {
         let Some(outlet) = outlet else {
             return Ok(None);
         };
-        let sinks = outlet.finish()?;
-        if sinks.written != entry.size {
-            return Err(archive.entry_damaged(entry, "it is shorter than it says").into());
-        }
-        let crc = sinks.crc.finalize();
-        if crc != entry.crc {
-            let why = format!("its CRC is {crc:08x}, but {:08x} is expected", entry.crc);
-            return Err(archive.entry_damaged(entry, &why).into());
-        }
-        if durable {
-            for (file, path) in &sinks.files {
-                file.sync_data().doing("write", path)?;
-            }
-        }
-        Ok(Some(sinks.sha256.map(|hasher| Sha256::from_digest(&hasher.finalize()))))
+        outlet.finish()?.finish(archive, entry, durable).map(Some)
     }
 
     fn inflate<'a, 'r>(
@@ -163,35 +129,4 @@ impl Inflater {
 /// The next block's length, in bytes.
 fn step(left: u64) -> usize {
     usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER))
-}
-
-impl Sinks {
-    fn create(paths: &[PathBuf], size: u64, digest: bool) -> Result<Self> {
-        let files = paths
-            .iter()
-            .map(|path| {
-                let file = File::create_new(path).doing("create", path)?;
-                // Windows finds here already that the disk is too small, and fragments less.
-                file.set_len(size).doing("create", path)?;
-                Ok((file, path.clone()))
-            })
-            .collect::<Result<_>>()?;
-        Ok(Self { files, crc: crc32fast::Hasher::new(), sha256: digest.then(sha2::Sha256::new), written: 0 })
-    }
-
-    pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
-        self.written += block.len() as u64;
-        if self.written > entry.size {
-            return Err(archive.entry_damaged(entry, "it is longer than it says").into());
-        }
-        self.crc.update(block);
-        if let Some(hasher) = &mut self.sha256 {
-            hasher.update(block);
-        }
-        for (file, path) in &mut self.files {
-            file.write_all(block).doing("write", path)?;
-        }
-        pace.written.fetch_add((block.len() * self.files.len()) as u64, Ordering::Relaxed);
-        Ok(())
-    }
 }

@@ -19,6 +19,7 @@ mod fixtures;
 mod inflate;
 pub mod locate;
 mod relay;
+mod sinks;
 pub mod stage;
 pub mod transport;
 

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 
 use super::archive::{Archive, Entry};
-use super::inflate::{BUFFER, Pace, Sinks};
+use super::files::BUFFER;
+use super::sinks::{Pace, Sinks};
 
 /// Blocks under way between two workers: one is filled, one is written, one waits.
 const BLOCKS: usize = 3;

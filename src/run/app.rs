@@ -17,15 +17,13 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::change::ROWS;
 use super::ending::{self, Record};
-use super::generations::ROLLBACK;
 use super::options::{AtBoot as AtBootFlag, Global, Source};
 use super::sandbox_env::SandboxEnv;
-use super::{Ending, class, cordon, detach, event_log, layers};
-use crate::agent::trial::Trial;
+use super::{Ending, access, class, event_log, layers, records, verb};
 use crate::apply::journal::{AtBoot, Terms};
 use crate::apply::lock::{self, Holder, Lock};
+use crate::apply::renewal;
 use crate::apply::standing::Standing;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::cluster::DrainOptions;
@@ -82,7 +80,7 @@ pub(crate) struct App {
     /// The command that has the node to change it.
     changing: Option<&'static str>,
     /// Which machine it is, and which boot of it.
-    machine: Option<String>,
+    pub machine: Option<String>,
     boot: Option<String>,
     /// What is noted of this run besides its result.
     note: Value,
@@ -190,14 +188,18 @@ impl App {
         let lock = self.lock(&mut *node, &holder)?;
         // Where there was none before, it was made for the lock.
         still_safe(&mut *node)?;
-        heed_trial(&*node, command)?;
+        verb::heed_trial(&*node, command)?;
+        // What cannot be read is the verb's to say.
+        if command != verb::RESUME && Standing::load(&*node).is_ok() {
+            renewal::finish_interrupted(&mut *node, &mut |event| self.event(&event))?;
+        }
         let state = node.disk(&WinPath::known(STATE_DIR));
         let usual = || Log::open(&state.join("logs").join(format!("{}.log", self.run)));
         let mut log = named.map_or_else(usual, Ok)?;
         let words = without_values(&self.args).join(" ");
         let line = format!("calicoctl-win {} run {}: {words}", env!("CARGO_PKG_VERSION"), self.run);
         log.line(Timestamp::now(), "INFO", &line);
-        self.note = detach::record(&self.run, command);
+        self.note = records::record(&self.run, command);
         ending::note(|record| {
             record.changing = Some(command);
             record.note = self.note.clone();
@@ -397,7 +399,7 @@ impl App {
             boot: self.boot.clone(),
             at_boot: self.at_boot(node),
             drain: drain.cloned(),
-            access: connection.map(cordon::access).unwrap_or_default(),
+            access: connection.map(access::of).unwrap_or_default(),
             ..Terms::default()
         }
     }
@@ -562,10 +564,10 @@ impl App {
         if let Some(run) = self.global.detached_run.clone() {
             // Nobody sees how it ended but who asks for it.
             if let Ok(node) = self.node()
-                && let Some(note) = detach::find(&*node, &run)
+                && let Some(note) = records::find(&*node, &run)
             {
                 let document = crate::report::document::envelope("RunResult", &result);
-                let kept = detach::keep(&detach::kept(&*node, &run), &note, &document);
+                let kept = records::keep(&records::kept(&*node, &run), &note, &document);
                 ending::told(&mut self.reporter.log, kept.context("keep the run's result"));
             }
         }
@@ -620,31 +622,6 @@ fn open_named(file: &Path) -> Result<Log> {
                 .hint("name a file in a folder that this session may write to, or leave --log-file out"),
         )
     })
-}
-
-/// While a change is on trial nothing else is changed; to take Calico off ends the trial.
-fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
-    if command == "uninstall" {
-        return Trial::forget(node);
-    }
-    let changes = ROWS.iter().map(|row| row.command).chain([ROLLBACK, "repair", "resume"]).any(|one| one == command);
-    let Some(trial) = changes.then(|| Trial::load(node)).transpose()?.flatten() else {
-        return Ok(());
-    };
-    if trial.is_tried_out() {
-        if command == "resume" {
-            return Ok(());
-        }
-        let what = format!("what run {} changed could not be taken back, and is not confirmed", trial.run);
-        return Err(Fault::new(Exit::Busy, "OnTrial", what)
-            .hint("take it back with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
-            .into());
-    }
-    let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
-    let what = format!("what run {} changed is on trial{until}", trial.run);
-    Err(Fault::new(Exit::Busy, "OnTrial", what)
-        .hint("keep it with: calicoctl-win confirm, or take it back with: calicoctl-win confirm --revert")
-        .into())
 }
 
 /// Makes those of our folders safe that others could write to, and gives what was wrong with them.

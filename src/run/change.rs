@@ -1,6 +1,6 @@
 //! `apply`, `install`, `reconfigure` and `upgrade`: one way from the config to a node that is as it says. Where pods
 //! would be cut off they are moved away first, everything is at hand before the first service stops, and what
-//! does not work afterwards is reverted. A verb is a row of [`ROWS`].
+//! does not work afterwards is reverted. A verb is a [`Row`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,16 +17,17 @@ use super::lease;
 use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade};
 use super::pods;
 use super::prepare::{Prepared, prepare};
-use super::resume::describe;
 use super::saved::{self, Saved};
 use super::stage::Purpose;
 use super::standing;
 use super::trial;
+use super::verb;
 use crate::apply::cancel;
-use crate::apply::converge::{self, Applied};
+use crate::apply::converge;
 use crate::apply::cordon::Cordon;
 use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
+use crate::apply::standing::{Applied, Standing};
 use crate::calico::kube_proxy;
 use crate::cluster::DrainOptions;
 use crate::cluster::lease::Keeper;
@@ -79,15 +80,12 @@ enum Kind {
     Settings,
 }
 
-/// The verbs that bring a node in line with a config.
-pub(crate) static ROWS: [Row; 4] = [APPLY, INSTALL, RECONFIGURE, UPGRADE];
-
 const APPLY: Row =
-    Row { command: "apply", base: Base::CurrentIfAny, drains: true, tries: true, ready: &[Kind::Release] };
-const INSTALL: Row = Row { command: "install", base: Base::None, drains: false, tries: false, ready: &[] };
-const RECONFIGURE: Row = Row { command: "reconfigure", base: Base::Current, drains: true, tries: true, ready: &[] };
+    Row { command: verb::APPLY, base: Base::CurrentIfAny, drains: true, tries: true, ready: &[Kind::Release] };
+const INSTALL: Row = Row { command: verb::INSTALL, base: Base::None, drains: false, tries: false, ready: &[] };
+const RECONFIGURE: Row = Row { command: verb::RECONFIGURE, base: Base::Current, drains: true, tries: true, ready: &[] };
 const UPGRADE: Row = Row {
-    command: "upgrade",
+    command: verb::UPGRADE,
     base: Base::Current,
     drains: true,
     tries: false,
@@ -279,7 +277,7 @@ fn begin(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, prepared: &Prepare
             .into());
     }
     if let Some(journal) = &prepared.standing.journal {
-        let interrupted = describe(journal);
+        let interrupted = journal;
         let message = if journal.header.target == prepared.target {
             format!("this finishes the interrupted {interrupted}")
         } else {
@@ -325,6 +323,11 @@ fn begin(wish: &Wish<'_>, app: &mut App, node: &mut dyn Node, prepared: &Prepare
                 .generation
         }
     };
+    let said = prepared.cluster_facts.node.as_ref().map(|node| node.achieved.as_deref());
+    if said.is_some_and(|said| said != Some(prepared.about.settings.to_string().as_str())) {
+        let object = NodeObject::new(prepared.about.node_name.as_str(), &prepared.cluster, None);
+        converge::tell_again(&object, &Standing::load(node)?, &mut |event| app.event(&event));
+    }
     // An interrupted run may have left the Node cordoned.
     if prepared.cluster_facts.node.as_ref().is_none_or(|node| node.ready) {
         cordon::release(app, node)?;

@@ -1,7 +1,6 @@
 //! Giving back that a run kept pods off the node, however it ended.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result};
@@ -10,13 +9,12 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use super::Ending;
 use super::app::App;
 use super::options::Source;
-use crate::agent;
+use super::{left_over, own_logins};
 use crate::agent::os::{self, Level};
-use crate::agent::trial::Trial;
+use crate::apply::converge;
 use crate::apply::cordon::Cordon;
-use crate::apply::journal::Journal;
-use crate::apply::lock;
 use crate::apply::node_object::Access;
+use crate::apply::standing::Standing;
 use crate::cluster::lease::Term;
 use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::config::Origin;
@@ -24,23 +22,6 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
-use crate::settings::Connection;
-use crate::values::WinPath;
-
-/// How a run was told to reach the cluster: the kubeconfig that somebody named, by a path that means the same from
-/// another folder, and its context.
-pub(crate) fn access(connection: &Connection) -> Access {
-    let named = connection.kubeconfig_from != Origin::Default;
-    Access { kubeconfig: named.then(|| whole(&connection.kubeconfig)), context: connection.context.clone() }
-}
-
-/// A path that means the same from another folder.
-pub(crate) fn whole(file: &str) -> String {
-    if file.parse::<WinPath>().is_ok() {
-        return file.to_owned();
-    }
-    std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)).display().to_string()
-}
 
 /// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, what may pass is waited
 /// for: also 403, since by the record this user was allowed to cordon.
@@ -167,26 +148,6 @@ const TRIES: usize = 12;
 /// How long the API server may take for an answer to CalicoNode.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where kubelet's kubeconfig lies: kubeadm's place, the one of Calico's scripts, and Amazon's.
-const KUBELETS: [&str; 3] =
-    [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
-
-/// The kubeconfigs of the node itself: that of kubelet, which may do more, then that of Calico.
-pub(crate) fn logins_of(node: &dyn Node) -> Vec<WinPath> {
-    let own = agent::read_config(node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
-    KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
-}
-
-/// Whether a run that is over left the Node cordoned, with nothing half-way on this machine.
-///
-/// # Errors
-/// When a record of ours cannot be read.
-pub(crate) fn is_left_over(node: &dyn Node) -> Result<bool> {
-    let Some(cordon) = Cordon::load(node)? else { return Ok(false) };
-    let at_it = lock::holder(node).is_some_and(|holder| holder.run == cordon.run);
-    Ok(!at_it && Journal::load(node)?.is_none() && Trial::load(node)?.is_none())
-}
-
 /// What CalicoNode does about that when it starts: it uncordons the Node, if the Node itself says that
 /// the same run cordoned it. As a run of its own.
 ///
@@ -215,12 +176,15 @@ pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
 }
 
 fn try_left_over(app: &mut App) -> Result<String> {
-    let (node, _lock) = app.node_to_change("uncordon")?;
-    let Some(cordon) = Cordon::load(&*node)?.filter(|_| is_left_over(&*node).unwrap_or_default()) else {
+    let (mut node, _lock) = app.node_to_change("uncordon")?;
+    if left_over::is_cordoned(&*node)? && Standing::load(&*node)?.is_draining() {
+        converge::undo(&mut *node, &mut |event| app.event(&event))?;
+    }
+    let Some(cordon) = Cordon::load(&*node)?.filter(|_| left_over::is_cordoned(&*node).unwrap_or_default()) else {
         return Ok("no run left the node cordoned".into());
     };
     let mut refused = None;
-    for file in logins_of(&*node) {
+    for file in own_logins::of(&*node) {
         let released = app
             .cluster_as(&*node, &file, ANSWER_WITHIN)
             .and_then(|cluster| uncordon_if_ours(&cluster, &cordon))

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::options::{ExitCodes, Global};
-use super::{detach, event_log};
+use super::{event_log, records};
 use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{RunResult, envelope, millis};
@@ -172,7 +172,7 @@ pub(crate) fn keep(state: &Path, note: &Value, result: &RunResult) -> Result<()>
         .and_then(|()| std::fs::write(folder.join("last-run.json"), document.to_string()))
         .context("write last-run.json")?;
     let run = note["run"].as_str().unwrap_or_default();
-    detach::keep(&folder.join("runs").join(format!("{run}.json")), note, &document).context("keep the run's result")
+    records::keep(&folder.join("runs").join(format!("{run}.json")), note, &document).context("keep the run's result")
 }
 
 /// Says in the log what could not be kept.

@@ -7,22 +7,45 @@ use anyhow::Result;
 use super::app::{App, Outcome};
 use super::cordon;
 use crate::apply::cancel;
-use crate::apply::converge::{self, Applied};
+use crate::apply::converge;
+use crate::apply::journal::Journal;
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::Receipt;
 use crate::apply::retention;
-use crate::apply::standing::Standing;
+use crate::apply::standing::{Applied, Standing};
 use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of, millis};
 use crate::report::event::{Event, Sink};
 
-/// Runs the engine with the screen attached; when it fails, takes the change back.
+/// Makes a change by the engine, with the screen attached; when it fails, takes the change back.
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
     object: &NodeObject<'_>,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+) -> Result<Applied> {
+    // An interrupted run of somebody's that this one did not get to is not for it to take back.
+    let run = app.run.clone();
+    attached(app, node, object, &|journal| journal.header.run == run, work)
+}
+
+/// Ends an interrupted run likewise.
+pub(crate) fn engine_of_interrupted(
+    app: &mut App,
+    node: &mut dyn Node,
+    object: &NodeObject<'_>,
+    work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
+) -> Result<Applied> {
+    attached(app, node, object, &|_| true, work)
+}
+
+fn attached(
+    app: &mut App,
+    node: &mut dyn Node,
+    object: &NodeObject<'_>,
+    is_ours: &dyn Fn(&Journal) -> bool,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     // From the journal's first line on a stop comes between two steps.
@@ -41,33 +64,26 @@ pub(crate) fn engine(
         }
         Err(error) => error,
     };
-    let standing = Standing::load(node);
-    let is_ours = |standing: &Standing| standing.journal.as_ref().is_some_and(|journal| journal.header.run == app.run);
-    // A drain that is blocked or given up is no change of the machine: pods come again, and the error is the drain's.
-    let before_machine = standing.as_ref().is_ok_and(|standing| is_ours(standing) && standing.is_draining());
-    // The journal stays: `resume` goes on from here, or back.
-    if exit_of(&error) == Exit::Cancelled && !before_machine && !matches!(&standing, Ok(Standing { journal: None, .. }))
-    {
-        app.outcome = Outcome::HalfWay;
-        return Err(error);
-    }
-    match standing {
-        Ok(_) if before_machine => {
-            let failed_phase = app.reporter.failed_phase;
+    match Standing::load(node).map(|standing| standing.journal) {
+        // A drain that is blocked or given up is no change of the machine: pods come again, and the error is the
+        // drain's.
+        Ok(Some(journal)) if is_ours(&journal) && journal.is_draining() => {
             return Err(match converge::undo_with(node, object, &mut |event| app.event(&event)) {
-                Ok(_) => {
-                    app.reporter.failed_phase = failed_phase;
-                    cordon::release_after(app, node, error)
-                }
+                Ok(_) => cordon::release_after(app, node, error),
                 Err(second) => {
                     app.outcome = Outcome::HalfWay;
                     not_taken_back(app, error, &second)
                 }
             });
         }
-        Ok(Standing { journal: Some(_), .. }) => {}
+        // The journal stays: `resume` goes on from here, or back.
+        Ok(Some(journal)) if exit_of(&error) == Exit::Cancelled || !is_ours(&journal) => {
+            app.outcome = Outcome::HalfWay;
+            return Err(error);
+        }
+        Ok(Some(_)) => {}
         // No journal: nothing was touched, so there is nothing to take back.
-        Ok(_) => {
+        Ok(None) => {
             retention::tidy(node, &mut |event| app.event(&event));
             return Err(cordon::release_after(app, node, error));
         }

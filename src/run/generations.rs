@@ -16,11 +16,12 @@ use super::prepare::{add_files_of, announce, prepare};
 use super::saved;
 use super::stage::{self, Purpose};
 use super::standing::{settings_diff, start_from};
-use crate::apply::converge::{self, Applied, Change};
+use super::verb::{REPAIR, ROLLBACK};
+use crate::apply::converge::{self, Change};
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
-use crate::apply::standing::Standing;
+use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
@@ -31,9 +32,6 @@ use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
 use crate::report::event::Sink;
 use crate::settings::{self, Connection};
-
-/// The verb, for journal and receipt.
-pub(crate) const ROLLBACK: &str = "rollback";
 
 /// Which world, and what may happen on the way.
 struct Way<'a> {
@@ -75,7 +73,7 @@ pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
     let about = receipt.about.clone().context("read what the generation was made from")?;
     drop(look);
     let way = Way {
-        command: "repair",
+        command: REPAIR,
         current: receipt.generation,
         receipt: &receipt,
         about: &about,
@@ -87,7 +85,7 @@ pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
 
 fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
     if let Some(journal) = &standing.journal {
-        let what = format!("a run was interrupted: {}", super::resume::describe(journal));
+        let what = format!("a run was interrupted: {}", journal);
         return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
@@ -138,7 +136,7 @@ fn go(app: &mut App, way: &Way<'_>) -> Result<Ending> {
         result.generation = standing.receipt().map(|receipt| receipt.generation);
         return Ending::result(result);
     }
-    if way.command == "repair" {
+    if way.command == REPAIR {
         datastore::must_answer(app, &*node, &steps)?;
     }
     let name = way.about.node_name.as_str();
@@ -230,7 +228,7 @@ fn gather(app: &mut App, node: &mut dyn Node, way: &Way<'_>, steps: &[Step]) -> 
     {
         add_files_of(node, &manifest, &tree, &way.receipt.target)?;
     }
-    if lacks_release(node) && way.command == "repair" {
+    if lacks_release(node) && way.command == REPAIR {
         start_from(app, node, &[], &Source::default())?;
         let mut prepared = prepare(app, node, &Source::default(), None, Purpose::Install)?;
         prepared.complete(app, node)?;

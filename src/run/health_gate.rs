@@ -13,7 +13,7 @@ use crate::agent::Role;
 use crate::agent::startup::KUBELET;
 use crate::agent::state::{self, AgentState, Phase};
 use crate::apply::cancel;
-use crate::apply::converge::Applied;
+use crate::apply::standing::Applied;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
 use crate::cluster::Cluster;

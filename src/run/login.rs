@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use base64::Engine as _;
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::app::App;
-use super::app::reach::believe_kubeconfig;
+use super::host_process;
+use super::own_logins::believe_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
-use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden, unreached};
+use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
 use crate::config::Layered;
 use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
@@ -24,12 +23,6 @@ use crate::paths;
 use crate::sandbox;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
-
-/// Set by containerd in every HostProcess container: where the container's own files are on the host.
-const MOUNT_POINT: &str = "CONTAINER_SANDBOX_MOUNT_POINT";
-
-/// Below it, what Kubernetes gives each pod of its service account.
-const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What the settings say of it.
 pub(crate) struct Wanted<'a> {
@@ -54,12 +47,12 @@ pub(crate) fn issue(app: &mut App, node: Option<&dyn Node>, cluster: &Cluster, w
         Credentials::Secret => of_account(TokenFrom::Secret, app),
         Credentials::Kubeconfig => given(node, cluster, wanted.file.unwrap_or_default()),
         Credentials::HostProcess => {
-            let pod = host_process()?;
+            let pod = host_process::read()?;
             let host = pod.host.trim_matches(['[', ']']).parse::<IpAddr>();
             if let Ok(IpAddr::V4(host)) = host
                 && wanted.kubernetes.service_cidrs.iter().any(|cidr| cidr.contains(&host))
             {
-                return Err(cluster_ip(&pod.host).into());
+                return Err(host_process::cluster_ip(&pod.host).into());
             }
             let origin = "the service account of this HostProcess pod";
             cluster.given_credentials(origin, &pod.kubeconfig, Path::new(""))
@@ -100,19 +93,11 @@ fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
     }
 }
 
-/// The service account of the pod that this program runs in.
-pub(crate) struct Pod {
-    host: String,
-    namespace: String,
-    /// With the account's token, for the API server that Kubernetes names to pods.
-    pub kubeconfig: String,
-}
-
 /// The namespace of calico-node, where it is not to be looked for. In a HostProcess pod it is known,
 /// and the pod's account may not look.
 pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
     match &connection.calico_namespace {
-        None if connection.host_process => Ok(Some(host_process()?.namespace)),
+        None if connection.host_process => Ok(Some(host_process::read()?.namespace)),
         named => Ok(named.clone()),
     }
 }
@@ -129,63 +114,6 @@ pub(crate) fn needs(layered: &Layered) -> Needs<'_> {
         etcd_secret: name.map(|name| (namespace, name)),
         etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
     }
-}
-
-/// Reads it off the mounts.
-///
-/// # Errors
-/// Fault `NotHostProcess` where this is no HostProcess container, or the account is not mounted.
-pub(crate) fn host_process() -> Result<Pod> {
-    let not = |what: &str| {
-        Fault::new(Exit::InvalidConfig, "NotHostProcess", what.to_owned()).hint(
-            "kubernetes.credentials: host-process is for a pod with hostProcess: true and a mounted service account; \
-             elsewhere leave it out, or use token-request",
-        )
-    };
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mount = variable(MOUNT_POINT).ok_or_else(|| not("this program does not run in a HostProcess container"))?;
-    let folder = Path::new(&mount).join(ACCOUNT);
-    let read = |name: &str| {
-        std::fs::read_to_string(folder.join(name))
-            .map_err(|cause| anyhow::Error::new(cause).context(not(&format!("the pod's {name} cannot be read"))))
-    };
-    let (token, ca, namespace) = (read("token")?, read("ca.crt")?, read("namespace")?);
-    let host = variable("KUBERNETES_SERVICE_HOST").ok_or_else(|| not("KUBERNETES_SERVICE_HOST is not set"))?;
-    let port = variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".into());
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let ca = base64::engine::general_purpose::STANDARD.encode(ca);
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "pod",
-        "clusters": [{"name": "pod", "cluster":
-            {"server": format!("https://{host}:{port}"), "certificate-authority-data": ca}}],
-        "contexts": [{"name": "pod", "context":
-            {"cluster": "pod", "user": "pod", "namespace": namespace.trim()}}],
-        "users": [{"name": "pod", "user": {"token": token.trim()}}],
-    });
-    Ok(Pod { host, namespace: namespace.trim().to_owned(), kubeconfig: kubeconfig.to_string() })
-}
-
-/// An API server that cannot be reached from a pod is mostly called by its ClusterIP, which is what
-/// Kubernetes tells every pod.
-pub(crate) fn from_a_pod(mut error: anyhow::Error) -> anyhow::Error {
-    if unreached(&error)
-        && let Some(fault) = error.downcast_mut::<Fault>()
-    {
-        let usual = fault.hint.take().map_or_else(String::new, |hint| format!("; {hint}"));
-        fault.hint = Some(format!(
-            "the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it \
-             and KUBERNETES_SERVICE_PORT to the API server's own address{usual}"
-        ));
-    }
-    error
-}
-
-fn cluster_ip(host: &str) -> Fault {
-    let what = format!("KUBERNETES_SERVICE_HOST is {host}, a ClusterIP, which a Windows host cannot reach");
-    Fault::new(Exit::InvalidConfig, "ApiServerIsClusterIp", what).hint(
-        "set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of the pod to the API server's own address, \
-         as Calico's ConfigMap kubernetes-services-endpoint does",
-    )
 }
 
 /// Our kubeconfig on the node, if it is still good: of the kind that is wanted, for the same server

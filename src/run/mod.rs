@@ -1,6 +1,7 @@
 //! A change of the node, from what is known to the result: gather, check, plan, show, confirm, stage, converge,
 //! prove. `cli` parses and renders; what a verb does is decided here.
 
+pub(crate) mod access;
 pub(crate) mod app;
 pub(crate) mod at_boot;
 pub(crate) mod change;
@@ -15,14 +16,20 @@ pub(crate) mod engine;
 pub(crate) mod event_log;
 pub(crate) mod files_in_use;
 pub(crate) mod generations;
+pub(crate) mod guard;
 pub(crate) mod health_gate;
+pub(crate) mod host_process;
 pub(crate) mod layers;
 pub(crate) mod lease;
+pub(crate) mod left_over;
 pub(crate) mod login;
+pub(crate) mod lost_pods;
 pub(crate) mod options;
 pub(crate) mod other_machine;
+pub(crate) mod own_logins;
 pub(crate) mod pods;
 pub(crate) mod prepare;
+pub(crate) mod records;
 pub(crate) mod resume;
 pub(crate) mod sandbox_env;
 pub(crate) mod saved;
@@ -30,6 +37,7 @@ pub(crate) mod stage;
 pub(crate) mod standing;
 pub(crate) mod trial;
 pub(crate) mod uninstall;
+pub(crate) mod verb;
 
 use anyhow::Result;
 

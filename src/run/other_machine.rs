@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::app::App;
 use super::cordon;
+use crate::apply::journal::Journal;
 use crate::apply::node_object::Access;
+use crate::apply::standing::Standing;
 use crate::node::Node;
 
 /// How long the cluster may take to say whose the Node is.
@@ -16,7 +18,8 @@ pub(crate) fn owns(app: &App, node: &dyn Node, name: &str) -> Option<String> {
     let cluster = cordon::reach(app, node, &Access::default(), Some(LIMIT)).ok()?;
     let theirs = cluster.node(name).ok()??.internal_ips;
     let facts = node.facts().ok()?;
-    let mut ours = facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).peekable();
+    let addresses = facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr());
+    let mut ours = addresses.filter(|ip| !ip.is_link_local() && !ip.is_loopback()).peekable();
     // While a virtual switch is made there may be none for a moment.
     ours.peek()?;
     let mine = ours.any(|ip| theirs.contains(&ip.to_string()));
@@ -26,4 +29,15 @@ pub(crate) fn owns(app: &App, node: &dyn Node, name: &str) -> Option<String> {
             theirs.join(", ")
         )
     })
+}
+
+/// The same of the Node of a generation, or of an interrupted run: one that began on this very machine is about its
+/// Node, also while a virtual switch is made and addresses are away.
+pub(crate) fn owns_node_of(app: &App, node: &dyn Node, standing: &Standing) -> Option<String> {
+    let began_here =
+        |journal: &Journal| journal.header.terms.machine.is_some() && journal.header.terms.machine == app.machine;
+    if standing.journal.as_ref().is_some_and(began_here) {
+        return None;
+    }
+    owns(app, node, standing.node_name()?.as_str())
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::access;
 use super::app::App;
-use super::cordon;
 use super::drain::Place;
 use super::health_gate;
+use super::host_process;
 use super::login::{self, Wanted};
 use super::options::Source;
 use super::pods;
@@ -362,7 +363,7 @@ fn about(
     manifest: &Manifest,
     standing: &Standing,
 ) -> About {
-    let (settings, access) = (&resolved.settings, cordon::access(&resolved.run.connection));
+    let (settings, reached) = (&resolved.settings, access::of(&resolved.run.connection));
     let mut fingerprint = settings.clone();
     // Where the archive came from does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
@@ -382,14 +383,14 @@ fn about(
             .receipt()
             .and_then(|receipt| receipt.about.as_ref())
             .and_then(|about| about.token_secret.clone()),
-        kubeconfig: access.kubeconfig,
-        context: access.context,
+        kubeconfig: reached.kubeconfig,
+        context: reached.context,
     }
 }
 
 fn source_text(source: &settings::Source) -> String {
     match source {
-        settings::Source::File(text) | settings::Source::Directory(text) => cordon::whole(text),
+        settings::Source::File(text) | settings::Source::Directory(text) => access::whole(text),
         // A signed URL is a secret, and nothing is fetched from here again.
         settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
     }
@@ -403,7 +404,7 @@ pub(crate) fn cluster_facts(
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
     let asked = ask_cluster(cluster, layered, connection, facts);
-    if connection.host_process { asked.map_err(login::from_a_pod) } else { asked }
+    if connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked }
 }
 
 fn ask_cluster(

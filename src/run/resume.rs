@@ -5,16 +5,18 @@ use anyhow::Result;
 use super::Ending;
 use super::app::App;
 use super::cordon;
-use super::engine::{engine, succeeded};
+use super::engine::{engine_of_interrupted, succeeded};
 use super::health_gate::{self, Works};
 use super::options::Resume;
-use super::{lease, pods, trial, uninstall};
+use super::verb::{RESUME, UNINSTALL};
+use super::{lease, other_machine, pods, trial, uninstall};
 use crate::agent::trial::Trial;
-use crate::apply::converge::{self, Applied};
+use crate::apply::converge;
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Journal;
+use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
-use crate::apply::standing::Standing;
+use crate::apply::standing::{Applied, Standing};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
@@ -29,9 +31,13 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         if let Some(trial) = given_up {
             return app.would(trial::says(&trial, !args.undo));
         }
-        let msg = match (Standing::load(&*node)?.journal, Cordon::load(&*node)?) {
+        let standing = Standing::load(&*node)?;
+        let msg = match (&standing.journal, Cordon::load(&*node)?) {
             (Some(journal), _) => {
-                format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, describe(&journal))
+                format!("dry run: would {} {}", if args.undo { "undo" } else { "finish" }, journal)
+            }
+            (None, Some(cordon)) if is_of_uninstall(&cordon, &standing) => {
+                format!("dry run: would leave node {} cordoned, since Calico is gone", cordon.node)
             }
             (None, Some(cordon)) => format!("dry run: would uncordon node {}", cordon.node),
             (None, None) => {
@@ -52,11 +58,11 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         app.confirm(if args.undo { "Keep it?" } else { "Go back to how the node was before it?" })?;
         return if args.undo { trial::keep(app, "resume") } else { trial::go_back(app, "resume") };
     }
-    let (mut node, lock) = app.node_to_change("resume")?;
+    let (mut node, lock) = app.node_to_change(RESUME)?;
     let standing = Standing::load(&*node)?;
     let Some(journal) = standing.journal.clone() else {
         if let Some(cordon) = Cordon::load(&*node)? {
-            if cordon.command == uninstall::COMMAND {
+            if is_of_uninstall(&cordon, &standing) {
                 cordon::keep(app, &*node)?;
                 let msg = "nothing to do: the uninstall is over, and its Node stays cordoned";
                 return Ending::result(RunResult::looked(false, msg));
@@ -65,17 +71,19 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
             return lease::hold(app, &mut *node, &name, |app, node| uncordon(app, node, &cordon));
         }
         retention::tidy(&*node, &mut |event| app.event(&event));
+        let object = pods::object_of(app, &*node, &standing);
+        converge::tell_again(&object, &standing, &mut |event| app.event(&event));
         let msg = "nothing to do: no run was interrupted";
         app.reporter.tell(msg);
         return Ending::result(RunResult::looked(false, msg));
     };
-    app.reporter.tell(&format!("Interrupted: {}.", describe(&journal)));
+    app.reporter.tell(&format!("Interrupted: {}.", journal));
     if let (Some(about), false) = (&journal.header.about, args.undo) {
         let downgrade = Downgrade::between(standing.release(), &about.calico_version);
         downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
     }
     app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
-    if journal.header.command == uninstall::COMMAND && !args.undo {
+    if journal.header.command == UNINSTALL && !args.undo {
         app.reach_as(&standing);
         let removed = match standing.node_name() {
             Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| remove(app, node, &standing)),
@@ -92,14 +100,30 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     }
 }
 
+/// Whether the Node is cordoned since Calico was taken off, and not since that failed.
+fn is_of_uninstall(cordon: &Cordon, standing: &Standing) -> bool {
+    cordon.command == UNINSTALL && standing.receipt().is_none()
+}
+
 /// Finishes an uninstall, with the node locked here and, where it can be asked, in the cluster.
 fn remove(app: &mut App, node: &mut dyn Node, standing: &Standing) -> Result<(Applied, Vec<String>)> {
-    let object = pods::object_of(app, node, standing);
+    let journal = standing.journal.as_ref();
+    let theirs = other_machine::owns_node_of(app, node, standing);
+    let object = match theirs {
+        Some(_) => NodeObject::unknown(),
+        None => pods::object_of(app, node, standing),
+    };
     let works = |_: &mut dyn Node, _: &Target, _: Sink| Ok(());
-    let applied = engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &works, events))?;
-    let terms = standing.journal.as_ref().map(|journal| journal.header.terms.clone()).unwrap_or_default();
+    let applied = engine_of_interrupted(app, node, &object, |node, events| {
+        converge::resume_proven(node, &object, &works, events)
+    })?;
+    if let Some(theirs) = theirs {
+        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
+        return Ok((applied, Vec::new()));
+    }
+    let terms = journal.map(|journal| journal.header.terms.clone()).unwrap_or_default();
     // An older program left it in its own record.
-    let drained = terms.drain.is_some() || Cordon::load(node)?.is_some_and(|left| left.command == uninstall::COMMAND);
+    let drained = terms.drain.is_some() || Cordon::load(node)?.is_some_and(|left| left.command == UNINSTALL);
     Ok((applied, uninstall::after(terms.removal, drained, app, node, standing)?))
 }
 
@@ -107,7 +131,7 @@ fn remove(app: &mut App, node: &mut dyn Node, standing: &Standing) -> Result<(Ap
 fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> Result<Ending> {
     let object = pods::object_of(app, node, &Standing::load(node)?);
     let applied = if args.undo {
-        engine(app, node, &object, |node, events| converge::undo_with(node, &object, events))?
+        engine_of_interrupted(app, node, &object, |node, events| converge::undo_with(node, &object, events))?
     } else {
         let works = Works::new(app, true);
         // What has no generation before it stands, for somebody to look at.
@@ -115,8 +139,9 @@ fn end(args: &Resume, app: &mut App, node: &mut dyn Node, journal: &Journal) -> 
         let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
             if goes_back { works.services(node, target, events) } else { Ok(()) }
         };
-        let applied =
-            engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &proof, events))?;
+        let applied = engine_of_interrupted(app, node, &object, |node, events| {
+            converge::resume_proven(node, &object, &proof, events)
+        })?;
         if !goes_back {
             health_gate::ends_working(app, node, &journal.header.target, &applied)?;
         }
@@ -160,13 +185,4 @@ fn uncordon(app: &mut App, node: &mut dyn Node, cordon: &Cordon) -> Result<Endin
     result.generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
     result.next = vec![app.command("status")];
     Ending::result(result)
-}
-
-/// `install (run R, since T), at step 7 of 23: service CalicoNode`.
-pub(crate) fn describe(journal: &Journal) -> String {
-    let at = journal
-        .last_step
-        .as_ref()
-        .map_or_else(|| "before its first step".into(), |(n, of, id)| format!("at step {n} of {of}: {id}"));
-    format!("{} (run {}, since {:.0}), {at}", journal.header.command, journal.header.run, journal.header.started)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::left_over;
 use crate::agent::Role;
 use crate::agent::published::LostEndpoint;
 use crate::agent::state;
@@ -141,12 +142,8 @@ impl SandboxEnv {
         // CalicoNode sees to it that a change on trial is watched over, also after a boot, that a run is
         // ended which the boot cut off, and that the Node is uncordoned which one left cordoned.
         let booted = node.model()?.boot_time;
-        if name == NODE_SERVICE
-            && (super::trial::lacks_guard(node)?
-                || super::at_boot::waits(node, booted)?
-                || super::cordon::is_left_over(node)?)
-        {
-            super::trial::start_guard(Some(&self.dir))?;
+        if name == NODE_SERVICE && left_over::needs_guard(node, booted)? {
+            left_over::start_guard(Some(&self.dir))?;
         }
         self.play_agent(node, name, service, STARTUP_LIMIT)
     }
@@ -181,7 +178,7 @@ impl SandboxEnv {
             cluster::Cluster::connect(text, base, None, dial, &cluster::Options::default())
         };
         let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
-            super::pods::recreate(node, &connect, lost, events)
+            super::lost_pods::recreate(node, &connect, lost, events)
         };
         let events = move |event| said.borrow_mut().push(event);
         service_hook(StandIn { dial }, limit, Box::new(recreate), Box::new(events))(node, name, service)

@@ -2,56 +2,42 @@
 //! process of its own, watches over it; CalicoNode starts one anew after a boot, for this, for a run that
 //! the boot cut off, and for a Node that a run left cordoned.
 
-use std::fs::{File, TryLockError};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use jiff::Timestamp;
 
 use super::Ending;
 use super::app::App;
-use super::engine::{engine, succeeded};
+use super::engine::{engine_of_interrupted, succeeded};
 use super::health_gate::Works;
 use super::options::{DrainFlags, Source};
 use super::prepare::{Prepared, announce};
-use super::{at_boot, cordon, lease, pods};
+use super::verb::REVERT;
+use super::{access, cordon, lease, left_over, pods};
 use crate::agent::os::{self, Level};
-use crate::agent::trial::{self, TRIES, Trial};
-use crate::apply::converge::{self, Applied, Change};
+use crate::agent::trial::{self, Trial};
+use crate::apply::converge::{self, Change};
 use crate::apply::cordon::Cordon;
 use crate::apply::journal::Terms;
-use crate::apply::lock;
 use crate::apply::node_object::{Access, NodeObject};
 use crate::apply::receipt::Receipt;
-use crate::apply::standing::Standing;
+use crate::apply::standing::{Applied, Standing};
 use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
-use crate::item::{Access as Rights, Id};
-use crate::node::{Node, STATE_DIR};
+use crate::item::Id;
+use crate::node::Node;
 use crate::plan::Target;
 use crate::plan::show::Plan;
-use crate::report::document::{RunResult, exit_of};
+use crate::report::document::RunResult;
 use crate::report::event::{Event, Sink};
 use crate::settings;
-use crate::values::WinPath;
-
-/// What the way back is called in journals and receipts.
-const REVERT: &str = "revert";
 
 /// What it is called when the way back is not tried any more, here and in the Event on the Node.
 pub(crate) const GIVEN_UP: &str = "TrialGivenUp";
 
-/// How often the guard looks.
-const LOOK: Duration = Duration::from_millis(250);
-
-/// How long the guard waits before it tries the way back again: at first, and at most. All pauses
-/// together are what HNS may need from its start to its first answer.
-const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(32)];
-
 /// How long a question of the guard may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The most that the way back waits for pods to go.
 const DRAIN_WITHIN: Duration = Duration::from_secs(120);
@@ -66,7 +52,7 @@ pub(crate) fn begin(
     within: Duration,
 ) -> Result<()> {
     let from = prepared.standing.receipt().map(|receipt| receipt.generation);
-    let access = cordon::access(&prepared.resolved.run.connection);
+    let access = access::of(&prepared.resolved.run.connection);
     let trial = Trial {
         run: app.run.clone(),
         command: command.into(),
@@ -87,7 +73,7 @@ pub(crate) fn begin(
     };
     trial.save(node)?;
     let sandbox = app.global.sandbox.clone();
-    start_guard(sandbox.as_deref()).inspect_err(|_| drop(Trial::forget(node)))
+    left_over::start_guard(sandbox.as_deref()).inspect_err(|_| drop(Trial::forget(node)))
 }
 
 /// The change is there: says until when it must be confirmed, and gives the commands for it.
@@ -106,124 +92,8 @@ pub(crate) fn ended_early(node: &dyn Node) -> Result<()> {
     if Standing::load(node)?.journal.is_none() { Trial::forget(node) } else { Ok(()) }
 }
 
-/// Starts a guard that outlives this process.
-pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
-    let program = std::env::current_exe().context("find our own executable")?;
-    let mut command = Command::new(program);
-    command.args(["service", "run", "guard", "--yes"]);
-    if let Some(dir) = sandbox {
-        command.arg("--sandbox").arg(dir);
-    }
-    // These are of the command that began the trial, and of no other.
-    for variable in ["CALICO_WIN_DETACH", "CALICO_WIN_DRY_RUN", "CALICO_WIN_SANDBOX_FAULT"] {
-        command.env_remove(variable);
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    os::detach(&mut command).context("start the guard of the trial").map(drop)
-}
-
-/// Whether a trial is on that nobody watches over. One that was given up is for people.
-pub(crate) fn lacks_guard(node: &mut dyn Node) -> Result<bool> {
-    Ok(Trial::load(node)?.is_some_and(|trial| trial.given_up.is_none()) && guard_lock(node)?.is_some())
-}
-
-/// The right to be the guard; none while there is one.
-fn guard_lock(node: &mut dyn Node) -> Result<Option<File>> {
-    let path = WinPath::known(STATE_DIR).join("state").join("guard.lock");
-    if !node.disk(&path).exists() {
-        node.save(&path, b"", Rights::Administrators).with_context(|| format!("make {path}"))?;
-    }
-    let file = File::options().write(true).open(node.disk(&path)).with_context(|| format!("open {path}"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {path}")),
-    }
-}
-
-/// Watches over a trial until it is over, and brings the node back if that is how it ends.
-pub(crate) fn guard(app: &mut App) -> Result<Ending> {
-    let Some(_mine) = guard_lock(&mut *app.node()?)? else {
-        return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
-    };
-    let node = app.node()?;
-    let (cut_off, cordoned) = (at_boot::due(&*node)?, cordon::is_left_over(&*node)?);
-    drop(node);
-    if let Some(way) = cut_off {
-        return at_boot::carry_on(app, way);
-    }
-    if cordoned {
-        return cordon::release_left_over(app);
-    }
-    let (mut seen_live, mut looked, mut lost): (Option<Instant>, Option<Instant>, Option<(Instant, String)>) =
-        (None, None, None);
-    loop {
-        // Opened anew each time: others change it meanwhile.
-        let node = app.node()?;
-        let Some(trial) = Trial::load(&*node)?.filter(|trial| trial.given_up.is_none()) else {
-            return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
-        };
-        let mut watched = Duration::ZERO;
-        if trial.live.is_some() {
-            watched = seen_live.get_or_insert_with(Instant::now).elapsed();
-            if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
-                // The question takes its time where nobody answers, and that counts.
-                let asked = Instant::now();
-                lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));
-                looked = Some(asked);
-            }
-        }
-        let at_it = lock::holder(&*node).is_some_and(|holder| holder.run == trial.run);
-        drop(node);
-        let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
-        if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
-            match try_back(app, &why) {
-                Ok(ending) => return Ok(ending),
-                // A run that began before is at its end, or somebody confirms.
-                Err(error) if exit_of(&error) == Exit::Busy => {}
-                Err(error) if Fault::id_of(&error) == GIVEN_UP => return Err(error),
-                // All is as before, but for the Node.
-                Err(error) if Fault::id_of(&error) == "UncordonFailed" => return cordon::release_left_over(app),
-                Err(error) => {
-                    let tried = trial.tries + 1;
-                    let message = format!(
-                        "the trial of run {} is not taken back yet (try {tried} of {TRIES}): {error:#}",
-                        trial.run
-                    );
-                    os::event_log(Level::Error, &message);
-                    app.event(&Event::Log { message });
-                    let [first, longest] = AGAIN;
-                    let pause = cordon::growing(first, longest).nth(trial.tries as usize).unwrap_or(longest);
-                    std::thread::sleep(pause);
-                }
-            }
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// What cannot be reached any more; none while all can.
-fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
-    if let Some(lost) = trial::lost_gateway(node, &trial.gateways) {
-        return Some(lost);
-    }
-    let reached = match own_cluster(app, node) {
-        Some(cluster) => cluster,
-        None => cordon::reach(app, node, &access(trial), Some(ANSWER_WITHIN)),
-    };
-    reached.and_then(|cluster| cluster.reach()).err().map(|error| format!("{error:#}"))
-}
-
-/// The API server as the node's own components reach it.
-fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
-    let config = crate::agent::read_config(node).ok()?;
-    let path: WinPath = config.startup.env.get("KUBECONFIG")?.parse().ok()?;
-    let text = std::fs::read_to_string(node.disk(&path)).ok()?;
-    Some(app.connect(&text, Path::new("."), None, ANSWER_WITHIN))
-}
-
 /// One try of the guard's; after the last the trial is given up.
-fn try_back(app: &mut App, why: &str) -> Result<Ending> {
+pub(crate) fn try_back(app: &mut App, why: &str) -> Result<Ending> {
     let (mut node, _lock) = app.node_to_change("confirm")?;
     let Some(mut trial) = Trial::load(&*node)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
@@ -255,7 +125,8 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
         app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
     }
     let cluster = cordon::reach(app, node, &access(&trial), Some(ANSWER_WITHIN)).ok();
-    let cordoned = Cordon::load(node)?.is_some();
+    let cordoned =
+        Cordon::load(node)?.is_some() || Standing::load(node)?.journal.is_some_and(|journal| journal.has_cordoned());
     let works = || -> Result<bool> {
         let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
         Ok(ready.is_some_and(|node| node.ready) && is_published(node)?)
@@ -345,11 +216,13 @@ pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
     if let Some(journal) = &standing.journal {
         let object = pods::object_of(app, node, &standing);
         if journal.header.command == REVERT {
-            engine(app, node, &object, |node, events| converge::undo_with(node, &object, events))?;
+            engine_of_interrupted(app, node, &object, |node, events| converge::undo_with(node, &object, events))?;
         } else {
             let works = Works::new(app, true);
             let proof = |node: &mut dyn Node, target: &Target, events: Sink| works.services(node, target, events);
-            engine(app, node, &object, |node, events| converge::resume_proven(node, &object, &proof, events))?;
+            engine_of_interrupted(app, node, &object, |node, events| {
+                converge::resume_proven(node, &object, &proof, events)
+            })?;
         }
     }
     // It runs out by itself, so an API server that is away for a moment is no reason to fail.
@@ -374,7 +247,8 @@ pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
 fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> {
     let mut standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
-        let back = journal.header.command == REVERT;
+        // One that ended in its drain starts over: the pods may have to stay this time.
+        let back = journal.header.command == REVERT && !journal.is_draining();
         let object = pods::object_of(app, node, &standing);
         let mut events = |event: Event| app.event(&event);
         if back {
@@ -452,6 +326,6 @@ fn drains(app: &App, node: &dyn Node, cluster: Result<&Cluster, &Error>) -> Resu
 }
 
 /// How the run that began the trial reached the cluster.
-fn access(trial: &Trial) -> Access {
+pub(crate) fn access(trial: &Trial) -> Access {
     Access { kubeconfig: trial.kubeconfig.clone(), context: trial.context.clone() }
 }

@@ -11,13 +11,14 @@ use super::engine::{engine, exit_after};
 use super::options::{DrainFlags, Source, Uninstall};
 use super::pods;
 use super::prepare::{announce, node_name};
+use super::verb::UNINSTALL;
 use super::{cluster_cleanup, cordon, lease, other_machine, saved};
 use crate::apply::acls::Networks;
-use crate::apply::converge::{self, Applied, Change};
+use crate::apply::converge::{self, Change};
 use crate::apply::journal::Removal;
 use crate::apply::lock::Lock;
 use crate::apply::node_object::{Access, NodeObject};
-use crate::apply::standing::Standing;
+use crate::apply::standing::{Applied, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
 use crate::cluster::{Cluster, DrainOptions};
@@ -36,9 +37,6 @@ use crate::values::WinPath;
 /// How long the cluster may take to tell which pods are here: it goes on without.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The verb, for journal and receipt.
-pub(crate) const COMMAND: &str = "uninstall";
-
 pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     if app.global.dry_run {
         let node = app.node()?;
@@ -54,7 +52,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
         tell_what_goes_for_good(args, app, &standing);
         return saved::dry_run(plan, None);
     }
-    let (mut node, lock) = app.node_to_change("uninstall")?;
+    let (mut node, lock) = app.node_to_change(UNINSTALL)?;
     let standing = Standing::load(&*node)?;
     app.reach_as(&standing);
     let (target, steps, mut plan) = look(&*node, &standing)?;
@@ -175,15 +173,16 @@ fn remove(
     drain: Option<&Drain>,
 ) -> Result<(Applied, Vec<String>)> {
     let run = app.run.clone();
+    let theirs = other_machine::owns_node_of(app, node, standing);
+    if let Some(theirs) = &theirs {
+        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
+    }
+    let drain = drain.filter(|_| theirs.is_none());
     let drains = drain.map(|drain| (&drain.options, &drain.connection));
     let mut terms = app.terms(node, drains.map(|(options, _)| options), drains.map(|(_, connection)| connection));
     terms.drops_pods = drain.is_none();
     terms.removal = removal;
-    let change = Change { run: &run, command: COMMAND, target, about: None, terms, shown: Some(steps) };
-    let theirs = standing.node_name().and_then(|name| other_machine::owns(app, node, name.as_str()));
-    if let Some(theirs) = &theirs {
-        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
-    }
+    let change = Change { run: &run, command: UNINSTALL, target, about: None, terms, shown: Some(steps) };
     let object = match drain {
         _ if theirs.is_some() => NodeObject::unknown(),
         Some(drain) => NodeObject::new(&drain.name, &drain.cluster, drain.options.timeout),

@@ -4,6 +4,7 @@
 //! Reads the sources as text, without their tests. What a macro of another crate expands to is not
 //! seen; that is fine, since the compiler and a reader see it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -171,6 +172,14 @@ fn no_room_uses_one_that_stands_above_it() {
     }
 }
 
+/// A reader who opens a file need not have read the one that uses it. A module and those below it may be one thing in
+/// several files.
+#[test]
+fn no_circle_of_files_is_larger_than_a_module_and_its_children() {
+    let circles = circles(&product());
+    assert!(circles.is_empty(), "these files use each other:\n{}", circles.join("\n"));
+}
+
 #[test]
 fn no_module_of_the_tests_is_forgotten() {
     for (folder, main) in [("tests/it", "tests/it/main.rs"), ("tests/windows", "tests/windows/main.rs")] {
@@ -198,13 +207,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
         wrong.push(format!("{path}: no shell-outs: {}", shell.as_str()));
     }
 
-    let module: Vec<&str> = path
-        .trim_start_matches("src/")
-        .trim_end_matches(".rs")
-        .trim_end_matches("/mod")
-        .split('/')
-        .filter(|part| !matches!(*part, "lib" | "main"))
-        .collect();
+    let module = module(path);
     let Some(room) = module.first() else { return wrong };
     let allowed = ARROWS.iter().find(|(name, _)| name == room).map_or(&[][..], |(_, uses)| uses);
 
@@ -229,6 +232,44 @@ fn check(path: &str, text: &str) -> Vec<String> {
     wrong.sort();
     wrong.dedup();
     wrong
+}
+
+/// Files that use each other, a line for each circle that is not a module with some of its children.
+fn circles(files: &[(String, String)]) -> Vec<String> {
+    let module_of = |path: &str| {
+        let parts = module(path);
+        ["crate"].into_iter().chain(parts).collect::<Vec<_>>().join("::")
+    };
+    let modules: BTreeSet<String> = files.iter().map(|(path, _)| module_of(path)).collect();
+    let file_of = |path: &str| {
+        let ends = path.match_indices("::").map(|(at, _)| at).chain([path.len()]);
+        ends.map(|end| &path[..end]).filter(|part| modules.contains(*part)).last().map(str::to_owned)
+    };
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in files {
+        let own = module_of(path);
+        let used = paths(&without_comments(text).0, &module(path)).into_iter().filter_map(|path| file_of(&path));
+        uses.entry(own.clone()).or_default().extend(used.filter(|used| *used != own && used != "crate"));
+    }
+    // What a file uses, directly or not.
+    let reached = |from: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            next.extend(uses.get(file).into_iter().flatten().filter(|used| seen.insert(*used)));
+        }
+        seen
+    };
+    let all: BTreeMap<&String, BTreeSet<&String>> = uses.keys().map(|file| (file, reached(file))).collect();
+    let circle = |file: &String| all[file].iter().copied().filter(|other| all[*other].contains(file)).collect();
+    let mut circles: BTreeSet<BTreeSet<&String>> = uses.keys().map(circle).collect();
+    circles.retain(|circle| !circle.iter().any(|top| circle.iter().all(|file| is_below(file, top))) && !circle.is_empty());
+    circles.iter().map(|circle| circle.iter().map(|file| file.as_str()).collect::<Vec<_>>().join(", ")).collect()
+}
+
+/// The names of the modules down to a file.
+fn module(path: &str) -> Vec<&str> {
+    let plain = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    plain.split('/').filter(|part| !matches!(*part, "lib" | "main")).collect()
 }
 
 /// Whether a path is another or lies below it; a glob or `self` counts as the path it stands on.
@@ -363,6 +404,17 @@ fn the_checker_sees_what_is_wrong() {
         let wrong = check(path, text);
         assert!(wrong.iter().any(|w| w.contains(expected)), "{path}: {text}\nfound only {wrong:?}");
     }
+}
+
+#[test]
+fn a_circle_is_seen_unless_it_is_a_module_and_its_children() {
+    let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
+    let siblings = [file("plan/a", "use super::b::B;"), file("plan/b", "use super::c;"), file("plan/c", "fn f() { crate::plan::a::g() }")];
+    assert_eq!(circles(&siblings), ["crate::plan::a, crate::plan::b, crate::plan::c"]);
+    let family = [file("plan/mod", "pub use self::a::A;"), file("plan/a", "use super::Step;"), file("plan/b", "use super::a::A;")];
+    assert_eq!(circles(&family), [] as [&str; 0]);
+    let line = [file("plan/a", "use super::b::B;"), file("plan/b", "// use super::a;\nuse std::fmt;")];
+    assert_eq!(circles(&line), [] as [&str; 0]);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::disk::locate;
 use super::model::Model;
+use super::place::locate;
 use crate::fault::{Exit, Fault};
 use crate::item::Access;
 use crate::node::acl::{self, Acl, Caller};

@@ -7,6 +7,7 @@ pub mod faults;
 mod folder;
 mod hns;
 pub mod model;
+mod place;
 mod services;
 #[cfg(test)]
 mod stories;
@@ -201,7 +202,7 @@ impl SandboxNode {
     /// # Errors
     /// Windows error 2 when the program is not there.
     pub fn spawn(&mut self, service: &str, program: &WinPath) -> Result<()> {
-        if !disk::locate(&self.root, program)?.is_file() {
+        if !place::locate(&self.root, program)?.is_file() {
             return Err(refused(win32::FILE_NOT_FOUND, format!("run {program}")).into());
         }
         let (service, image) = (Some(service.to_owned()), program.clone());
@@ -782,7 +783,7 @@ impl Node for SandboxNode {
 
     /// A path that leads out of the sandbox lies below a file, where nothing can be.
     fn disk(&self, path: &WinPath) -> PathBuf {
-        disk::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
+        place::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
     }
 
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {

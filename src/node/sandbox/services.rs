@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::item::{Service, StartType};
 use crate::node::win32::{self, refused};
 
-use super::disk::locate;
 use super::model::{Model, Name, NodeService};
+use super::place::locate;
 
 /// Seconds that a stop is waited for before it counts as refused.
 pub const STOP_LIMIT: u32 = 60;

@@ -15,9 +15,10 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
+use super::dll;
 use super::iphelper::{self, Interface, RouteRow};
 use super::routes;
-use super::{dll, wide};
+use super::wide::wide;
 use crate::facts::Adapter;
 use crate::item::IpConfig;
 use crate::node::win32::{self, refused};

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use windows_sys::Win32::Storage::FileSystem::{MOVEFILE_DELAY_UNTIL_REBOOT, MoveFileExW};
 
-use super::{security, wide_path};
+use super::security;
+use super::wide::wide_path;
 use crate::item::{Access, State, Tree};
 use crate::node::acl::{self, Acl};
 use crate::node::files::{self, gone};

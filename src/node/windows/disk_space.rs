@@ -4,7 +4,7 @@ use windows_sys::Win32::Storage::FileSystem::GetDiskFreeSpaceExW;
 
 /// Bytes that may be written to `C:`; none where Windows does not say.
 pub fn free_bytes() -> Option<u64> {
-    let path = super::wide(r"C:\");
+    let path = super::wide::wide(r"C:\");
     let mut free = 0;
     // SAFETY: the path ends with a zero and outlives the call, `free` may be written, and the two
     // other results are not asked for.

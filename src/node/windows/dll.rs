@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use windows_sys::Win32::Foundation::{FARPROC, HMODULE};
 use windows_sys::Win32::System::LibraryLoader::{GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExW};
 
-use super::{last_error, wide};
+use super::wide::{last_error, wide};
 
 /// From here on a library is looked for in `System32` alone: not beside the executable, where an
 /// ordinary user may have put one when it was started from a downloads folder, and not in the

@@ -12,9 +12,10 @@ use serde_json::Value;
 use windows_sys::Win32::Foundation::FARPROC;
 use windows_sys::Win32::System::Com::CoTaskMemFree;
 
+use super::dll;
 use super::iphelper;
 use super::mutex::{self, NetworkLock};
-use super::{dll, wide};
+use super::wide::wide;
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
 use crate::item::{Network, State};

@@ -24,14 +24,14 @@ mod scm;
 pub mod security;
 mod service_key;
 pub mod services;
+pub mod sid;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+pub mod wide;
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::net::Ipv4Addr;
-use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,7 +40,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use windows_sys::Win32::Foundation::GetLastError;
 
 use super::acl::Caller;
 use super::hns::Endpoint;
@@ -279,23 +278,4 @@ impl Node for WindowsNode {
     fn unknown_settings(&self) -> &[&'static str] {
         &self.unknown_settings
     }
-}
-
-/// Text as Windows takes it: UTF-16, ended by a zero.
-pub(crate) fn wide(text: impl AsRef<OsStr>) -> Vec<u16> {
-    text.as_ref().encode_wide().chain([0]).collect()
-}
-
-/// A path as Windows takes it, however long it is: `\\?\C:\…`.
-pub(crate) fn wide_path(path: &Path) -> Vec<u16> {
-    let text = path.as_os_str();
-    let is_plain = path.is_absolute() && !text.to_string_lossy().starts_with(r"\\");
-    // The long form is taken literally: no forward slashes in it.
-    if is_plain { wide(format!(r"\\?\{}", text.to_string_lossy().replace('/', "\\"))) } else { wide(text) }
-}
-
-/// Windows's number for the error of the call before.
-pub(crate) fn last_error() -> u32 {
-    // SAFETY: takes nothing and only reads a number of this thread.
-    unsafe { GetLastError() }
 }

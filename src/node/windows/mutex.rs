@@ -7,7 +7,7 @@ use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE, WAIT_ABA
 use windows_sys::Win32::Storage::FileSystem::SYNCHRONIZE;
 use windows_sys::Win32::System::Threading::{CreateMutexExW, ReleaseMutex, WaitForSingleObject};
 
-use super::wide;
+use super::wide::wide;
 use crate::fault::{Exit, Fault};
 use crate::node::win32::{self, refused};
 

@@ -14,7 +14,8 @@ use windows_sys::Win32::System::SystemInformation::{
 use windows_sys::Win32::System::SystemServices::{VER_NT_DOMAIN_CONTROLLER, VER_NT_SERVER};
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
-use super::{dll, last_error, registry, security, wide};
+use super::wide::{last_error, wide};
+use super::{dll, registry, sid};
 use crate::facts::{Os, Product};
 use crate::fault::{Exit, Fault};
 use crate::node::win32::refused;
@@ -141,7 +142,7 @@ pub fn own_sid() -> Option<String> {
         return None;
     }
     // SAFETY: Windows wrote a TOKEN_USER, whose SID lies in the same buffer.
-    Some(unsafe { security::sid_text((*buffer.as_ptr().cast::<TOKEN_USER>()).User.Sid) })
+    Some(unsafe { sid::sid_text((*buffer.as_ptr().cast::<TOKEN_USER>()).User.Sid) })
 }
 
 /// Turns on a right that administrators have and that is off until it is used, as `SeShutdownPrivilege`.

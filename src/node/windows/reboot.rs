@@ -5,7 +5,8 @@ use std::ptr;
 use anyhow::{Context, Result};
 use windows_sys::Win32::Foundation::{ERROR_SHUTDOWN_IN_PROGRESS, FARPROC};
 
-use super::{dll, last_error, os, registry, wide};
+use super::wide::{last_error, wide};
+use super::{dll, os, registry};
 use crate::node::win32::refused;
 
 /// How long who is logged on has to save their work. Seconds.

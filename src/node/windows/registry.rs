@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
 use windows_sys::Win32::System::Registry::{KEY_WOW64_64KEY, RegDeleteKeyExW};
 
-use super::wide;
+use super::wide::wide;
 use crate::item::RegValue;
 use crate::node::win32::{self, refused};
 

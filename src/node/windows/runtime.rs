@@ -9,7 +9,8 @@ use windows_sys::Win32::Storage::FileSystem::{
     GetFileVersionInfoSizeW, GetFileVersionInfoW, VS_FIXEDFILEINFO, VerQueryValueW,
 };
 
-use super::{registry, wide, wide_path};
+use super::registry;
+use super::wide::{wide, wide_path};
 use crate::calico::nssm;
 use crate::facts::{Runtime, RuntimeKind};
 use crate::item::{Service, StartType};

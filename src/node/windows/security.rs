@@ -10,9 +10,8 @@ use std::path::Path;
 
 use windows_sys::Win32::Foundation::{GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
-    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW,
-    ConvertStringSecurityDescriptorToSecurityDescriptorW, ConvertStringSidToSidW, SDDL_REVISION_1, SE_FILE_OBJECT,
-    SetNamedSecurityInfoW,
+    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertStringSecurityDescriptorToSecurityDescriptorW,
+    ConvertStringSidToSidW, SDDL_REVISION_1, SE_FILE_OBJECT, SetNamedSecurityInfoW,
 };
 use windows_sys::Win32::Security::{
     ACCESS_ALLOWED_ACE, ACE_HEADER, ACL, ACL_REVISION, DACL_SECURITY_INFORMATION, GetAce, GetKernelObjectSecurity,
@@ -25,7 +24,9 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, OPEN_EXISTING, READ_CONTROL,
 };
 
-use super::{os, wide, wide_path};
+use super::os;
+use super::sid::{sid_text, taken};
+use super::wide::{wide, wide_path};
 use crate::item::Access;
 use crate::node::acl::{self, Acl, Caller};
 
@@ -347,38 +348,6 @@ unsafe fn entries(list: *const ACL) -> Vec<acl::Entry> {
         found.push(acl::Entry { allows, trustee, rights, flags: header.AceFlags });
     }
     found
-}
-
-/// A SID as text: `S-1-5-18`.
-///
-/// # Safety
-/// It must be a valid SID, or null.
-pub unsafe fn sid_text(sid: PSID) -> String {
-    let mut text = std::ptr::null_mut();
-    // SAFETY: the caller gives a valid SID; null is refused.
-    if sid.is_null() || unsafe { ConvertSidToStringSidW(sid, &raw mut text) } == 0 {
-        return "nobody".into();
-    }
-    // SAFETY: Windows gave a zero-terminated string, allocated with LocalAlloc.
-    unsafe { taken(text) }
-}
-
-/// A string of Windows's, which is freed.
-///
-/// # Safety
-/// It must be zero-terminated, allocated with `LocalAlloc`, and not be used any more.
-unsafe fn taken(text: *mut u16) -> String {
-    let mut length = 0;
-    // SAFETY: the caller gives a zero-terminated string.
-    while unsafe { *text.add(length) } != 0 {
-        length += 1;
-    }
-    // SAFETY: that many units were just counted.
-    let units = unsafe { std::slice::from_raw_parts(text, length) };
-    let copy = String::from_utf16_lossy(units);
-    // SAFETY: as the caller says.
-    unsafe { LocalFree(text.cast()) };
-    copy
 }
 
 /// A security descriptor that Windows made of a text in its language for them, SDDL.

@@ -3,19 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 
 use super::App;
+use crate::apply::journal::Journal;
+use crate::apply::node_object::Access;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
 use crate::cluster::{self, Cluster};
 use crate::config::{Document, Layered, Origin};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
-use crate::node::trust::{self, Use};
 use crate::platform::{self, metadata::Metadata};
-use crate::run::login;
+use crate::run::host_process;
+use crate::run::own_logins::{self, believe_kubeconfig};
 use crate::run::sandbox_env::SandboxEnv;
 use crate::settings::{self, Connection};
 use crate::values::WinPath;
@@ -40,7 +42,7 @@ impl App {
     /// Talks to the cluster as the one who installs.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
         if connection.host_process {
-            let text = login::host_process()?.kubeconfig;
+            let text = host_process::read()?.kubeconfig;
             return self.connect(&text, Path::new(""), None, connection.timeout);
         }
         // A path of the node's, when the node is a folder.
@@ -86,7 +88,7 @@ impl App {
 
     /// Talks to the cluster as a program of the node does, with its kubeconfig.
     pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
-        cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
+        own_logins::cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
     }
 
     /// Talks to the cluster with a kubeconfig's text.
@@ -117,38 +119,16 @@ fn connect(
     Cluster::connect(text, base, context, dial, options)
 }
 
-/// As [`App::cluster_as`], for those who have no app at hand. `connect`: told a kubeconfig's text and folder.
-pub(crate) fn cluster_as(
-    node: &dyn Node,
-    file: &WinPath,
-    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
-) -> Result<Cluster> {
-    let place = node.disk(file);
-    believe_kubeconfig(Some(node), &place, None)?;
-    let text = std::fs::read_to_string(&place).with_context(|| format!("read {file}"))?;
-    connect(&text, place.parent().unwrap_or(Path::new("")))
-}
-
-/// Refuses a kubeconfig that others could have written, or one that names such a file or plugin.
-pub(crate) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
-    trust::believe(node, file, Use::Read, "the kubeconfig")?;
-    // What cannot be read, its reader says.
-    let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
-    let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
-    for file in &named.read {
-        trust::believe(node, file, Use::Read, "the kubeconfig's file")?;
-    }
-    for program in &named.run {
-        trust::believe(node, program, Use::Run, "the kubeconfig's plugin")?;
-    }
-    Ok(())
-}
-
 /// What the config of a generation is called where somebody asks who set a value.
 pub(crate) const GENERATION: &str = "generation ";
 
 /// How the run that made what stands, or that is to be resumed, reached the cluster.
 pub(crate) fn access(standing: &Standing) -> Option<Document> {
+    if let Some(Journal { header, .. }) = &standing.journal
+        && header.terms.access != Access::default()
+    {
+        return Some(document(format!("run {}", header.run), &header.terms.access));
+    }
     let (about, generation) = match (&standing.journal, standing.receipt()) {
         (_, Some(receipt)) => (receipt.about.as_ref()?, receipt.generation),
         (Some(journal), None) => (journal.header.about.as_ref()?, 1),
@@ -158,10 +138,11 @@ pub(crate) fn access(standing: &Standing) -> Option<Document> {
 }
 
 fn access_of(about: &About, generation: u32) -> Option<Document> {
-    let mut kubernetes = json!({ "kubeconfig": about.kubeconfig.as_ref()? });
-    if let Some(context) = &about.context {
-        kubernetes["context"] = context.as_str().into();
-    }
-    let text = json!({ "spec": { "kubernetes": kubernetes } }).to_string();
-    Some(Document { name: format!("{GENERATION}{generation}"), text })
+    about.kubeconfig.as_ref()?;
+    let access = Access { kubeconfig: about.kubeconfig.clone(), context: about.context.clone() };
+    Some(document(format!("{GENERATION}{generation}"), &access))
+}
+
+fn document(name: String, access: &Access) -> Document {
+    Document { name, text: json!({ "spec": { "kubernetes": access } }).to_string() }
 }

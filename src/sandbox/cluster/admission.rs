@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Cause};
-use super::objects::Call;
+use super::call::Call;
 use super::resources::core;
 use super::store::{Key, text};
 use super::tokens::base64_of;

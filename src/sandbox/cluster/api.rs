@@ -1,60 +1,27 @@
 //! From a request to its answer: who asks, may they, what is it about, who answers.
 
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use anyhow::Error;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Cause, Content, Outcome};
 use super::auth::{self, Certificate, User};
+use super::call::Call;
 use super::discovery;
 use super::eviction;
-use super::faults::{Action, Faults};
-use super::objects::Call;
-use super::pki::Pki;
+use super::faults::Action;
 use super::request::Request;
 use super::resources::{Resource, core, find};
 use super::reviews;
+use super::shared::Api;
 use super::store::{Key, Store, text};
 use super::table::Shape;
-use super::tokens::TokenKey;
 use super::watch;
-use crate::node::files;
-
-/// A running cluster.
-pub struct Api {
-    store: Mutex<Store>,
-    pub pki: Pki,
-    pub keys: TokenKey,
-    pub faults: Faults,
-    /// Why a controller could not save; the next request is told.
-    trouble: Mutex<Option<Error>>,
-}
 
 impl Api {
-    pub fn new(store: Store, pki: Pki, keys: TokenKey, faults: Faults) -> Self {
-        Self { store: Mutex::new(store), pki, keys, faults, trouble: Mutex::new(None) }
-    }
-
-    /// The state, for as long as the guard lives. A panic elsewhere does not take it away.
-    pub fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a request to the list of those that were asked to be noted.
-    pub fn note(&self, method: &str, path: &str, own: bool) -> io::Result<()> {
-        let by = if own { "" } else { " (by a service's program)" };
-        files::append(&self.store().beside("calls"), format!("{method} {path}{by}\n").as_bytes())
-    }
-
-    pub fn fail(&self, error: Error) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-    }
-
     /// Answers one request. `met` is the fault it meets, if one that answers in the place of a handler.
     pub fn handle(self: &Arc<Self>, request: &Request, certificate: &Certificate, met: Option<Action>) -> Answer {
-        if let Some(error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(error) = self.trouble() {
             return internal_error(&format!("{error:#}"));
         }
         let mut store = self.store();

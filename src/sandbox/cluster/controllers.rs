@@ -9,10 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::admission::pod_defaults;
-use super::api::Api;
 use super::delete::{self, Options};
 use super::list::label_selector_matches;
 use super::resources::core;
+use super::shared::Api;
 use super::store::{Key, Store, now, owner_reference, suffix, text};
 use super::table::condition;
 use super::tokens::base64_of;

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::admission;
 use super::answer::{Answer, Outcome};
+use super::call::Call;
 use super::list;
-use super::objects::Call;
 use super::resources::Resource;
 use super::store::{Key, Store, at, text};
 

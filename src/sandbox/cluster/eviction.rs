@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Outcome};
+use super::call::Call;
 use super::delete::{self, Options};
 use super::list::label_selector_matches;
-use super::objects::Call;
 use super::resources::core;
 use super::store::{Key, Store, now, text};
 use super::table::condition;

@@ -12,6 +12,7 @@ mod admission;
 mod answer;
 mod api;
 mod auth;
+mod call;
 mod controllers;
 mod definition;
 mod delete;
@@ -30,6 +31,7 @@ mod roles;
 mod schema;
 mod seed;
 mod server;
+mod shared;
 mod store;
 mod table;
 mod tokens;
@@ -57,11 +59,11 @@ pub use seed::Seed;
 pub use store::text;
 
 use answer::Content;
-use api::Api;
 use auth::Certificate;
 use faults::Faults;
 use pki::{Pki, SERVER_NAME, Validity, WrongCertificate};
 use request::Request;
+use shared::Api;
 use store::{Key, Store};
 use tokens::TokenKey;
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Cause, Outcome};
 use super::auth::{User, allowed};
-use super::objects::Call;
+use super::call::Call;
 use super::request::{Request, Target};
 use super::resources::core;
 use super::store::{Key, Store, at, now, text};

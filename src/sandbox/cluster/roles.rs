@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::resources::core;
-use super::seed::add;
-use super::store::{Key, Store};
+use super::store::{Key, Store, add};
 
 /// Name of the Role with which calico-node requests tokens for itself.
 const RENEWAL: &str = "calicoctl-win-renewal";

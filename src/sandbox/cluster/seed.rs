@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::admission::pod_defaults;
 use super::controllers::{count_disruptions, publish_root_ca};
 use super::resources::{Layout, Resource, calico, core};
-use super::store::{Key, Store, now, owner_reference};
+use super::store::{CALICO, Key, Store, add, now, owner_reference};
 use super::{roles, schema};
 
 const POD_CIDR: &str = "192.168.0.0/16";
@@ -14,8 +14,6 @@ const SERVICE_CIDR: &str = "10.96.0.0/12";
 const LINUX: &str = "linux-1";
 const LINUX_ADDRESS: &str = "10.20.0.10";
 const KUBERNETES: &str = "v1.36.2";
-/// What the Linux nodes run.
-pub const CALICO: &str = "v3.32.1";
 
 fn image_of(release: &str) -> String {
     format!("docker.io/calico/node:{release}")
@@ -242,11 +240,6 @@ impl Seed {
             json!({"metadata": {}, "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}}}),
         );
     }
-}
-
-/// Puts one object in.
-pub fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
-    store.create(resource, Key::new(resource, namespace, name), object)
 }
 
 fn node(name: &str, os: &str, address: &str, labels: &Value) -> Value {

@@ -26,11 +26,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Content};
-use super::api::Api;
 use super::auth::Certificate;
 use super::controllers;
 use super::faults::{Action, ServerFault};
 use super::request::Request;
+use super::shared::Api;
 
 /// What Go's server holds back before it turns to chunks.
 const CHUNK_ABOVE: usize = 2048;

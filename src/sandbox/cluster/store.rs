@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::resources::{Layout, Resource};
-use super::seed::CALICO;
 use crate::node::files;
+
+/// What the Linux nodes run.
+pub const CALICO: &str = "v3.32.1";
 
 /// Where an object is. `kind` is the qualified plural, as in `felixconfigurations.crd.projectcalico.org`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -328,6 +330,11 @@ fn locked(path: &Path) -> Result<File> {
 }
 
 /// What a state is of that does not say.
+/// Puts one object in.
+pub fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
+    store.create(resource, Key::new(resource, namespace, name), object)
+}
+
 fn seed_calico() -> String {
     CALICO.into()
 }

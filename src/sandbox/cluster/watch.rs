@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Answer, Content, Outcome};
-use super::api::Api;
 use super::list::Selector;
 use super::request::Request;
 use super::resources::Resource;
+use super::shared::Api;
 use super::store::{Change, Store};
 use super::table::Shape;
 

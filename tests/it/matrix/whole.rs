@@ -124,7 +124,7 @@ impl Whole {
         for (_, text) in seen.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
             let mut node: Value = serde_json::from_str(text).unwrap();
             if let Some(annotations) = node.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-                annotations.remove("calicoctl-win/settings");
+                annotations.retain(|name, _| name != "calicoctl-win/settings");
             }
             *text = node.to_string();
         }

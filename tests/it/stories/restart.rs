@@ -121,6 +121,23 @@ fn a_right_that_was_never_seen_granted_is_missing_at_once() {
     assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
 }
 
+/// Nothing on the machine was touched yet, so nothing but the cordon is to be taken back.
+#[test]
+fn a_drain_that_was_cut_off_is_taken_back_when_calico_starts_next() {
+    let lab = installed();
+    let _killed = lab.fails_at("api POST /api/v1/namespaces/*/eviction#1=exit-after", VNI).exits(137);
+    assert!(cordon(&lab).0);
+    with_kubelets_kubeconfig(&lab);
+    let _started = lab.run("service restart").exits(0);
+    let begun = Instant::now();
+    while lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists() || recorded(&lab) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nobody sees to it: {:?}", cordon(&lab));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(cordon(&lab), (false, Value::Null));
+    assert_eq!(lab.healthy()["run"], Value::Null);
+}
+
 #[test]
 fn a_node_that_a_run_left_cordoned_is_uncordoned_when_calico_starts_next() {
     let lab = left_cordoned();

@@ -1,0 +1,78 @@
+//! Where an entry's data go, and what is counted on the way.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Result;
+use sha2::Digest;
+
+use super::archive::{Archive, Entry};
+use super::files::PathContext;
+use crate::values::Sha256;
+
+/// How far all workers are, and whether one of them has failed.
+#[derive(Default)]
+pub struct Pace {
+    pub written: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+/// The files that one entry's data go to.
+pub(super) struct Sinks {
+    files: Vec<(File, PathBuf)>,
+    crc: crc32fast::Hasher,
+    sha256: Option<sha2::Sha256>,
+    written: u64,
+}
+
+impl Sinks {
+    pub fn create(paths: &[PathBuf], size: u64, digest: bool) -> Result<Self> {
+        let files = paths
+            .iter()
+            .map(|path| {
+                let file = File::create_new(path).doing("create", path)?;
+                // Windows finds here already that the disk is too small, and fragments less.
+                file.set_len(size).doing("create", path)?;
+                Ok((file, path.clone()))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { files, crc: crc32fast::Hasher::new(), sha256: digest.then(sha2::Sha256::new), written: 0 })
+    }
+
+    pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
+        self.written += block.len() as u64;
+        if self.written > entry.size {
+            return Err(archive.entry_damaged(entry, "it is longer than it says").into());
+        }
+        self.crc.update(block);
+        if let Some(hasher) = &mut self.sha256 {
+            hasher.update(block);
+        }
+        for (file, path) in &mut self.files {
+            file.write_all(block).doing("write", path)?;
+        }
+        pace.written.fetch_add((block.len() * self.files.len()) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sees that all has come, and gives the digest where one was asked for; with `durable` the data are on the disk
+    /// then.
+    pub fn finish(self, archive: &Archive, entry: &Entry, durable: bool) -> Result<Option<Sha256>> {
+        if self.written != entry.size {
+            return Err(archive.entry_damaged(entry, "it is shorter than it says").into());
+        }
+        let crc = self.crc.finalize();
+        if crc != entry.crc {
+            let why = format!("its CRC is {crc:08x}, but {:08x} is expected", entry.crc);
+            return Err(archive.entry_damaged(entry, &why).into());
+        }
+        if durable {
+            for (file, path) in &self.files {
+                file.sync_data().doing("write", path)?;
+            }
+        }
+        Ok(self.sha256.map(|hasher| Sha256::from_digest(&hasher.finalize())))
+    }
+}

@@ -1,0 +1,95 @@
+//! What is written down of each run: that it began, and how it ended.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::item::Access;
+use crate::node::{Node, STATE_DIR};
+use crate::values::WinPath;
+
+/// How many runs are remembered.
+const KEPT: usize = 50;
+
+fn folder() -> WinPath {
+    WinPath::known(STATE_DIR).join("state").join("runs")
+}
+
+fn path(run: &str) -> WinPath {
+    folder().join(&format!("{run}.json"))
+}
+
+/// Where the result of a run is kept.
+pub(crate) fn kept(node: &dyn Node, run: &str) -> PathBuf {
+    node.disk(&path(run))
+}
+
+/// What is written down of a run before it has a result.
+pub(crate) fn record(run: &str, command: &str) -> Value {
+    // Windows' name of the account, and Linux' in a sandbox.
+    let user = ["USERNAME", "USER"].into_iter().find_map(|name| std::env::var(name).ok());
+    json!({ "run": run, "command": command, "user": user, "since": Timestamp::now(), "result": null })
+}
+
+/// Writes down that a run is on its way which nobody sees.
+///
+/// # Errors
+/// When the disk refuses.
+pub(crate) fn begin(node: &mut dyn Node, run: &str, command: &str) -> Result<()> {
+    let text = record(run, command).to_string();
+    node.save(&path(run), text.as_bytes(), Access::Administrators).context("write down the run")
+}
+
+/// Keeps how a run ended, and forgets the oldest ones.
+pub(crate) fn keep(file: &Path, record: &Value, result: &Value) -> std::io::Result<()> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    fs::create_dir_all(folder)?;
+    let mut record = record.clone();
+    record["result"] = result.clone();
+    crate::node::files::replace(file, |new| fs::write(new, record.to_string()))?;
+    let mut all: Vec<PathBuf> = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    // Their names begin with the time.
+    all.sort();
+    for old in all.iter().rev().skip(KEPT) {
+        fs::remove_file(old)?;
+    }
+    Ok(())
+}
+
+/// The files of all runs that are remembered.
+///
+/// # Errors
+/// When the folder is there and cannot be read: that takes an administrator.
+pub(crate) fn all(node: &dyn Node) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(node.disk(&folder())) {
+        Ok(entries) => Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", folder())),
+    }
+}
+
+/// A run that was detached a moment ago and has not taken the lock yet: what is written down of it.
+pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
+    let newest = all(node).ok()?.into_iter().max()?;
+    let record: Value = serde_json::from_slice(&fs::read(newest).ok()?).ok()?;
+    (record["result"].is_null() && is_fresh(&record)).then_some(record)
+}
+
+/// Whether the process of a detached run may still be on its way to the lock.
+pub(crate) fn is_fresh(record: &Value) -> bool {
+    let since = record["since"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
+    since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
+}
+
+/// What is known of a run: none when nobody wrote anything down.
+pub(crate) fn find(node: &dyn Node, run: &str) -> Option<Value> {
+    // A name with a separator in it would lead elsewhere.
+    if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+        return None;
+    }
+    serde_json::from_slice(&fs::read(kept(node, run)).ok()?).ok()
+}
