@@ -135,6 +135,8 @@ pub struct Journal {
     pub originals: Owned,
     /// The last step that was begun: number, of how many, on what.
     pub last_step: Option<(usize, usize, Id)>,
+    /// Whether a step on the machine was begun.
+    on_machine: bool,
 }
 
 fn path() -> WinPath {
@@ -223,13 +225,16 @@ impl Journal {
         // is not such a line: [`Self::begin`] writes it in one step, so a file without it lost it.
         let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
         let first = lines.next().ok_or_else(|| no_header("it is empty, or cut off in its first line"))?;
-        let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None };
+        let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None, on_machine: false };
         for (number, line) in (2..).zip(lines) {
             match serde_json::from_slice(line) {
                 Ok(Line::Original { id, state }) => {
                     journal.originals.entry(id).or_insert(state);
                 }
-                Ok(Line::Step { n, of, id }) => journal.last_step = Some((n, of, id)),
+                Ok(Line::Step { n, of, id }) => {
+                    journal.on_machine |= !id.is_in_cluster();
+                    journal.last_step = Some((n, of, id));
+                }
                 Ok(Line::Run(_)) => return Err(unreadable(number, "it begins a second run").into()),
                 Err(error) => return Err(unreadable(number, error).into()),
             }
@@ -252,7 +257,7 @@ impl Journal {
 
     /// Whether something on the machine may be different from before.
     pub fn is_touched(&self) -> bool {
-        self.header.touched || self.last_step.as_ref().is_some_and(|(_, _, id)| !id.is_in_cluster())
+        self.header.touched || self.on_machine
     }
 
     /// Whether the run cordoned a Node that took pods before.
@@ -271,7 +276,7 @@ impl Journal {
             text.push('\n');
         }
         node.save(&path(), text.as_bytes(), Access::Administrators).context("begin the journal")?;
-        Ok(Self { header, originals, last_step: None })
+        Ok(Self { header, originals, last_step: None, on_machine: false })
     }
 
     /// Writes down what an item was before our first touch.
@@ -293,6 +298,7 @@ impl Journal {
     /// # Errors
     /// When the disk refuses.
     pub fn step(&mut self, node: &mut dyn Node, n: usize, of: usize, id: &Id) -> Result<()> {
+        self.on_machine |= !id.is_in_cluster();
         self.last_step = Some((n, of, id.clone()));
         node.append(&path(), &line(&Line::Step { n, of, id: id.clone() })?)
             .with_context(|| format!("journal the step on {id}"))
@@ -351,6 +357,18 @@ fn line(line: &Line) -> Result<String> {
 mod tests {
     use super::*;
 
+    /// A journal as this version writes it, with all that a header can have. Never edit the file.
+    const FROZEN: &str = include_str!("../../tests/fixtures/journals/v2.jsonl");
+
+    #[test]
+    fn journals_of_every_released_schema_can_be_read() {
+        let journal = Journal::parse(FROZEN.as_bytes()).unwrap();
+        let terms = &journal.header.terms;
+        assert!(terms.drain.is_some() && terms.removal.purge && terms.is_renewal() && journal.has_cordoned());
+        let header = line(&Line::Run(Box::new(journal.header))).unwrap();
+        assert_eq!(FROZEN.lines().next(), Some(&*header), "a field was lost or renamed");
+    }
+
     #[test]
     fn a_torn_last_line_is_tolerated_and_a_torn_middle_one_is_not() {
         let terms = Terms::default();
@@ -365,7 +383,12 @@ mod tests {
         let journal = Journal::parse(whole.as_bytes()).unwrap();
         assert_eq!(
             journal,
-            Journal { header, originals: Owned::from([(id.clone(), None)]), last_step: Some((1, 2, id)) }
+            Journal {
+                header,
+                originals: Owned::from([(id.clone(), None)]),
+                last_step: Some((1, 2, id)),
+                on_machine: true
+            }
         );
         let first = whole.find('\n').unwrap() + 1;
         for cut in 0..whole.len() {

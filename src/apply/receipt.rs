@@ -171,7 +171,10 @@ pub fn standing(receipts: &[Receipt]) -> Option<&Receipt> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::item::{Id, NetworkKind, RegValue, StartType, Tree};
 
     /// A receipt as version 0.1.0 wrote it. Never edit the file: receipts in the field do not change.
     const FROZEN: &str = include_str!("../../tests/fixtures/receipts/v1.json");
@@ -182,6 +185,105 @@ mod tests {
         let known = |id| receipt.target.world.contains_key(id) || receipt.target.leave.contains(id);
         assert!(receipt.generation == 1 && !receipt.owned.is_empty() && receipt.owned.keys().all(known));
         assert_eq!(serde_json::to_string_pretty(&receipt).unwrap() + "\n", FROZEN, "a field was lost or renamed");
+    }
+
+    /// Ids and states as every version writes them into receipts and journals. Lines are added, never edited.
+    const WORDS: &str = include_str!("../../tests/fixtures/receipts/words-v1.jsonl");
+
+    /// The places of an id and of what a state is made of, in lists without gaps. A new variant belongs here, and into
+    /// the file of words.
+    fn places(id: &Id, state: Option<&State>) -> Vec<(&'static str, usize)> {
+        let id = match id {
+            Id::Dir(_) => 0,
+            Id::Tree(_) => 1,
+            Id::File(_) => 2,
+            Id::RegValue { .. } => 3,
+            Id::Firewall(_) => 4,
+            Id::Service(_) => 5,
+            Id::DependsOn(_) => 6,
+            Id::Network(_) => 7,
+            Id::Route(_) => 8,
+            Id::Adapter(_) => 9,
+            Id::CniConf(_) => 10,
+            Id::Running(_) => 11,
+            Id::Cordon(_) => 12,
+            Id::Achieved(_) => 13,
+            Id::CalicoIsUp(_) => 14,
+        };
+        let access = |access: &Access| match access {
+            Access::Inherited => ("access", 0),
+            Access::Administrators => ("access", 1),
+            Access::Closed => ("access", 2),
+            Access::ClosedIfNew => ("access", 3),
+            Access::Open(_) => ("access", 4),
+        };
+        let (state, part) = match state {
+            None => (0, None),
+            Some(State::Dir { access: of }) => (1, Some(access(of))),
+            Some(State::Tree(Tree::Release(_))) => (2, Some(("tree", 0))),
+            Some(State::Tree(Tree::Drifted { .. })) => (2, Some(("tree", 1))),
+            Some(State::Tree(Tree::Foreign)) => (2, Some(("tree", 2))),
+            Some(State::File { access: of, .. }) => (3, Some(access(of))),
+            Some(State::RegValue(value)) => {
+                let value = match value {
+                    RegValue::String(_) => 0,
+                    RegValue::ExpandString(_) => 1,
+                    RegValue::MultiString(_) => 2,
+                    RegValue::Dword(_) => 3,
+                    RegValue::Qword(_) => 4,
+                    RegValue::Binary(_) => 5,
+                };
+                (4, Some(("registry", value)))
+            }
+            Some(State::Firewall(_)) => (5, None),
+            Some(State::Service(service)) => {
+                let start = match service.start {
+                    StartType::Auto => 0,
+                    StartType::Manual => 1,
+                    StartType::Disabled => 2,
+                };
+                (6, Some(("start", start)))
+            }
+            Some(State::DependsOn(_)) => (7, None),
+            Some(State::Network(network)) => {
+                let kind = match network.kind {
+                    NetworkKind::Overlay => 0,
+                    NetworkKind::L2Bridge => 1,
+                    NetworkKind::L2Tunnel => 2,
+                    NetworkKind::Transparent => 3,
+                    NetworkKind::Nat => 4,
+                    NetworkKind::Ics => 5,
+                    NetworkKind::Private => 6,
+                    NetworkKind::Internal => 7,
+                };
+                (8, Some(("network", kind)))
+            }
+            Some(State::Route { .. }) => (9, None),
+            Some(State::Adapter(_)) => (10, None),
+            Some(State::Running) => (11, None),
+            Some(State::Cordon { .. }) => (12, None),
+            Some(State::Achieved(_)) => (13, None),
+            Some(State::CalicoIsUp) => (14, None),
+        };
+        [("id", id), ("state", state)].into_iter().chain(part).collect()
+    }
+
+    #[test]
+    fn every_id_and_state_is_written_as_it_always_was() {
+        let mut seen = BTreeMap::<&str, BTreeSet<usize>>::new();
+        for line in WORDS.lines() {
+            let (id, state): (Id, Option<State>) = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&(&id, &state)).unwrap(), line, "a word was changed");
+            for (list, place) in places(&id, state.as_ref()) {
+                seen.entry(list).or_default().insert(place);
+            }
+        }
+        let all =
+            [("access", 5), ("id", 15), ("network", 8), ("registry", 6), ("start", 3), ("state", 15), ("tree", 3)];
+        for (list, count) in all {
+            assert_eq!(seen[list], (0..count).collect(), "{list}: a word is missing in the file");
+        }
+        assert_eq!(seen.len(), all.len());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::Ending;
 use super::app::{App, Outcome, secure};
 use super::cordon;
 use super::drain;
-use super::engine::{engine, succeeded};
-use super::health_gate::{self, Works};
+use super::engine::{self, Agreed, succeeded};
+use super::health_gate;
 use super::lease;
 use super::options::{Apply, ChangeMode, DrainFlags, Drains, Install, Reconfigure, Source, Upgrade};
 use super::pods;
@@ -36,10 +36,8 @@ use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::Target;
 use crate::plan::show::{Change, Downgrade};
 use crate::report::document::RunResult;
-use crate::report::event::Sink;
 use crate::settings::{Backend, Datastore, Maintenance};
 use crate::values::WinPath;
 
@@ -481,32 +479,23 @@ fn carry_out(
         retention::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
-    let run = app.run.clone();
+    let stands = prepared.standing.receipt().is_some();
     let mut terms = app.terms(node, drains, Some(&prepared.resolved.run.connection));
     // Without a drain pods lose a network that goes; what `install` refuses, it refuses until then.
-    terms.drops_pods = wish.row.drains && drains.is_none() && prepared.standing.receipt().is_some();
-    let change = converge::Change {
-        run: &run,
+    terms.drops_pods = wish.row.drains && drains.is_none() && stands;
+    let limit = drains.and_then(|options| options.timeout);
+    let object = NodeObject::new(prepared.about.node_name.as_str(), &prepared.cluster, limit);
+    let was_ready = prepared.cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others).is_none();
+    let agreed = Agreed {
         command,
         target: &prepared.target,
         about: Some(&prepared.about),
+        steps: &prepared.steps,
         terms,
-        shown: Some(&prepared.steps),
+        proves_services: stands && health_gate::disturb(&prepared.steps),
+        proves_ready: was_ready && (trial.is_some() || wish.row.ready.contains(&Kind::of(prepared))),
     };
-    let limit = drains.and_then(|options| options.timeout);
-    let object = NodeObject::new(prepared.about.node_name.as_str(), &prepared.cluster, limit);
-    let works = Works::new(app, health_gate::restart(&prepared.steps));
-    let disturbs = prepared.standing.receipt().is_some() && health_gate::disturb(&prepared.steps);
-    let was_ready = prepared.cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others).is_none();
-    let gets_ready = was_ready && (trial.is_some() || wish.row.ready.contains(&Kind::of(prepared)));
-    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
-        if disturbs {
-            works.services(node, target, events)?;
-        }
-        if gets_ready { works.ready(node, target, events) } else { Ok(()) }
-    };
-    let applied =
-        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, &proof, events));
+    let applied = engine::carry_out(app, node, &object, agreed);
     if let (Err(_), true, about) = (&applied, prepared.made_secret, &prepared.about) {
         // Another node may be at it already, so it is not for us to delete.
         let secret = about.token_secret.as_deref().unwrap_or_default();

@@ -6,18 +6,54 @@ use anyhow::Result;
 
 use super::app::{App, Outcome};
 use super::cordon;
+use super::health_gate::{self, Works};
 use crate::apply::cancel;
-use crate::apply::converge;
-use crate::apply::journal::Journal;
+use crate::apply::converge::{self, Change};
+use crate::apply::journal::{Journal, Terms};
 use crate::apply::node_object::NodeObject;
-use crate::apply::receipt::Receipt;
+use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
 use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
+use crate::plan::{Step, Target};
 use crate::report::document::{RunResult, exit_of, millis};
 use crate::report::event::{Event, Sink};
+
+/// A change that was shown and agreed to.
+pub(crate) struct Agreed<'a> {
+    pub command: &'static str,
+    pub target: &'a Target,
+    /// None for an uninstall.
+    pub about: Option<&'a About>,
+    pub steps: &'a [Step],
+    pub terms: Terms,
+    /// Whether the services must be seen to work before it counts.
+    pub proves_services: bool,
+    /// Whether the Node must get Ready for that, too.
+    pub proves_ready: bool,
+}
+
+/// Makes it, proves it, and takes it back when either fails.
+pub(crate) fn carry_out(
+    app: &mut App,
+    node: &mut dyn Node,
+    object: &NodeObject<'_>,
+    agreed: Agreed<'_>,
+) -> Result<Applied> {
+    let Agreed { command, target, about, steps, terms, proves_services, proves_ready } = agreed;
+    let run = app.run.clone();
+    let works = Works::new(app, health_gate::restart(steps));
+    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
+        if proves_services {
+            works.services(node, target, events)?;
+        }
+        if proves_ready { works.ready(node, target, events) } else { Ok(()) }
+    };
+    let change = Change { run: &run, command, target, about, terms, shown: Some(steps) };
+    engine(app, node, object, |node, events| converge::apply_proven(node, object, &change, &proof, events))
+}
 
 /// Makes a change by the engine, with the screen attached; when it fails, takes the change back.
 pub(crate) fn engine(

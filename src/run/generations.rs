@@ -7,8 +7,8 @@ use super::app::App;
 use super::cordon;
 use super::datastore;
 use super::drain::{self, Place};
-use super::engine::{engine, installed, succeeded};
-use super::health_gate::{self, Works};
+use super::engine::{self, Agreed, installed, succeeded};
+use super::health_gate;
 use super::lease;
 use super::options::{DrainFlags, Repair, Rollback, Source};
 use super::pods;
@@ -17,7 +17,7 @@ use super::saved;
 use super::stage::{self, Purpose};
 use super::standing::{settings_diff, start_from};
 use super::verb::{REPAIR, ROLLBACK};
-use crate::apply::converge::{self, Change};
+use crate::apply::converge;
 use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
@@ -27,10 +27,9 @@ use crate::cluster::{Cluster, DrainOptions};
 use crate::fault::{Exit, Fault};
 use crate::item::{State, Tree};
 use crate::node::Node;
+use crate::plan::Step;
 use crate::plan::show::Plan;
-use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
-use crate::report::event::Sink;
 use crate::settings::{self, Connection};
 
 /// Which world, and what may happen on the way.
@@ -167,23 +166,24 @@ fn change(
         retention::tidy(node, &mut |event| app.event(&event));
         return Err(error);
     }
-    let run = app.run.clone();
     let target = &way.receipt.target;
     let mut terms = app.terms(node, drains, place.map(|place| place.connection));
     terms.drops_pods = drains.is_none();
-    let change = Change { run: &run, command: way.command, target, about: Some(way.about), terms, shown: Some(steps) };
-    let works = Works::new(app, health_gate::restart(steps));
-    let disturbs = health_gate::disturb(steps);
-    let proof = |node: &mut dyn Node, target: &Target, events: Sink| {
-        if disturbs { works.services(node, target, events) } else { Ok(()) }
-    };
     let standing = Standing::load(node)?;
     let object = match (drains, place) {
         (Some(options), Some(place)) => NodeObject::new(place.name, place.cluster, options.timeout),
         _ => pods::object_of(app, node, &standing),
     };
-    let applied =
-        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, &proof, events))?;
+    let agreed = Agreed {
+        command: way.command,
+        target,
+        about: Some(way.about),
+        steps,
+        terms,
+        proves_services: health_gate::disturb(steps),
+        proves_ready: false,
+    };
+    let applied = engine::carry_out(app, node, &object, agreed)?;
     health_gate::ends_ready(app, node, target, health_gate::restart(steps), &applied)?;
     cordon::release(app, node)?;
     done(app, node, way, applied)

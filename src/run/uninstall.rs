@@ -7,14 +7,14 @@ use anyhow::{Context, Error, Result};
 use super::Ending;
 use super::app::App;
 use super::drain;
-use super::engine::{engine, exit_after};
+use super::engine::{self, Agreed, exit_after};
 use super::options::{DrainFlags, Source, Uninstall};
 use super::pods;
 use super::prepare::{announce, node_name};
 use super::verb::UNINSTALL;
 use super::{cluster_cleanup, cordon, lease, other_machine, saved};
 use crate::apply::acls::Networks;
-use crate::apply::converge::{self, Change};
+use crate::apply::converge::{self};
 use crate::apply::journal::Removal;
 use crate::apply::lock::Lock;
 use crate::apply::node_object::{Access, NodeObject};
@@ -30,7 +30,6 @@ use crate::plan::order::all_services;
 use crate::plan::show::{AttachedPod, Fate, Plan};
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
-use crate::report::event::Sink;
 use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
@@ -172,7 +171,6 @@ fn remove(
     steps: &[Step],
     drain: Option<&Drain>,
 ) -> Result<(Applied, Vec<String>)> {
-    let run = app.run.clone();
     let theirs = other_machine::owns_node_of(app, node, standing);
     if let Some(theirs) = &theirs {
         app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
@@ -182,15 +180,14 @@ fn remove(
     let mut terms = app.terms(node, drains.map(|(options, _)| options), drains.map(|(_, connection)| connection));
     terms.drops_pods = drain.is_none();
     terms.removal = removal;
-    let change = Change { run: &run, command: UNINSTALL, target, about: None, terms, shown: Some(steps) };
     let object = match drain {
         _ if theirs.is_some() => NodeObject::unknown(),
         Some(drain) => NodeObject::new(&drain.name, &drain.cluster, drain.options.timeout),
         None => pods::object_of(app, node, standing),
     };
-    let proof = &|_: &mut dyn Node, _: &Target, _: Sink| Ok(());
-    let applied =
-        engine(app, node, &object, |node, events| converge::apply_proven(node, &object, &change, proof, events))?;
+    let agreed =
+        Agreed { command: UNINSTALL, target, about: None, steps, terms, proves_services: false, proves_ready: false };
+    let applied = engine::carry_out(app, node, &object, agreed)?;
     let left = if theirs.is_some() { Vec::new() } else { after(removal, drain.is_some(), app, node, standing)? };
     Ok((applied, left))
 }

@@ -251,19 +251,21 @@ fn circles(files: &[(String, String)]) -> Vec<String> {
         let used = paths(&without_comments(text).0, &module(path)).into_iter().filter_map(|path| file_of(&path));
         uses.entry(own.clone()).or_default().extend(used.filter(|used| *used != own && used != "crate"));
     }
-    // What a file uses, directly or not.
-    let reached = |from: &String| {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
-        while let Some(file) = next.pop() {
-            next.extend(uses.get(file).into_iter().flatten().filter(|used| seen.insert(*used)));
-        }
-        seen
-    };
-    let all: BTreeMap<&String, BTreeSet<&String>> = uses.keys().map(|file| (file, reached(file))).collect();
+    let all: BTreeMap<&String, BTreeSet<&String>> = uses.keys().map(|file| (file, reached(file, &uses))).collect();
     let circle = |file: &String| all[file].iter().copied().filter(|other| all[*other].contains(file)).collect();
     let mut circles: BTreeSet<BTreeSet<&String>> = uses.keys().map(circle).collect();
-    circles.retain(|circle| !circle.iter().any(|top| circle.iter().all(|file| is_below(file, top))) && !circle.is_empty());
+    circles
+        .retain(|circle| !circle.iter().any(|top| circle.iter().all(|file| is_below(file, top))) && !circle.is_empty());
     circles.iter().map(|circle| circle.iter().map(|file| file.as_str()).collect::<Vec<_>>().join(", ")).collect()
+}
+
+/// What a file uses, directly or not.
+fn reached<'a>(from: &'a String, uses: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a String> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(file) = next.pop() {
+        next.extend(uses.get(file).into_iter().flatten().filter(|used| seen.insert(*used)));
+    }
+    seen
 }
 
 /// The names of the modules down to a file.
@@ -409,9 +411,17 @@ fn the_checker_sees_what_is_wrong() {
 #[test]
 fn a_circle_is_seen_unless_it_is_a_module_and_its_children() {
     let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
-    let siblings = [file("plan/a", "use super::b::B;"), file("plan/b", "use super::c;"), file("plan/c", "fn f() { crate::plan::a::g() }")];
+    let siblings = [
+        file("plan/a", "use super::b::B;"),
+        file("plan/b", "use super::c;"),
+        file("plan/c", "fn f() { crate::plan::a::g() }"),
+    ];
     assert_eq!(circles(&siblings), ["crate::plan::a, crate::plan::b, crate::plan::c"]);
-    let family = [file("plan/mod", "pub use self::a::A;"), file("plan/a", "use super::Step;"), file("plan/b", "use super::a::A;")];
+    let family = [
+        file("plan/mod", "pub use self::a::A;"),
+        file("plan/a", "use super::Step;"),
+        file("plan/b", "use super::a::A;"),
+    ];
     assert_eq!(circles(&family), [] as [&str; 0]);
     let line = [file("plan/a", "use super::b::B;"), file("plan/b", "// use super::a;\nuse std::fmt;")];
     assert_eq!(circles(&line), [] as [&str; 0]);

@@ -118,6 +118,8 @@ pub fn lived_in() -> Lab {
     let pods: Vec<Value> = former.objects().into_iter().filter(web).map(|(_, _, pod)| pod).collect();
     assert_eq!(pods.len(), 2);
     let _gone = former.run("uninstall -y").exits(0);
+    // A process that ends leaves it to the next one to make the DaemonSet's pod again.
+    let _later = former.run("plan").exits(0);
     let lab = furnished();
     let cluster = lab.path("node/cluster");
     if cluster.exists() {
