@@ -14,7 +14,7 @@ use calicoctl_win::report::explain::explain;
 use regex::Regex;
 
 use crate::layering::product;
-use crate::{project, read};
+use crate::{project, read, sources};
 
 /// The `type` of every line that `-o ndjson` may print.
 const EVENT_TYPES: [&str; 23] = [
@@ -407,6 +407,110 @@ fn documents() -> Vec<String> {
     }
     found.sort();
     found
+}
+
+#[test]
+fn every_defect_that_is_cited_is_in_the_catalogue_and_its_test_exists() {
+    let mut texts: Vec<(String, String)> = documents().into_iter().map(|name| (name.clone(), read(&name))).collect();
+    texts.extend(["src", "tests"].into_iter().flat_map(sources));
+    // The catalogue itself, and this file, which cites below what is not there.
+    texts.retain(|(path, _)| !["docs/differences.md", "tests/it/docs.rs"].contains(&path.as_str()));
+    let cited: BTreeSet<String> = texts.iter().flat_map(|(_, text)| defects_in(text)).collect();
+    assert!(cited.len() > 20, "the citations are not as they were: {cited:?}");
+    let wrong = faults_of_catalogue(&read("docs/differences.md"), &texts);
+    assert!(wrong.is_empty(), "docs/differences.md:\n{}", wrong.join("\n"));
+}
+
+/// How code and documents cite a defect of Calico's scripts: by its number, or in the name of a test.
+static CITATION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?-u:\b)B[0-9]+(?-u:\b)|(?-u:\b)fn (?:b[0-9]+_)+").expect("it is one"));
+
+/// The numbers of the defects that a text cites: B13, and B15 and B19 of `fn b15_b19_uninstall()`.
+fn defects_in(text: &str) -> Vec<String> {
+    let cited = CITATION.find_iter(text).map(|found| found.as_str().trim_start_matches("fn "));
+    cited.flat_map(|numbers| numbers.split_terminator('_').map(str::to_uppercase)).collect()
+}
+
+/// What is wrong with the catalogue of defects, held against the files (path and text) that cite it.
+fn faults_of_catalogue(page: &str, texts: &[(String, String)]) -> Vec<String> {
+    let rows = rows(page, "number");
+    let cells = |row: &String| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let numbers: Vec<&String> = rows.iter().map(|row| &row[0]).collect();
+    let mut wrong = Vec::new();
+    if !numbers.iter().copied().cloned().eq((1..=32).map(|number| format!("B{number}"))) {
+        wrong.push(format!("not B1 to B32, each once and in order: {numbers:?}"));
+    }
+    for (path, text) in texts {
+        let unknown = defects_in(text).into_iter().filter(|number| !numbers.contains(&number));
+        wrong.extend(unknown.map(|number| format!("{path} cites {number}, which has no row")));
+    }
+    for row in &rows {
+        let [number, theirs, ours, shown] = row.as_slice() else {
+            wrong.push(format!("a row has not four columns: {row:?}"));
+            continue;
+        };
+        let tests: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
+        if theirs.is_empty() || ours.is_empty() || tests.is_empty() && !shown.contains("none") {
+            wrong.push(format!("{number} has an empty column"));
+        }
+        let missing = tests.into_iter().filter(|test| !is_a_test(test, texts));
+        wrong.extend(missing.map(|test| format!("{number}: there is no test `{test}`")));
+    }
+    wrong
+}
+
+/// Whether a test is in the file that its path leads to: `lib: plan::diff::tests::x` in `plan/diff.rs` of `src`.
+fn is_a_test(named: &str, texts: &[(String, String)]) -> bool {
+    let (folder, path) = match named.split_once(": ") {
+        None => ("tests/it/", named),
+        Some(("windows", path)) => ("tests/windows/", path),
+        Some(("contract", path)) => ("tests/contract/", path),
+        Some(("lib", path)) => ("src/", path),
+        Some(_) => return false,
+    };
+    let Some((module, name)) = path.rsplit_once("::") else { return false };
+    let function = format!("fn {name}() {{");
+    texts.iter().any(|(file, text)| {
+        let Some(file) = file.strip_prefix(folder).and_then(|file| file.strip_suffix(".rs")) else { return false };
+        let file = file.trim_end_matches("/mod").replace('/', "::");
+        // A module at the end of the file, as `tests`, may come after it.
+        let leads_there = module.strip_prefix(&file).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        leads_there && text.contains(&function)
+    })
+}
+
+#[test]
+fn faults_of_the_catalogue_are_seen() {
+    let row = |number: u32| format!("| B{number} | theirs | ours | none |\n");
+    let page = format!("| number | a | b | c |\n|---|---|---|---|\n{}", (1..=32).map(row).collect::<String>());
+    let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let texts = [
+        text("tests/it/stories/day.rs", "/// Defects B4 and (B5).\nfn b4_b5_it_rains() {"),
+        text("src/plan/mod.rs", "mod tests { fn it_snows() {"),
+    ];
+    assert_eq!(defects_in(&texts[0].1), ["B4", "B5", "B4", "B5"]);
+    for test in ["`stories::day::b4_b5_it_rains`", "`lib: plan::tests::it_snows`, none for hail"] {
+        let page = page.replacen("none", test, 1);
+        assert_eq!(faults_of_catalogue(&page, &texts), [""; 0], "{test}");
+    }
+    for (old, new) in [
+        ("| B7 | theirs | ours | none |\n", ""),
+        ("| B7 |", "| B6 |"),
+        ("ours | none |", "ours | |"),
+        ("ours | none |", "ours |"),
+        ("none", "`stories::day::b4_it_hails`"),
+        ("none", "`stories::night::b4_b5_it_rains`"),
+        ("none", "`lib: stories::day::b4_b5_it_rains`"),
+        ("none", "`it_snows`"),
+    ] {
+        let page = page.replacen(old, new, 1);
+        assert_ne!(faults_of_catalogue(&page, &texts), [""; 0], "{old} -> {new}");
+    }
+    for citation in ["// defect B33", "// upstream's own (B4, B40)", "fn b4_b99_it_hails() {"] {
+        let texts = [text("src/plan/mod.rs", citation)];
+        assert_eq!(faults_of_catalogue(&page, &texts).len(), 1, "{citation}");
+    }
 }
 
 /// A document that is made from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` makes it.
