@@ -125,7 +125,7 @@ fn report(role: Role, error: anyhow::Error, mut log: LogFile) -> anyhow::Error {
 /// An error with its mend.
 fn sentence(error: &anyhow::Error) -> String {
     let hint = Fault::of(error).and_then(|fault| fault.hint.as_ref());
-    hint.map_or_else(|| format!("{error:#}"), |hint| format!("{error:#}; to mend it: {hint}"))
+    hint.map_or_else(|| format!("{error:#}"), |hint| format!("{error:#}; to fix it: {hint}"))
 }
 
 /// One agent a role. The system frees the lock when the process ends, however.
@@ -286,7 +286,7 @@ fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
     for name in ["peerings.ps1", "blocks.ps1"] {
         let file = folder.join(name);
         files::gone(fs::remove_file(node.disk(&file)))
-            .with_context(|| format!("remove {file}, so that confd renders it anew"))?;
+            .with_context(|| format!("remove {file}, so that confd renders it again"))?;
     }
     Ok(())
 }

@@ -422,7 +422,7 @@ fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
     .unwrap();
     assert!(
         live.log("calico-felix.log")
-            .contains("the Host Networking Service was restarted: calico-node.exe is started anew")
+            .contains("the Host Networking Service was restarted: calico-node.exe is restarted")
     );
 }
 

@@ -132,7 +132,7 @@ pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
 fn parse<T: DeserializeOwned>(path: &WinPath, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|error| {
         Fault::new(Exit::InvalidConfig, "AgentConfigInvalid", format!("{path} is not what install wrote"))
-            .hint("write it anew with: calicoctl-win install")
+            .hint("write it again with: calicoctl-win install")
             .because(error)
     })
 }

@@ -155,7 +155,7 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
     };
     Err(Fault::new(Exit::VerifyFailed, "HnsNetworkWrong", format!("the HNS network Calico {wrong}"))
         .hint(
-            "drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install`: the network is made anew",
+            "drain the node, then run `calicoctl-win uninstall` and `calicoctl-win install`: the network is re-created",
         )
         .into())
 }
@@ -262,7 +262,7 @@ pub fn watch(
             since_upkeep = Duration::ZERO;
             if seen.hns_changed(node)? {
                 let message = "the Host Networking Service was restarted: the network is checked, then node startup \
-                               runs and Felix and confd start anew";
+                               runs and Felix and confd restart";
                 (context.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
                 return Ok(Again::Everything);
             }

@@ -126,7 +126,7 @@ pub fn supervise(
                     anew = outside(node, Moment::Runs)?;
                 }
                 if let Some(reason) = anew {
-                    streams.say(&format!("{reason}: {} is started anew", command.program.name()));
+                    streams.say(&format!("{reason}: {} is restarted", command.program.name()));
                     running.end(pace.grace);
                     board.ended_for(&reason);
                     outside(node, Moment::Stopped)?;

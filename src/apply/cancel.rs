@@ -52,7 +52,7 @@ pub fn asked() -> bool {
 pub fn check() -> Result<()> {
     if asked() {
         return Err(Fault::new(Exit::Cancelled, "RunCancelled", "the run was cancelled between two steps")
-            .hint("go on with: calicoctl-win resume, or back with: calicoctl-win resume --undo")
+            .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")
             .into());
     }
     Ok(())

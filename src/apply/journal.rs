@@ -224,7 +224,7 @@ impl Journal {
         // A line without its end was being written when the power went: it never counted. The header
         // is not such a line: [`Self::begin`] writes it in one step, so a file without it lost it.
         let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-        let first = lines.next().ok_or_else(|| no_header("it is empty, or cut off in its first line"))?;
+        let first = lines.next().ok_or_else(|| no_header("it is empty, or ends in its first line"))?;
         let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None, on_machine: false };
         for (number, line) in (2..).zip(lines) {
             match serde_json::from_slice(line) {

@@ -12,7 +12,7 @@ use crate::report::event::{Event, Sink};
 
 /// How much is kept at most.
 struct Bounds {
-    /// Generations that can be gone back to, the one that stands among them.
+    /// Generations that can be restored, the one that stands among them.
     generations: usize,
     /// Receipts: small, and the history of the node.
     receipts: usize,
@@ -105,7 +105,7 @@ mod tests {
         Sha256::of(&generation.to_be_bytes())
     }
 
-    /// Which of so many generations can be gone back to, when each takes so many bytes.
+    /// Which of so many generations can be restored, when each takes so many bytes.
     fn kept(generations: u32, each: u64) -> Vec<u32> {
         let receipts: Vec<Receipt> = (1..=generations).map(|number| receipt(number, true)).collect();
         let needed = needed(&receipts.iter().collect::<Vec<_>>(), &BOUNDS, |names| names.len() as u64 * each);

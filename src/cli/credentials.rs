@@ -158,7 +158,7 @@ fn of_certificate(node: &dyn Node, kind: &str, path: &WinPath, origin: &str, now
         None => shown.problems.push("it cannot be read, or is no certificate".into()),
         Some(certificate) => {
             if certificate.not_after <= now {
-                shown.problems.push("it has expired: have it made anew by etcd's CA".into());
+                shown.problems.push("it has expired: renew it with etcd's CA".into());
             }
             shown.subject = Some(certificate.subject);
             shown.expires = Some(certificate.not_after);
@@ -338,7 +338,7 @@ fn rotate(app: &mut App) -> Result<Ending> {
     let changed = replaced.changed > 0;
     let msg = match (changed, secret) {
         (true, _) => {
-            "the node has new credentials; Felix and confd start anew with them, pods are not interrupted".to_owned()
+            "the node has new credentials; Felix and confd restart with them, pods are not interrupted".to_owned()
         }
         (false, Some(secret)) => format!(
             "nothing to do: the token of secret {secret} is as before; delete the secret, which ends it on every node, then rotate again"

@@ -112,7 +112,7 @@ fn live(node: &dyn Node) -> Result<Imported> {
     let text = if node.disk(&file).exists() {
         import::decode(file.as_str(), &bytes(&node.disk(&file), file.as_str())?)?
     } else {
-        notes.push(format!("there is no {file}: what only it says is found out, or has its default"));
+        notes.push(format!("there is no {file}: what only it says is detected, or has its default"));
         String::new()
     };
 

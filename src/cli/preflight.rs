@@ -108,7 +108,7 @@ fn mend(app: &mut App, round: &Round) -> Result<bool> {
     if app.global.dry_run {
         return Ok(false);
     }
-    app.confirm_change("the node and the cluster", "Mend this?")?;
+    app.confirm_change("the node and the cluster", "Fix this?")?;
     if let (Some((cluster, _)), false) = (&round.cluster, patches.is_empty()) {
         super::cluster::make(app, cluster, &patches)?;
     }
@@ -116,7 +116,7 @@ fn mend(app: &mut App, round: &Round) -> Result<bool> {
         let (mut node, _lock) = app.node_to_change("preflight")?;
         for mend in &mends {
             if let Mend::StartService(name) = mend {
-                node.put(&Id::Running(name.clone()), Some(&State::Running)).context("mend what a check found")?;
+                node.put(&Id::Running(name.clone()), Some(&State::Running)).context("fix what a check found")?;
             }
         }
     }

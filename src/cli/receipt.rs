@@ -60,7 +60,7 @@ fn list(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Ending> {
     for line in &document.generations {
         let note = match (line.standing, line.can_go_back) {
             (true, _) => "stands",
-            (false, true) => "can be gone back to",
+            (false, true) => "can be restored",
             (false, false) => "",
         };
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
@@ -130,7 +130,7 @@ fn text(receipt: &Receipt, line: &Generation) -> String {
             let back = if line.standing {
                 "It stands.".to_owned()
             } else if line.can_go_back {
-                format!("Go back to it: calicoctl-win rollback --to {}", receipt.generation)
+                format!("Return to it: calicoctl-win rollback --to {}", receipt.generation)
             } else {
                 "Its files are not kept any more.".to_owned()
             };

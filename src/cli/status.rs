@@ -501,7 +501,7 @@ fn judge(status: &mut NodeStatus) {
     }
     if let Some(OnTrial { from, given_up: Some(why), .. }) = &status.trial {
         status.reasons.push(format!(
-            "the change on trial could not go back to generation {from} and is not tried any more: {why}"
+            "the change on trial could not be reverted to generation {from} and is not tried any more: {why}"
         ));
     }
     if let Some(KubernetesNode { name, schedulable: Some(false), .. }) =
@@ -606,7 +606,7 @@ fn text(status: &NodeStatus, app: &App) -> String {
     let end_it = given_up.map(|command| format!("End it: {command}"));
     let next = match (&status.run, status.overall) {
         (Some(run), _) if run.interrupted => {
-            format!("Go on: {}      Go back: {}", app.command("resume"), app.command("resume --undo"))
+            format!("Finish: {}      Undo: {}", app.command("resume"), app.command("resume --undo"))
         }
         (Some(run), _) => format!("Wait for it: {}", app.command(&format!("status --run {} --wait", run.run))),
         (_, Overall::Degraded) if status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) => {

@@ -69,7 +69,7 @@ impl Cluster {
 /// Fault `EtcdCertificateInvalid`, which never shows the key.
 pub fn check(files: &EtcdFiles, now: Timestamp) -> Result<()> {
     let invalid = |what: String| {
-        let hint = "have the certificate made anew by etcd's CA (kubeadm: `kubeadm init phase certs \
+        let hint = "renew the certificate with etcd's CA (kubeadm: `kubeadm init phase certs \
                     apiserver-etcd-client`, or `kubeadm certs renew`), and put it into the secret or the files";
         anyhow!(Fault::new(Exit::InvalidConfig, "EtcdCertificateInvalid", what).hint(hint))
     };

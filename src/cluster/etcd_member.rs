@@ -162,7 +162,7 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
     Err(Failure::new(
         "EtcdNotEtcd",
         format!("is not etcd: it does not tell its version but `{first}`{http}"),
-        "give the members' client URLs: `etcdctl member list` shows them, mostly https://…:2379",
+        "give the members' client URLs: `etcdctl member list` shows them, usually https://…:2379",
     ))
 }
 
@@ -215,7 +215,7 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
             "EtcdCertificateName",
             format!("has a certificate for other names than {host}"),
             "name the endpoint as its certificate does (openssl x509 -ext subjectAltName shows it), \
-                 or have it made anew with this name or address",
+                 or renew it with this name or address",
         ),
         Tls::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
             Failure::new("EtcdCertificateExpired", "has a certificate that has expired", RENEW)
@@ -250,7 +250,7 @@ fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
         Tls::InvalidMessage(_) => Failure::new(
             "EtcdNotEtcd",
             "does not speak TLS",
-            "is the endpoint http://, or the port another one's? etcd's client port is mostly 2379",
+            "is the endpoint http://, or the port another one's? etcd's client port is usually 2379",
         ),
         other => Failure::other(&format!("brought no TLS session about: {other}")),
     }

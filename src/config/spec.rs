@@ -366,7 +366,7 @@ pub struct Reboot {
     /// When Windows must reboot: `never` and `request` leave it to you (request says so in the exit
     /// code), `now` reboots. Default: `request`.
     pub policy: Option<RebootPolicy>,
-    /// Whether CalicoNode finishes a run that a boot cut off. Default: `false`.
+    /// Whether CalicoNode finishes a run that a restart interrupted. Default: `false`.
     pub resume_on_boot: Option<bool>,
 }
 

@@ -68,7 +68,7 @@ fn parse(path: &WinPath, text: &str) -> Result<Table> {
     text.trim_start_matches('\u{feff}').parse::<Table>().map_err(|error| {
         let what = format!("containerd's configuration {path} cannot be read: {}", error.to_string().trim_end());
         Fault::new(Exit::InvalidConfig, "ContainerdConfigInvalid", what)
-            .hint("mend it, or say where CNI lies with spec.windowsNodes.cniBinDir and cniConfigDir")
+            .hint("fix it, or set the CNI folders with spec.windowsNodes.cniBinDir and cniConfigDir")
             .into()
     })
 }

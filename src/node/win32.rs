@@ -50,7 +50,7 @@ pub fn denied(what: impl Into<String>) -> Fault {
     let what = format!("{} (Windows error {ACCESS_DENIED}: access is denied)", what.into());
     Fault::new(Exit::Failed, "AccessDenied", what).hint(
         "run it in an elevated session (Run as administrator) or as SYSTEM; if it was one, an administrator must \
-         give back the rights that Windows sets",
+         restore the rights that Windows sets",
     )
 }
 

@@ -188,7 +188,7 @@ impl fmt::Display for AttachedPod {
             Fate::Recreated => "is deleted; its DaemonSet makes another, which waits for the new network",
             Fate::Leaked => "is left over from a container that is gone, and is deleted",
             Fate::Moved => "is moved away by a drain, or loses its network",
-            Fate::Unknown => "is used by a container of which the cluster knows no pod here",
+            Fate::Unknown => "is used by a container for which the cluster has no pod here",
         };
         write!(f, "{who} ({ip}) {fate}")
     }
@@ -396,7 +396,7 @@ fn handover(change: &Change) -> Option<String> {
             Some(format!("adopts the NSSM service {name}, which runs {ran}"))
         }
         (Some(ran), None) if after.is_none() => Some(format!("removes the NSSM service {name}, which runs {ran}")),
-        (None, Some(runs)) => Some(format!("gives back the NSSM service {name}, which runs {runs}")),
+        (None, Some(runs)) => Some(format!("restores the NSSM service {name}, which runs {runs}")),
         _ => flags(before.as_ref()?, after.as_ref()?),
     }
 }
@@ -409,7 +409,7 @@ fn flags(before: &Service, after: &Service) -> Option<String> {
         return None;
     }
     let more = after.strip_prefix(before).map(|more| format!("adds {}", more.trim()));
-    more.or_else(|| before.strip_prefix(after).map(|less| format!("takes away {}", less.trim())))
+    more.or_else(|| before.strip_prefix(after).map(|less| format!("removes {}", less.trim())))
 }
 
 /// A state as a plan may show it: what others set as the environment of their service may hold a

@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "without DSR and a source VIP, policy sees the node's address in place of the pod's; and feature gates that a newer kube-proxy no longer knows stop it",
-        fix: "set kube-proxy's --enable-dsr=true, with VXLAN --source-vip to the address of Calico_ep, and take away WinDSR and WinOverlay from --feature-gates",
+        fix: "set kube-proxy's --enable-dsr=true, with VXLAN --source-vip to the address of Calico_ep, and remove WinDSR and WinOverlay from --feature-gates",
         judge: Judge::Node(kube_proxy),
     },
     Row {

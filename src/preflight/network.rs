@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "CrossSubnet",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows knows no CrossSubnet: it encapsulates always, also where Linux nodes send unencapsulated",
+        why: "Windows does not support CrossSubnet: it always encapsulates, also where Linux nodes send unencapsulated",
         fix: "nothing, where nodes of one subnet reach each other's VXLAN; else set vxlanMode: Always",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             if cluster.calico_unserved {

@@ -65,14 +65,14 @@ pub(super) const ROWS: &[Row] = &[
         id: "KnownBadBuild",
         group: "node",
         severity: Severity::Warning,
-        why: "some Windows updates broke the pods' network, and later ones mended it",
+        why: "some Windows updates broke the pods' network, and later ones fixed it",
         fix: "install the current cumulative update and restart the machine",
         judge: Judge::Node(|node, _| {
             let os = &node.os;
             let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
             match bad {
                 Some((_, _, mend)) => {
-                    Fail(format!("pods lose their network on {}.{}; {mend} mends it", os.build, os.ubr))
+                    Fail(format!("pods lose their network on {}.{}; {mend} fixes it", os.build, os.ubr))
                 }
                 None if os.build == 0 => Unknown("Windows does not tell its build".into()),
                 None if os.build == 26100 => Warn("Calico's own documents do not name Server 2025 yet".into()),
@@ -231,7 +231,7 @@ pub(super) const ROWS: &[Row] = &[
         group: "node",
         severity: Severity::Error,
         why: "HNS builds the virtual switch on an adapter with a real address; 169.254.x.x means that DHCP failed",
-        fix: "give the adapter a static address or mend DHCP",
+        fix: "give the adapter a static address or fix DHCP",
         judge: Judge::Node(|node, _| {
             if node.untold(Part::Adapters).is_some() {
                 return unread(node, Part::Adapters, "");

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "PoliciesExpensive",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows has no IP sets: the address of every pod that a rule selects stands in the rules of every endpoint, and all are written anew when one pod comes or goes",
+        why: "Windows has no IP sets: the address of every pod that a rule selects stands in the rules of every endpoint, and all are rewritten when one pod is created or deleted",
         fix: "select by namespace or label in place of all(), and join nets to larger ones",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
             counted(cluster, |all| (all.costly, &all.costly_examples), "cost much on Windows nodes")

@@ -270,17 +270,17 @@ impl Archive {
             "ReleaseHostileEntry",
             format!("{}: the archive's entry `{shown}` is refused: {why}", self.path.display()),
         )
-        .hint("this is no archive that the Calico project made; fetch it anew from a source you trust")
+        .hint("this is no archive that the Calico project made; download it again from a source you trust")
     }
 
     fn too_large(&self, why: &str) -> Fault {
         invalid("ReleaseTooLarge", format!("{}: the archive is refused: {why}", self.path.display()))
-            .hint("this is no archive that the Calico project made; fetch it anew from a source you trust")
+            .hint("this is no archive that the Calico project made; download it again from a source you trust")
     }
 
     fn damaged(&self, why: &str) -> Fault {
         invalid("ReleaseDamaged", format!("{}: the archive is damaged: {why}", self.path.display()))
-            .hint("fetch it anew, and pin its SHA-256 in the config")
+            .hint("download it again, and pin its SHA-256 in the config")
     }
 
     pub(super) fn entry_damaged(&self, entry: &Entry, why: &str) -> Fault {
@@ -290,7 +290,7 @@ impl Archive {
     fn cut_short(&self, why: &str) -> Fault {
         let path = self.path.display();
         invalid("ReleaseTruncated", format!("{path}: the archive is cut short, or damaged at its end ({why})"))
-            .hint("fetch it anew; an interrupted download leaves such a file")
+            .hint("download it again; an interrupted download leaves such a file")
     }
 }
 
@@ -340,7 +340,7 @@ fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
 /// The one wording for a digest that is not the expected one.
 pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> Fault {
     invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(
-        "compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew",
+        "compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again",
     )
 }
 

@@ -170,7 +170,7 @@ impl Failure {
         let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
         let hint = match fault {
             Some(fault) => fault.hint.clone(),
-            None => Some("mend the cause that is named here and run the command again; -v shows more".into()),
+            None => Some("fix the cause that is named here and run the command again; -v shows more".into()),
         };
         let checks = error.downcast_ref::<FailedChecks>().map_or_else(Vec::new, |failed| failed.checks.clone());
         let id = fault.map_or("Failed", |fault| fault.id).into();

@@ -52,8 +52,8 @@ impl Log {
             Event::Planned(change) => ("INFO", format!("plan {:?} {}", change.action, change.id)),
             Event::PlanMade { counts, .. } => ("INFO", format!("plan: {counts}")),
             Event::RollbackStarted { reason } => ("WARN", format!("taking the change back: {reason}")),
-            Event::RollbackCompleted { complete: true } => ("INFO", "the change was taken back".into()),
-            Event::RollbackCompleted { complete: false } => ("ERROR", "the change could not be taken back".into()),
+            Event::RollbackCompleted { complete: true } => ("INFO", "the change was rolled back".into()),
+            Event::RollbackCompleted { complete: false } => ("ERROR", "the change could not be rolled back".into()),
             Event::PhaseStarted { phase, place } => {
                 let place = place.map_or_else(String::new, |(index, total)| format!(" ({index}/{total})"));
                 ("INFO", format!("phase {phase}{place}"))
@@ -64,7 +64,7 @@ impl Log {
             Event::PhaseSkipped { phase, reason } => ("INFO", format!("phase {phase} skipped: {reason}")),
             Event::PhaseFailed { phase, message } => ("ERROR", format!("phase {phase} failed: {message}")),
             Event::ConnectivityNotice { message, .. } => ("WARN", message.clone()),
-            Event::ConfirmDeadline { deadline, .. } => ("WARN", format!("not confirmed: goes back at {deadline:.0}")),
+            Event::ConfirmDeadline { deadline, .. } => ("WARN", format!("not confirmed: reverts at {deadline:.0}")),
             Event::Warning { id, message } => ("WARN", format!("{id}: {message}")),
             Event::PodEvicted { pod } => ("INFO", format!("evicted {pod}")),
             Event::PodBlocked { pod, why, .. } => ("WARN", format!("not evicted yet: {pod}: {why}")),

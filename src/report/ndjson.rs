@@ -57,7 +57,7 @@ pub fn fields(event: &Event) -> Value {
         }
         Event::ConfirmDeadline { deadline, command } => {
             json!({ "type": "confirm_deadline", "level": "warn",
-                "message": format!("the change goes back at {deadline:.0} unless it is confirmed"),
+                "message": format!("the change reverts at {deadline:.0} unless it is confirmed"),
                 "deadline": deadline, "command": command })
         }
         Event::RunStarted { command, node, generation } => {
@@ -74,10 +74,10 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "change_summary", "level": "info", "message": counts, "disruption": disruption })
         }
         Event::RollbackStarted { reason } => {
-            json!({ "type": "rollback_start", "level": "warn", "message": "the change failed and is being taken back", "reason": reason })
+            json!({ "type": "rollback_start", "level": "warn", "message": "the change failed and is being rolled back", "reason": reason })
         }
         Event::RollbackCompleted { complete } => {
-            let message = if *complete { "the change was taken back" } else { "the change could not be taken back" };
+            let message = if *complete { "the change was rolled back" } else { "the change could not be rolled back" };
             json!({ "type": "rollback_complete", "level": if *complete { "info" } else { "error" }, "message": message, "complete": complete })
         }
         Event::Warning { id, message } => {

@@ -98,7 +98,7 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
         )),
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
-        Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being taken back", "[NOTE]")),
+        Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being rolled back", "[NOTE]")),
         // Checks and plans are shown as a whole by their verbs.
         Event::RunStarted { .. }
         | Event::Checked(_)

@@ -145,7 +145,7 @@ impl App {
         let Some(dir) = self.global.sandbox.clone() else {
             if self.global.sandbox_fault.iter().any(|fault| !fault.is_empty()) {
                 return Err(Fault::new(Exit::Usage, "SandboxFaultInvalid", "a sandbox fault without a sandbox")
-                    .hint("add --sandbox DIR, or take away --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
+                    .hint("add --sandbox DIR, or remove --sandbox-fault and CALICO_WIN_SANDBOX_FAULT")
                     .into());
             }
             let mut node = crate::node::machine()?;
@@ -585,7 +585,7 @@ impl App {
     /// What stands after a failure, and what was touched on the way to it.
     fn state_after(&self, exit: Exit, changed: bool) -> String {
         let mut state = match self.outcome {
-            Outcome::Undone => "the node is as it was before; the change was taken back".to_owned(),
+            Outcome::Undone => "the node is as it was before; the change was rolled back".to_owned(),
             Outcome::HalfWay => "the node is half-way; nothing is lost, the journal knows how to go on or back".into(),
             Outcome::Done(Some(generation)) => {
                 format!("the change is made and generation {generation} is current; what failed came after it")

@@ -34,7 +34,7 @@ pub(crate) fn carry_on(app: &mut App, way: AtBoot) -> Result<Ending> {
         let node = app.node()?;
         // Taken back by the failed try, or somebody was quicker.
         if tries > 0 && Journal::load(&*node)?.is_none() && Cordon::load(&*node)?.is_none() {
-            return Ending::result(RunResult::new(Exit::Ok, false, "the run that the boot cut off is over"));
+            return Ending::result(RunResult::new(Exit::Ok, false, "the run that the reboot interrupted is over"));
         }
         drop(node);
         match resume::run(&args, app) {
@@ -43,7 +43,7 @@ pub(crate) fn carry_on(app: &mut App, way: AtBoot) -> Result<Ending> {
             Err(error) => {
                 tries += 1;
                 let message =
-                    format!("a run that the boot cut off is not ended yet (try {tries} of {TRIES}): {error:#}");
+                    format!("a run that the reboot interrupted is not ended yet (try {tries} of {TRIES}): {error:#}");
                 os::event_log(Level::Error, &message);
                 if tries == TRIES {
                     return Err(error);

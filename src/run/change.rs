@@ -542,8 +542,7 @@ fn warn_of_config(app: &mut App, node: &dyn Node, prepared: &Prepared) {
     let version = &prepared.about.calico_version;
     let said = app.config(node, &Source::default(), &[]).ok().and_then(|layered| layered.config.spec.calico.version);
     if let Some(said) = said.map(|said| said.to_string()).filter(|said| *said != version.to_string()) {
-        let message =
-            format!("{file} still says Calico {said}: write {version} there, or the next run goes back to it");
+        let message = format!("{file} still says Calico {said}: write {version} there, or the next run returns to it");
         app.warn("ConfigOfOtherRelease", message);
     }
 }

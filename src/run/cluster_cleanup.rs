@@ -32,7 +32,7 @@ pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: 
         if removal.cluster_traces {
             app.warn(
                 "ClusterTracesLeft",
-                "no receipt says which Node this machine was, so nothing was taken away in the cluster",
+                "no receipt says which Node this machine was, so nothing was removed in the cluster",
             );
         }
         return left;
@@ -91,7 +91,7 @@ fn blocks(app: &mut App, cluster: &Cluster, name: &str) {
         Ok(blocks) => {
             for Released { cidr, in_use } in blocks {
                 if in_use == 0 {
-                    app.reporter.tell(&format!("Given back: the IPAM block {cidr}."));
+                    app.reporter.tell(&format!("Released: the IPAM block {cidr}."));
                 } else {
                     let message = format!("the IPAM block {cidr} stays: {in_use} addresses in it are in use");
                     app.warn("ClusterTracesLeft", message);

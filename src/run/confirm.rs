@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Confirm, app: &mut App) -> Result<Ending> {
         None => return late("the change is not there yet", "wait for it with: calicoctl-win status --wait"),
         Some(deadline) if Timestamp::now() >= deadline => {
             return late(
-                "the time to confirm the change is over, and it is being taken back",
+                "the time to confirm the change is over, and it is being reverted",
                 "wait for that with: calicoctl-win status --wait; then make the change again",
             );
         }

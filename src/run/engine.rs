@@ -152,9 +152,9 @@ fn attached(
 }
 
 fn not_taken_back(app: &App, error: anyhow::Error, second: &anyhow::Error) -> anyhow::Error {
-    let what = format!("the change failed, and so did taking it back ({second:#})");
+    let what = format!("the change failed, and so did rolling it back ({second:#})");
     error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
-        "mend the cause, then go on with: {} or back with: {}",
+        "fix the cause, then finish it with: {} or undo it with: {}",
         app.command("resume"),
         app.command("resume --undo")
     )))
@@ -246,7 +246,7 @@ fn rolled_back(error: anyhow::Error) -> anyhow::Error {
         Some(fault) => (fault.id, fault.hint.clone()),
         None => ("RolledBack", None),
     };
-    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was taken back");
-    fault.hint = hint.or_else(|| Some("mend the cause that is named here and run the command again".into()));
+    let mut fault = Fault::new(Exit::FailedRolledBack, id, "the change failed and was rolled back");
+    fault.hint = hint.or_else(|| Some("fix the cause that is named here and run the command again".into()));
     error.context(fault)
 }

@@ -37,7 +37,7 @@ fn entry(command: &str, result: &RunResult) -> Option<(Level, String)> {
     more("result", Some(result.msg.clone()));
     if let Some(error) = &result.error {
         more("why", error.why.clone());
-        more("to mend it", error.hint.clone());
+        more("to fix it", error.hint.clone());
         more("explained by", Some(format!("calicoctl-win explain {}", error.id)));
     }
     for warning in &result.warnings {

@@ -73,7 +73,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
                 Err(error) => {
                     let tried = trial.tries + 1;
                     let message = format!(
-                        "the trial of run {} is not taken back yet (try {tried} of {TRIES}): {error:#}",
+                        "the trial of run {} is not reverted yet (try {tried} of {TRIES}): {error:#}",
                         trial.run
                     );
                     os::event_log(Level::Error, &message);

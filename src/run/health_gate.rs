@@ -403,7 +403,7 @@ fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
         return Err(error);
     }
     let what = "the change is made, and whether it works could not be looked at";
-    let hint = format!("mend the cause that is named here, then look: {}", app.command("status"));
+    let hint = format!("fix the cause that is named here, then look: {}", app.command("status"));
     Err(error.context(Fault::new(Exit::VerifyFailed, "ProofIncomplete", what).hint(hint)))
 }
 

@@ -99,7 +99,7 @@ fn ended(app: &mut App, ended: Result<bool>) {
         Ok(true) => {}
         Ok(false) => app.warn("LeaseLost", "another machine took the Lease on this node while the run was at it"),
         Err(error) => {
-            let message = format!("the Lease on the node was not given back, and runs out by itself: {error:#}");
+            let message = format!("the Lease on the node was not released, and expires by itself: {error:#}");
             app.event(&Event::Log { message });
         }
     }

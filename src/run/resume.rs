@@ -54,8 +54,8 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
     let given_up = Trial::load(&*look)?.filter(Trial::is_tried_out);
     drop(look);
     if let Some(trial) = given_up {
-        app.reporter.tell(&format!("Not taken back: what run {} changed on trial.", trial.run));
-        app.confirm(if args.undo { "Keep it?" } else { "Go back to how the node was before it?" })?;
+        app.reporter.tell(&format!("Not reverted: what run {} changed on trial.", trial.run));
+        app.confirm(if args.undo { "Keep it?" } else { "Undo it?" })?;
         return if args.undo { trial::keep(app, "resume") } else { trial::go_back(app, "resume") };
     }
     let (mut node, lock) = app.node_to_change(RESUME)?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
         let downgrade = Downgrade::between(standing.release(), &about.calico_version);
         downgrade.iter().for_each(|downgrade| app.reporter.tell(&downgrade.to_string()));
     }
-    app.confirm(if args.undo { "Go back to how the node was before it?" } else { "Finish it?" })?;
+    app.confirm(if args.undo { "Undo it?" } else { "Finish it?" })?;
     if journal.header.command == UNINSTALL && !args.undo {
         app.reach_as(&standing);
         let removed = match standing.node_name() {
@@ -118,7 +118,7 @@ fn remove(app: &mut App, node: &mut dyn Node, standing: &Standing) -> Result<(Ap
         converge::resume_proven(node, &object, &works, events)
     })?;
     if let Some(theirs) = theirs {
-        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
+        app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}"));
         return Ok((applied, Vec::new()));
     }
     let terms = journal.map(|journal| journal.header.terms.clone()).unwrap_or_default();

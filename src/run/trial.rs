@@ -57,7 +57,7 @@ pub(crate) fn begin(
         run: app.run.clone(),
         command: command.into(),
         node: prepared.about.node_name.to_string(),
-        from: from.context("find the generation to go back to")?,
+        from: from.context("find the generation to revert to")?,
         began: Timestamp::now(),
         confirm_within: within.as_secs().max(1),
         // One that never answered says nothing by its silence.
@@ -139,7 +139,7 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
         "; it stays cordoned"
     };
     let message = format!(
-        "Node {name} could not go back to generation {from} in {} tries and has what run {} changed{stays}. Fix the \
+        "Node {name} could not be reverted to generation {from} in {} tries and has what run {} changed{stays}. Fix the \
          cause, then run: {}. The cause: {why}",
         trial.tries,
         trial.run,
@@ -174,7 +174,7 @@ pub(crate) fn go_back(app: &mut App, command: &'static str) -> Result<Ending> {
 
 /// Takes the change back, as a run of its own.
 fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Result<Ending> {
-    let message = format!("{why}: node {} goes back to generation {}", trial.node, trial.from);
+    let message = format!("{why}: node {} reverts to generation {}", trial.node, trial.from);
     os::event_log(Level::Warning, &message);
     app.warn("TrialTakenBack", message);
     // The run that began the trial left its Lease to us. Without a cluster the node goes back all the same.
@@ -305,7 +305,7 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> 
 
 fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
     standing.receipts.iter().find(|receipt| receipt.generation == trial.from).ok_or_else(|| {
-        let what = format!("the receipt of generation {}, which the trial is to go back to, is gone", trial.from);
+        let what = format!("the receipt of generation {}, which the trial is to be reverted to, is gone", trial.from);
         Fault::new(Exit::FailedIncomplete, "GenerationGone", what)
             .hint("keep the change with: calicoctl-win confirm; or make the former one from its config")
             .into()

@@ -173,7 +173,7 @@ fn remove(
 ) -> Result<(Applied, Vec<String>)> {
     let theirs = other_machine::owns_node_of(app, node, standing);
     if let Some(theirs) = &theirs {
-        app.warn("ClusterTracesLeft", format!("nothing is taken away in the cluster: {theirs}"));
+        app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}"));
     }
     let drain = drain.filter(|_| theirs.is_none());
     let drains = drain.map(|drain| (&drain.options, &drain.connection));
@@ -218,7 +218,7 @@ fn tell_what_goes_for_good(args: &Uninstall, app: &mut App, standing: &Standing)
             count => format!("{count} generations"),
         };
         app.reporter.tell(&format!(
-            "Removed for good (--purge): {STATE_DIR} with {generations} to go back to, the stored configs and the logs; \
+            "Removed for good (--purge): {STATE_DIR} with {generations} to roll back to, the stored configs and the logs; \
              config.yaml in it stays."
         ));
     }

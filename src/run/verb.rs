@@ -35,14 +35,14 @@ pub(crate) fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
         if command == RESUME {
             return Ok(());
         }
-        let what = format!("what run {} changed could not be taken back, and is not confirmed", trial.run);
+        let what = format!("what run {} changed could not be reverted, and is not confirmed", trial.run);
         return Err(Fault::new(Exit::Busy, "OnTrial", what)
-            .hint("take it back with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
+            .hint("revert it with: calicoctl-win resume, or keep it with: calicoctl-win confirm")
             .into());
     }
     let until = trial.deadline().map_or_else(String::new, |deadline| format!(" until {deadline:.0}"));
     let what = format!("what run {} changed is on trial{until}", trial.run);
     Err(Fault::new(Exit::Busy, "OnTrial", what)
-        .hint("keep it with: calicoctl-win confirm, or take it back with: calicoctl-win confirm --revert")
+        .hint("keep it with: calicoctl-win confirm, or revert it with: calicoctl-win confirm --revert")
         .into())
 }

@@ -397,7 +397,7 @@ fn dangers_are_seen_where_they_are_written() {
     }
 }
 
-fn documents() -> Vec<String> {
+pub fn documents() -> Vec<String> {
     let mut found: Vec<String> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
     for entry in std::fs::read_dir(project().join("docs")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().expect("documents have plain names");

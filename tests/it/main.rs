@@ -13,6 +13,7 @@ mod powershell;
 mod review;
 mod stories;
 mod tokens;
+mod words;
 
 use std::path::PathBuf;
 

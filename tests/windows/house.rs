@@ -262,7 +262,7 @@ impl House {
         fs::write(self.test_file("settings"), lines).unwrap();
     }
 
-    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing mends it.
+    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing fixes it.
     #[cfg(not(windows))]
     pub fn hns_faults(&self, lines: &str) {
         fs::write(self.test_file("hns.faults"), lines).unwrap();

@@ -363,7 +363,7 @@ impl Run<'_> {
         );
         let reasons: Vec<String> = self.leaving.values().map(Leaving::state).collect();
         Fault::new(Exit::DrainBlocked, "DrainTimeout", what)
-            .hint("mend what holds these pods, or give it longer with --drain-timeout; pods that went by then run elsewhere")
+            .hint("fix what holds these pods, or allow more time with --drain-timeout; the pods that were evicted run elsewhere")
             .because(Error::msg(reasons.join("\n")))
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Option
             "is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig",
         ),
         Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
-            .hint("put right `server` in the kubeconfig, or this machine's DNS servers: `nslookup` tells"),
+            .hint("fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`"),
         Transport::ConnectSlow => {
             unreachable("ClusterTimeout", format!("no connection to {at} within {}", seconds(options.connect_limit())))
                 .hint(SLOW_HINT)
@@ -101,7 +101,7 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Option
             "it must speak TLS 1.2 or 1.3: look at --tls-min-version of kube-apiserver, or at the proxy before it",
         ),
         Transport::NotTls => denied("ClusterNotTls", format!("what answers at {server} does not speak TLS"))
-            .hint("is the port right? An API server's is mostly 6443 or 443"),
+            .hint("is the port right? An API server's is usually 6443 or 443"),
         Transport::Tls => unreachable("ClusterTls", format!("no TLS session with {at} came about"))
             .hint("the reason is TLS's own; a client certificate of another cluster is a common one"),
         Transport::Login => unreachable("ClusterLogin", "the kubeconfig's credentials cannot be used".to_owned())

@@ -69,7 +69,7 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
                 .hint(format!("see why: kubectl get apiservice {service} -o yaml; it is served by pods of its own"))
         }
         503 => unreachable("ClusterUnavailable", format!("the API server at {server} is not available for {name}"))
-            .hint("it may be starting, or cut off from etcd; look at `kubectl get --raw /readyz?verbose`"),
+            .hint("it may be starting, or unable to reach etcd; look at `kubectl get --raw /readyz?verbose`"),
         504 => unreachable("ClusterGatewayTimeout", format!("the API server at {server} gave up on {name} itself"))
             .hint("etcd or a webhook is slow; look at the API server's log, then try again"),
         500..=599 => unreachable("ClusterFailed", format!("the API server at {server} failed on {name}"))

@@ -230,7 +230,7 @@ fn what_breaks_below_http_has_a_name_too() {
     CLUSTER_ACCESS_DENIED ClusterNotTls
       what what answers at https://api.cluster.test:6443 does not speak TLS
       why  received corrupt message of type InvalidContentType
-      mend is the port right? An API server's is mostly 6443 or 443
+      mend is the port right? An API server's is usually 6443 or 443
 
     CLUSTER_ACCESS_DENIED ClusterCertificateExpired
       what the certificate of the API server at https://api.cluster.test:6443 has expired on 2001-01-01
@@ -249,7 +249,7 @@ fn what_breaks_below_http_has_a_name_too() {
     CLUSTER_UNREACHABLE ClusterNameUnresolved
       what the name of the API server at https://(64 times x):6443 cannot be resolved
       why  (the operating system's words)
-      mend put right `server` in the kubeconfig, or this machine's DNS servers: `nslookup` tells
+      mend fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`
     "#);
 }
 

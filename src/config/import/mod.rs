@@ -257,7 +257,7 @@ impl Importer<'_> {
                 return;
             }
             Value::Text(text) if meaning::is_placeholder(text) => {
-                self.note(line, format!("{name} is still the placeholder `{text}`: left out, so that it is found out"));
+                self.note(line, format!("{name} is still the placeholder `{text}`: left out, so that it is detected"));
                 return;
             }
             Value::Text(text) if text == "System.Object[]" => {
@@ -391,7 +391,7 @@ impl Imported {
     /// The document as a file, with all remarks as comments before it.
     pub fn text(&self, name: &str) -> String {
         let mut comments =
-            vec![format!("Read from {name} by calicoctl-win. What is not set here is found out, or has its default.")];
+            vec![format!("Read from {name} by calicoctl-win. What is not set here is detected, or has its default.")];
         if self.document["spec"]["calico"]["version"].is_null() {
             comments.push("Not in it: which release. Set spec.calico.version, or use --release.".into());
         }

@@ -38,7 +38,7 @@ fn short(script: &str) -> String {
 #[test]
 fn plain_assignments_as_in_v3_20_to_v3_22() {
     insta::assert_snapshot!(text(&read(ASSIGNMENTS)), @r#"
-    # Read from config.ps1 by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     #
     # To know:
@@ -89,7 +89,7 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
 #[test]
 fn set_if_absent_as_in_v3_23_to_v3_33() {
     insta::assert_snapshot!(text(&read(SET_IF_ABSENT)), @r#"
-    # Read from config.ps1 by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     #
     # To know:
@@ -132,7 +132,7 @@ fn set_if_absent_as_in_v3_23_to_v3_33() {
 #[test]
 fn what_hostprocess_containers_have_as_in_v3_27_and_later() {
     insta::assert_snapshot!(text(&read(HOSTPROCESS)), @r#"
-    # Read from config.ps1 by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     apiVersion: calicoctl-win/v1alpha1
     kind: NodeInstallation
@@ -444,7 +444,7 @@ fn what_runs_wins_over_what_the_script_says() {
     ];
     source.fields = vec![("platform.staticRules", "aks".into())];
     insta::assert_snapshot!(text(&import(SET_IF_ABSENT, &source).unwrap()), @r#"
-    # Read from config.ps1 by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     #
     # Differs on the node:

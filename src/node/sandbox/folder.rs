@@ -173,7 +173,7 @@ fn parse(path: &Path, text: &str) -> Result<Model> {
     yaml::read(text).map_err(|e| {
         let what = format!("{} is not a sandbox node: {e}", path.display());
         Fault::new(Exit::InvalidConfig, "SandboxNodeInvalid", what)
-            .hint("mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder")
+            .hint("fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder")
             .into()
     })
 }

@@ -64,7 +64,7 @@ fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
       error: what answers at https://10.20.0.10:6443 does not speak TLS
         caused by: received corrupt message of type InvalidContentType
         state: nothing was changed
-        hint: is the port right? An API server's is mostly 6443 or 443
+        hint: is the port right? An API server's is usually 6443 or 443
     TLS 1.1
       error: the API server at https://10.20.0.10:6443 offers no TLS that we accept
         caused by: received fatal alert: ProtocolVersion
@@ -193,7 +193,7 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
       error: the API server at https://10.20.0.10:6443 is not available for GET /version
         caused by: HTTP 503: service unavailable
         state: nothing was changed
-        hint: it may be starting, or cut off from etcd; look at `kubectl get --raw /readyz?verbose`
+        hint: it may be starting, or unable to reach etcd; look at `kubectl get --raw /readyz?verbose`
     504
       error: the API server at https://10.20.0.10:6443 gave up on GET /version itself
         caused by: HTTP 504: Timeout: request did not complete within the allotted timeout

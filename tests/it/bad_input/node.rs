@@ -66,7 +66,7 @@ fn a_machine_that_cannot_run_calico_is_told_why() {
     no address
       error: no adapter has a valid IPv4 address
         state: nothing was changed
-        hint: give the adapter a static address or mend DHCP
+        hint: give the adapter a static address or fix DHCP
     "#);
 }
 
@@ -83,17 +83,17 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
       error: node/node.yaml is not a sandbox node: expected a single value at line 11, column 11
         while trying to: open the sandbox node
         state: nothing was changed
-        hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
       error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, cloud, linuxCalico, pendingReboot, tls, unread, adapters, routes, networks, firewall, services, serviceGroups, registry, processes, openFiles, acls, silent, faults at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
-        hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     wrong type
       error: node/node.yaml is not a sandbox node: expected true or false at line 11, column 11
         while trying to: open the sandbox node
         state: nothing was changed
-        hint: mend node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
+        hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     ");
 }
 
@@ -113,53 +113,53 @@ fn a_change_that_fails_is_taken_back() {
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
     disk full, release
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put release C:\CalicoWindows (Windows error 112: there is not enough space on the disk)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     disk full, file
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put file C:\CalicoWindows\config.ps1 (Windows error 112: there is not enough space on the disk)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     disk full, journal
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: journal the original of file C:\CalicoWindows\calico-kube-config
         caused by: append file C:\ProgramData\calicoctl-win\journal.jsonl (Windows error 112: there is not enough space on the disk)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: make room on the disk, then run again
     file in use
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put release C:\CalicoWindows (Windows error 32: the process cannot access the file because it is being used by another process)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: stop what holds the file, then run again
     service cannot be made
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put service CalicoNode: failed, as a sandbox fault asked
-        state: the node is as it was before; the change was taken back
-        hint: mend the cause that is named here and run the command again
+        state: the node is as it was before; the change was rolled back
+        hint: fix the cause that is named here and run the command again
     service dies at start
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: start service CalicoFelix: it ended right away, as a sandbox fault asked (Windows error 1067: the process terminated unexpectedly)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: look at the service's log for the reason
     HNS refuses
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: start service CalicoNode: its program failed (Windows error 1067: the process terminated unexpectedly)
         caused by: create the HNS network External
         caused by: put hns-network External: failed, as a sandbox fault asked
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: look at the service's log for the reason
     registry refuses
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put registry HKLM\Software\Tigera\Calico\InstalledBy: failed, as a sandbox fault asked
-        state: the node is as it was before; the change was taken back
-        hint: mend the cause that is named here and run the command again
+        state: the node is as it was before; the change was rolled back
+        hint: fix the cause that is named here and run the command again
     firewall refuses
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: put firewall Overlay Traffic 4789 UDP: failed, as a sandbox fault asked
-        state: the node is as it was before; the change was taken back
-        hint: mend the cause that is named here and run the command again
+        state: the node is as it was before; the change was rolled back
+        hint: fix the cause that is named here and run the command again
     "#);
 }
 
@@ -180,12 +180,12 @@ fn what_fails_before_the_first_change_leaves_nothing() {
       error: measure the node
         caused by: facts: failed, as a sandbox fault asked
         state: nothing was changed
-        hint: mend the cause that is named here and run the command again; -v shows more
+        hint: fix the cause that is named here and run the command again; -v shows more
     HNS is silent
       error: look at hns-network Calico
         caused by: get hns-network Calico: failed, as a sandbox fault asked
         state: nothing was changed
-        hint: mend the cause that is named here and run the command again; -v shows more
+        hint: fix the cause that is named here and run the command again; -v shows more
     "#);
 }
 
@@ -206,9 +206,9 @@ fn files_that_others_hold_open_are_not_touched() {
     ];
     insta::assert_snapshot!(seen.concat(), @r#"
     open in an editor
-      error: the change failed and was taken back
+      error: the change failed and was rolled back
         caused by: replace C:\Program Files\containerd\cni\conf\10-calico.conf, which is in use by notepad.exe (Windows error 32: the process cannot access the file because it is being used by another process)
-        state: the node is as it was before; the change was taken back
+        state: the node is as it was before; the change was rolled back
         hint: stop what holds the file, then run again
     a running program in our folder
       error: the service Contoso runs C:\CalicoWindows\x.exe, and C:\CalicoWindows is about to be replaced
@@ -222,9 +222,9 @@ fn a_service_that_will_not_stop_leaves_calico_running() {
     let lab = Lab::installed();
     let slow = case("slow", "uninstall -y", ROLLED_BACK, "ServiceWillNotStop").with("put running CalicoNode=slow-stop");
     insta::assert_snapshot!(slow.meets(&lab), @r#"
-    error: the change failed and was taken back
+    error: the change failed and was rolled back
       caused by: stop service CalicoNode: still stopping after 60 s (Windows error 1053: the service did not respond to the start or control request in a timely fashion)
-      state: the node is as it was before; the change was taken back; Calico's services were down meanwhile
+      state: the node is as it was before; the change was rolled back; Calico's services were down meanwhile
       hint: look at the service's log; end its process when it hangs, then run again
     "#);
     let status = lab.run("status -o json").exits(0).json();

@@ -91,7 +91,7 @@ fn an_archive_that_is_not_what_it_should_be_is_refused() {
     cut short
       error: short/calico-windows-v3.32.1.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
         state: nothing was changed
-        hint: fetch it anew; an interrupted download leaves such a file
+        hint: download it again; an interrupted download leaves such a file
     no zip
       error: text/calico-windows-v3.32.1.zip is not a zip archive
         state: nothing was changed
@@ -99,11 +99,11 @@ fn an_archive_that_is_not_what_it_should_be_is_refused() {
     wrong digest
       error: calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     wrong digest beside it
       error: sums/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     bad digest
       error: the config is not valid
         caused by: --sha256: spec.calico.source.sha256: `abc` is not a SHA-256: 64 hexadecimal digits
@@ -112,7 +112,7 @@ fn an_archive_that_is_not_what_it_should_be_is_refused() {
     damaged
       error: bent/calico-windows-v3.32.1.zip: the archive is damaged: entry `CalicoWindows/config.ps1`: invalid Zip archive: header inconsistency detected: Local file header filename mismatch (does not match central directory)
         state: nothing was changed
-        hint: fetch it anew, and pin its SHA-256 in the config
+        hint: download it again, and pin its SHA-256 in the config
     wrong layout
       error: linux/calico-windows-v3.32.1.zip: the archive has `release-v3.32.1/bin/calicoctl`, but a Calico for Windows release has one top folder, CalicoWindows
         state: nothing was changed
@@ -168,51 +168,51 @@ fn an_archive_that_could_harm_is_refused_whole() {
     leaves the folder
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/../../evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     absolute
       error: calico-windows-v3.32.1.zip: the archive's entry `/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     drive
       error: calico-windows-v3.32.1.zip: the archive's entry `C:/evil.exe` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     network path
       error: calico-windows-v3.32.1.zip: the archive's entry `//host/share/evil.exe` is refused: its path is absolute or has an empty part
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     backslashes
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows\\..\\..\\evil.exe` is refused: `..` would leave the folder it is extracted to
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     stream
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/readme.txt:evil` is refused: `:` makes it a drive or an alternate data stream
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     reserved name
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/nul.txt` is refused: `nul.txt` is a device on Windows
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     trailing dot
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil.` is refused: Windows drops the dot or space that a part of it ends with
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     trailing blank
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/evil ` is refused: Windows drops the dot or space that a part of it ends with
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     case duplicates
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/twin.TXT` is refused: `Twin.txt` is there already, and Windows would take both for the same
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     link
       error: calico-windows-v3.32.1.zip: the archive's entry `CalicoWindows/link` is refused: it is a link or special file
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     bomb
       error: calico-windows-v3.32.1.zip: the archive is refused: `CalicoWindows/bomb.bin` would grow more than 100-fold when extracted
         state: nothing was changed
-        hint: this is no archive that the Calico project made; fetch it anew from a source you trust
+        hint: this is no archive that the Calico project made; download it again from a source you trust
     "#);
 }
 
@@ -246,19 +246,19 @@ fn a_download_that_fails_says_what_the_server_did() {
     truncated
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     corrupt
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip: its SHA-256 is DIGEST, but DIGEST is expected
         state: nothing was changed
-        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and fetch it anew
+        hint: compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again
     truncated, without digests
       error: node/cache/DIGEST.zip: the archive is cut short, or damaged at its end (it does not end as a zip does)
         state: nothing was changed
-        hint: fetch it anew; an interrupted download leaves such a file
+        hint: download it again; an interrupted download leaves such a file
     corrupt, without digests
       error: node/cache/DIGEST.zip: the archive is damaged: entry `nssm/README.txt`: its CRC is 8439a67b, but 8f678178 is expected
         state: nothing was changed
-        hint: fetch it anew, and pin its SHA-256 in the config
+        hint: download it again, and pin its SHA-256 in the config
     offline, not in the cache
       error: http://127.0.0.1:PORT/calico-windows-v3.32.1.zip is not in the cache, and --offline forbids to fetch it
         state: nothing was changed

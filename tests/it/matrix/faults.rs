@@ -55,7 +55,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         let said = |field: &str| error[field].as_str().is_some_and(|text| !text.is_empty());
         let half_done = [ROLLED_BACK, INCOMPLETE].contains(&output.code);
         if !said("id") || !said("what") || half_done && !said("hint") {
-            return tell("the error does not say what failed and how to mend it");
+            return tell("the error does not say what failed and how to fix it");
         }
         if (output.code == ROLLED_BACK) != (document["rolled_back"] == true) {
             return tell("whether it was rolled back is not said");
@@ -99,7 +99,7 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     // With the cause gone.
     let mended = lab.run("resume -y");
     if mended.code != 0 || !Whole::is_at_rest(&lab) {
-        return tell(&format!("resume does not mend it: {mended}"));
+        return tell(&format!("resume does not fix it: {mended}"));
     }
     let whole = Whole::of(&lab);
     if whole.strangers() != ground.old.strangers() {

@@ -86,7 +86,7 @@ fn a_plan_says_what_becomes_of_the_scripts_services() {
     let _there = lab.run("install -y").exits(0);
     let back = lab.run("plan --uninstall").exits(0).stdout;
     for name in ["CalicoNode", "CalicoFelix", "CalicoConfd", "CalicoUpgrade"] {
-        assert!(back.contains(&format!("gives back the NSSM service {name}, which runs")), "{back}");
+        assert!(back.contains(&format!("restores the NSSM service {name}, which runs")), "{back}");
     }
 }
 

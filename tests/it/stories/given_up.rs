@@ -114,7 +114,7 @@ fn the_way_back_is_tried_a_few_times_with_growing_pauses_and_then_left_to_people
     assert!(status["trial"]["given_up"].as_str().unwrap().contains("Calico"), "{status:#}");
     let shown = lab.run("status").exits(12).stdout;
     assert!(
-        shown.contains("! the change on trial could not go back to generation 1 and is not tried any more: "),
+        shown.contains("! the change on trial could not be reverted to generation 1 and is not tried any more: "),
         "{shown}"
     );
     assert!(shown.contains("\nEnd it: calicoctl-win resume --sandbox node\n"), "{shown}");
@@ -122,7 +122,7 @@ fn the_way_back_is_tried_a_few_times_with_growing_pauses_and_then_left_to_people
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["involvedObject"]["name"], "win-a1");
     let message = told[0]["message"].as_str().unwrap();
-    assert!(message.starts_with("Node win-a1 could not go back to generation 1 in 6 tries"), "{message}");
+    assert!(message.starts_with("Node win-a1 could not be reverted to generation 1 in 6 tries"), "{message}");
     assert!(message.contains("; it takes pods, since it is Ready"), "{message}");
     assert!(message.contains("Fix the cause, then run: calicoctl-win resume --sandbox node. The cause: "), "{message}");
 

@@ -67,7 +67,7 @@ fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_taken_over() {
     lab.picture().same_as(&before);
     let _valid = lab.bare("config validate node.yaml").exits(0);
     insta::assert_snapshot!(fs::read_to_string(lab.path("node.yaml")).unwrap(), @r#"
-    # Read from this node by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from this node by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     #
     # Differs on the node:
@@ -181,7 +181,7 @@ fn what_was_not_read_is_told_and_no_half_document_is_written() {
     lab.write("config.ps1", "$env:VXLAN_VNI = 5000\nif ($x) { $env:IP = 'none' }\n$env:NODENAME = \"a\n");
     let told = lab.bare("config import config.ps1 --out node.yaml").exits(4);
     insta::assert_snapshot!(told.screen(), @r#"
-    # Read from config.ps1 by calicoctl-win. What is not set here is found out, or has its default.
+    # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
     #
     # NOT READ:

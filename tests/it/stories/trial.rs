@@ -80,7 +80,7 @@ fn a_change_that_nobody_confirms_goes_back_by_itself() {
     went_back(&lab, 60);
     let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
     let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
-    assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 goes back to generation 1"));
+    assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
     assert_eq!(lab.run("confirm -o json").exits(13).json()["error"]["id"], "NotOnTrial");
 }
 

@@ -161,7 +161,7 @@ fn the_traces_in_the_cluster_go_too() {
 
     let block = object(&other, "blockaffinities", "win-a1-").unwrap()["spec"]["cidr"].as_str().unwrap().to_owned();
     let told = other.run("uninstall -y --cluster-traces").exits(0);
-    assert!(told.stdout.contains(&format!("Given back: the IPAM block {block}")), "{told}");
+    assert!(told.stdout.contains(&format!("Released: the IPAM block {block}")), "{told}");
     assert!(object(&other, "blockaffinities", "win-a1-").is_none());
     assert!(object(&other, "ipamblocks", &block.replace(['.', '/'], "-")).is_none());
     let annotations = object(&other, "nodes", "win-a1").unwrap()["metadata"]["annotations"].to_string();
