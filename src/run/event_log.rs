@@ -85,7 +85,7 @@ mod tests {
         insta::assert_snapshot!(text, @r"
         upgrade: FAILED_ROLLED_BACK (exit 9) changed=false reboot=false run=20261121T080512-0042f1
         result: CalicoFelix does not stay up
-        to mend it: look at its log
+        to fix it: look at its log
         explained by: calicoctl-win explain ServiceNotSteady
         log: C:\logs\run.log
         ");

@@ -116,8 +116,8 @@ fn every_build_of_the_tables_is_judged() {
     18317.1: Ok build 18317.1 | Ok nothing is known against 18317.1 | Ok DSR, by the build of Windows
     19042.1: Ok build 19042.1 | Ok nothing is known against 19042.1 | Ok DSR, by the build of Windows
     20348.2321: Ok build 20348.2321 | Ok nothing is known against 20348.2321 | Ok DSR, by the build of Windows
-    20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) mends it | Ok DSR, by the build of Windows
-    20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) mends it | Ok DSR, by the build of Windows
+    20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) fixes it | Ok DSR, by the build of Windows
+    20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) fixes it | Ok DSR, by the build of Windows
     20348.2762: Ok build 20348.2762 | Ok nothing is known against 20348.2762 | Ok DSR, by the build of Windows
     22631.1: Fail this is a client edition of Windows (build 22631.1) | Ok nothing is known against 22631.1 | Ok DSR, by the build of Windows
     25398.1: Ok build 25398.1 | Ok nothing is known against 25398.1 | Ok DSR, by the build of Windows

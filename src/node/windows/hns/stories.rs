@@ -200,7 +200,7 @@ fn refusals_are_told_in_our_words_with_hnss_own_beside_them() {
     }
     insta::assert_snapshot!(tell.join("\n"), @r#"
     HnsStopped: list networks of HNS (Windows error 1722: the service that is to answer is stopped) [start the service hns: Start-Service hns; then run again]
-    AccessDenied: list networks of HNS (Windows error 5: access is denied) [run it in an elevated session (Run as administrator) or as SYSTEM; if it was one, an administrator must give back the rights that Windows sets]
+    AccessDenied: list networks of HNS (Windows error 5: access is denied) [run it in an elevated session (Run as administrator) or as SYSTEM; if it was one, an administrator must restore the rights that Windows sets]
     WindowsError: create HNS network External on adapter `Ethernet` with {"Type":"Overlay","Name":"External","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"192.168.255.0/30","GatewayAddress":"192.168.255.1","Policies":[{"Type":"VSID","VSID":9999}]}]} (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter [a vSwitch may be left over from before a reboot: look at `Get-HnsNetwork` and `Get-NetAdapter`, restart the machine, then run again]
     HnsNetworkExists: create HNS network External on adapter `Ethernet`, though HNS lists none of that name (Windows error 0x803B0010: HNS has a network of that name already); HNS says: Das Netzwerk ist schon da [HNS's state is stale: drain this node, restart the services hns and kube-proxy, then run the command again and re-create the pods that stayed
     restarting hns deletes the endpoints of all pods here, which then run without network
