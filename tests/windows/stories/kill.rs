@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use crate::house::{House, NODE, SOON};
+use crate::machine::eventually;
 use crate::picture::Picture;
 
 /// A verb that changes a node.
@@ -91,6 +92,8 @@ impl Progress {
 }
 
 const JOURNAL: &str = r"ProgramData\calicoctl-win\journal.jsonl";
+/// That a Node is still to be uncordoned.
+const CORDON: &str = r"ProgramData\calicoctl-win\state\cordon.json";
 const RECEIPTS: &str = r"ProgramData\calicoctl-win\receipts";
 /// Where a run writes its events.
 const SAID: &str = "test/said";
@@ -179,13 +182,20 @@ fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
         let there = house.save();
         let journal = house.read(JOURNAL);
         let interrupted = !journal.is_empty();
+        // While pods move away nothing on the machine is touched: CalicoNode takes that back when it starts next.
+        let on_machine = |line: &str| line.starts_with(r#"{"step""#) && !line.contains(r#""cordon""#);
+        let in_drain = journal.contains(r#""drain":{"#) && !journal.lines().any(on_machine);
         let over = receipts(&house) == new.receipts;
         tried += 1;
         half_way += usize::from(interrupted);
         for verb_after in ["resume -y", "resume --undo -y"] {
             house.load(&there);
+            if in_drain {
+                let left = || !house.read(JOURNAL).is_empty() || house.machine.c(CORDON).exists();
+                eventually("the drain to be taken back", SOON, || (!left()).then_some(()));
+            }
             let ended = house.run(verb_after);
-            let wanted = match (interrupted, verb_after) {
+            let wanted = match (interrupted && !in_drain, verb_after) {
                 (true, "resume -y") => &new,
                 (true, _) => &old,
                 // Nothing was begun, or everything done.
