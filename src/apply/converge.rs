@@ -201,7 +201,8 @@ pub fn resume_proven(node: &mut dyn Node, object: &NodeObject, proof: Proof, eve
     let seen = object.look().ok();
     // Once the machine was touched pods can only be in the way of a network that goes; and where the cluster is
     // away HNS says so.
-    let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. })) && seen.is_some();
+    let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. }));
+    let goes = goes && object.cordon(object.name()).is_ok();
     let emptied = standing.is_draining() || journal.header.terms.drain.is_some() && goes;
     let course = course(&journal.header, steps, emptied, seen.as_ref(), object);
     let (changed, downtime) = forward(node, &standing, &mut journal, &course, object, events)?;

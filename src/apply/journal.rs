@@ -247,7 +247,7 @@ impl Journal {
     /// # Errors
     /// As [`Self::begin`].
     pub fn is_made(self, node: &mut dyn Node, generation: u32) -> Result<Self> {
-        Self::begin(node, Header { from: Some(generation), ..self.header }, Owned::new())
+        Self::begin(node, Header { from: Some(generation), touched: true, ..self.header }, Owned::new())
     }
 
     /// Whether the run moves pods away first, and has touched nothing on the machine yet.

@@ -94,7 +94,12 @@ impl<'a> NodeObject<'a> {
     /// # Errors
     /// When the cluster cannot be asked.
     pub fn look(&self) -> Result<World> {
-        Ok(self.items(&self.name)?.unwrap_or_default())
+        Ok(self.while_it_answers(|cluster| twice(cluster, &self.name))?.unwrap_or_default())
+    }
+
+    /// From here on a cluster that did not answer is asked again.
+    pub fn ask_again(&self) {
+        self.silent.take();
     }
 
     /// Whether a Node takes no new pods.
@@ -102,16 +107,8 @@ impl<'a> NodeObject<'a> {
     /// # Errors
     /// `NodeAbsent`; when the cluster cannot be asked.
     pub fn cordon(&self, name: &str) -> Result<Option<State>> {
-        let mut items = self.items(name)?.ok_or_else(|| cluster::absent(name))?;
+        let mut items = twice(self.cluster()?, name)?.ok_or_else(|| cluster::absent(name))?;
         Ok(items.remove(&Id::Cordon(name.to_owned())))
-    }
-
-    /// Asked again before a Node is believed to be absent: that may be a server's answer that is behind.
-    fn items(&self, name: &str) -> Result<Option<World>> {
-        self.while_it_answers(|cluster| {
-            let found = cluster.node_items(name)?;
-            if found.is_some() { Ok(found) } else { cluster.node_items(name) }
-        })
     }
 
     /// Makes an item of the Node so.
@@ -250,6 +247,12 @@ impl<'a> NodeObject<'a> {
         }
         Ok(())
     }
+}
+
+/// The items of a Node; asked again before it is believed to be absent: that may be a server's answer that is behind.
+fn twice(cluster: &Cluster, name: &str) -> Result<Option<World>> {
+    let found = cluster.node_items(name)?;
+    if found.is_some() { Ok(found) } else { cluster.node_items(name) }
 }
 
 /// The refusal of a change under pods that would stay attached.

@@ -130,6 +130,7 @@ pub(super) fn tell(
     object: &NodeObject,
     events: Sink,
 ) -> Result<()> {
+    object.ask_again();
     let rest = course.proven..course.steps.len();
     take_steps(node, journal, &Target::default(), course, rest, object, events).map(drop)
 }

@@ -324,7 +324,9 @@ fn rotate(app: &mut App) -> Result<Ending> {
     app.confirm(&question)?;
     let name = settings.node_name.to_string();
     let replace = |app: &mut App, node: &mut dyn Node| {
-        let (run, terms) = (app.run.clone(), app.terms(node, None, Some(&connection)));
+        let run = app.run.clone();
+        // Half of a pair of files is no login.
+        let terms = Terms { at_boot: Some(AtBoot::Finish), ..app.terms(node, None, Some(&connection)) };
         engine(app, node, &NodeObject::unknown(), |node, events| {
             renewal::replace(node, &run, ROTATE, terms, &new, events)
         })

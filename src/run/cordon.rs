@@ -207,8 +207,9 @@ fn try_left_over(app: &mut App) -> Result<String> {
 
 fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
     let Cordon { node, run, .. } = cordon;
-    if cluster.cordoned_by(node)?.as_ref() != Some(run) {
-        return Ok(format!("node {node} is not cordoned by run {run} any more, and is left as it is"));
+    // A run that another one took over may have left its own name there.
+    if cluster.cordoned_by(node)?.is_none() {
+        return Ok(format!("node {node} is not cordoned by a run of this program any more, and is left as it is"));
     }
     // The run may have left it cordoned for that very reason.
     if let Some(why) = cluster.node(node)?.filter(|found| !found.ready).map(|found| found.not_ready) {

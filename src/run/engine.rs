@@ -14,6 +14,7 @@ use crate::apply::node_object::NodeObject;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
+use crate::cluster;
 use crate::config::spec::RebootPolicy;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -64,7 +65,7 @@ pub(crate) fn engine(
 ) -> Result<Applied> {
     // An interrupted run of somebody's that this one did not get to is not for it to take back.
     let run = app.run.clone();
-    attached(app, node, object, &|journal| journal.header.run == run, work)
+    attached(app, node, object, &|journal| journal.header.run == run, &|_| false, work)
 }
 
 /// Ends an interrupted run likewise.
@@ -74,7 +75,9 @@ pub(crate) fn engine_of_interrupted(
     object: &NodeObject<'_>,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
-    attached(app, node, object, &|_| true, work)
+    // It is there to be ended: what may pass is no reason to give it up.
+    let waits = |error: &anyhow::Error| cluster::may_pass(error) || exit_of(error) == Exit::Cancelled;
+    attached(app, node, object, &|_| true, &waits, work)
 }
 
 fn attached(
@@ -82,6 +85,7 @@ fn attached(
     node: &mut dyn Node,
     object: &NodeObject<'_>,
     is_ours: &dyn Fn(&Journal) -> bool,
+    waits: &dyn Fn(&anyhow::Error) -> bool,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
     // From the journal's first line on a stop comes between two steps.
@@ -103,7 +107,7 @@ fn attached(
     match Standing::load(node).map(|standing| standing.journal) {
         // A drain that is blocked or given up is no change of the machine: pods come again, and the error is the
         // drain's.
-        Ok(Some(journal)) if is_ours(&journal) && journal.is_draining() => {
+        Ok(Some(journal)) if is_ours(&journal) && journal.is_draining() && !waits(&error) => {
             return Err(match converge::undo_with(node, object, &mut |event| app.event(&event)) {
                 Ok(_) => cordon::release_after(app, node, error),
                 Err(second) => {
@@ -113,7 +117,7 @@ fn attached(
             });
         }
         // The journal stays: `resume` goes on from here, or back.
-        Ok(Some(journal)) if exit_of(&error) == Exit::Cancelled || !is_ours(&journal) => {
+        Ok(Some(journal)) if exit_of(&error) == Exit::Cancelled || !is_ours(&journal) || journal.is_draining() => {
             app.outcome = Outcome::HalfWay;
             return Err(error);
         }

@@ -83,7 +83,8 @@ pub(crate) fn repair(args: &Repair, app: &mut App) -> Result<Ending> {
 }
 
 fn standing_receipt(standing: &Standing) -> Result<&Receipt> {
-    if let Some(journal) = &standing.journal {
+    // A renewal of credentials is finished first.
+    if let Some(journal) = standing.journal.as_ref().filter(|journal| !journal.header.terms.is_renewal()) {
         let what = format!("a run was interrupted: {}", journal);
         return Err(Fault::new(Exit::Interrupted, "InterruptedRun", what)
             .hint("finish it with: calicoctl-win resume, or undo it with: calicoctl-win resume --undo")

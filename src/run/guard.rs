@@ -33,7 +33,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
     };
     let node = app.node()?;
-    let (cut_off, cordoned) = (left_over::due(&*node)?, left_over::is_cordoned(&*node)?);
+    let (cut_off, cordoned) = (left_over::due_since_boot(&*node)?, left_over::is_cordoned(&*node)?);
     drop(node);
     if let Some(way) = cut_off {
         return at_boot::carry_on(app, way);

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
+use super::verb::RESUME;
 use crate::agent::os;
 use crate::agent::trial::Trial;
 use crate::apply::cordon::Cordon;
@@ -71,6 +72,17 @@ pub(crate) fn due(node: &dyn Node) -> Result<Option<AtBoot>> {
     Ok(Journal::load(node)?.and_then(|journal| journal.header.terms.at_boot))
 }
 
+/// The same, of a run that began before Windows did: one that somebody stopped since is left to people.
+///
+/// # Errors
+/// As [`due`].
+pub(crate) fn due_since_boot(node: &dyn Node) -> Result<Option<AtBoot>> {
+    let Some(asked) = due(node)? else { return Ok(None) };
+    let began_in = Journal::load(node)?.and_then(|journal| journal.header.terms.boot);
+    let now = node.facts().context("measure the node")?.boot_id;
+    Ok((began_in != Some(now)).then_some(asked))
+}
+
 /// Whether such a run is there, began before Windows did, and nobody is ending it.
 ///
 /// # Errors
@@ -98,6 +110,6 @@ pub(crate) fn is_cordoned(node: &dyn Node) -> Result<bool> {
         Some(_) => None,
         None => left,
     };
-    let at_it = lock::holder(node).is_some_and(|holder| Some(&holder.run) == run.as_ref());
+    let at_it = lock::holder(node).is_some_and(|holder| Some(&holder.run) == run.as_ref() || holder.command == RESUME);
     Ok(run.is_some() && !at_it && Trial::load(node)?.is_none())
 }

@@ -71,12 +71,22 @@ pub(crate) fn run(args: &Resume, app: &mut App) -> Result<Ending> {
             return lease::hold(app, &mut *node, &name, |app, node| uncordon(app, node, &cordon));
         }
         retention::tidy(&*node, &mut |event| app.event(&event));
-        let object = pods::object_of(app, &*node, &standing);
-        converge::tell_again(&object, &standing, &mut |event| app.event(&event));
+        if standing.receipt().is_some() && other_machine::owns_node_of(app, &*node, &standing).is_none() {
+            let object = pods::object_of(app, &*node, &standing);
+            converge::tell_again(&object, &standing, &mut |event| app.event(&event));
+        }
         let msg = "nothing to do: no run was interrupted";
         app.reporter.tell(msg);
         return Ending::result(RunResult::looked(false, msg));
     };
+    let from = standing.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from);
+    let is_made = journal.originals.is_empty() && from.is_some_and(|receipt| receipt.about.is_none());
+    if args.undo && journal.header.command == UNINSTALL && is_made {
+        let what = "the uninstall is made and cannot be undone: only what its flags remove besides Calico remains";
+        return Err(Fault::new(Exit::Conflict, "UninstallMade", what)
+            .hint("finish it with: calicoctl-win resume; then install Calico again: calicoctl-win install")
+            .into());
+    }
     app.reporter.tell(&format!("Interrupted: {}.", journal));
     if let (Some(about), false) = (&journal.header.about, args.undo) {
         let downgrade = Downgrade::between(standing.release(), &about.calico_version);

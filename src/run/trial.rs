@@ -125,15 +125,15 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
         app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
     }
     let cluster = cordon::reach(app, node, &access(&trial), Some(ANSWER_WITHIN)).ok();
-    let cordoned =
-        Cordon::load(node)?.is_some() || Standing::load(node)?.journal.is_some_and(|journal| journal.has_cordoned());
+    let recorded = Cordon::load(node)?.is_some();
+    let cordoned = recorded || Standing::load(node)?.journal.is_some_and(|journal| journal.has_cordoned());
     let works = || -> Result<bool> {
         let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
         Ok(ready.is_some_and(|node| node.ready) && is_published(node)?)
     };
     let stays = if !cordoned {
         ""
-    } else if works().unwrap_or_default() && cordon::release(app, node).is_ok() {
+    } else if recorded && works().unwrap_or_default() && cordon::release(app, node).is_ok() {
         "; it takes pods, since it is Ready and its CNI configuration is published"
     } else {
         "; it stays cordoned"
@@ -297,6 +297,7 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> 
         };
         if let Some(error) = not_drained {
             warn_not_drained(app, &error);
+            object.ask_again();
             applied = back(app, node, None)?;
         }
     }

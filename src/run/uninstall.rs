@@ -13,6 +13,7 @@ use super::pods;
 use super::prepare::{announce, node_name};
 use super::verb::UNINSTALL;
 use super::{cluster_cleanup, cordon, lease, other_machine, saved};
+use crate::agent::trial::Trial;
 use crate::apply::acls::Networks;
 use crate::apply::converge::{self};
 use crate::apply::journal::Removal;
@@ -83,6 +84,7 @@ pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
     ask(args, app, &*node, &standing, &plan)?;
     let removal =
         Removal { purge: args.purge, cluster_traces: args.cluster_traces, token_secret: args.delete_token_secret };
+    Trial::forget(&*node)?;
     let name = standing.node_name().filter(|_| !nothing);
     let (applied, left) = match name {
         Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| {

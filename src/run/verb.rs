@@ -19,14 +19,11 @@ pub(crate) const UNINSTALL: &str = "uninstall";
 /// What the way back from a trial is called.
 pub(crate) const REVERT: &str = "revert";
 
-/// While a change is on trial nothing else is changed; to take Calico off ends the trial.
+/// While a change is on trial nothing else is changed; an uninstall ends the trial.
 ///
 /// # Errors
 /// `OnTrial`.
 pub(crate) fn heed_trial(node: &dyn Node, command: &str) -> Result<()> {
-    if command == UNINSTALL {
-        return Trial::forget(node);
-    }
     let changes = CONFIGURE.contains(&command) || [ROLLBACK, REPAIR, RESUME].contains(&command);
     let Some(trial) = changes.then(|| Trial::load(node)).transpose()?.flatten() else {
         return Ok(());

@@ -316,6 +316,15 @@ fn an_uninstall_that_is_resumed_takes_away_all_that_it_was_told_to() {
         assert!(!lab.on_node(STATE).exists(), "{fault}: {resumed}");
         lab.picture().same_as(&bare());
     }
+    // Calico is gone by then: nothing is drained once more, and nothing can be undone.
+    let _killed = there.fails_at("api DELETE /apis/crd*=exit-before", &format!("{words} --drain")).exits(137);
+    let unschedulable = |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;
+    assert!(unschedulable(&there));
+    let refused = there.run("resume -y --undo -o json").exits(13).json();
+    assert_eq!((&refused["error"]["id"], &refused["changed"]), (&json!("UninstallMade"), &json!(false)), "{refused}");
+    let lines = there.run("resume -y -o ndjson").exits(0).ndjson();
+    assert!(lines.iter().all(|line| line["phase"]["id"] != "drain"), "{lines:?}");
+    assert!(unschedulable(&there) && !blocks(&there) && !there.on_node(STATE).exists());
 }
 
 /// Two machines of one image: what is the other's stays.
