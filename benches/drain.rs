@@ -1,5 +1,5 @@
-//! What a drain adds to the pods' own termination: 110 pods behind healthy budgets, an API server
-//! 20 ms away, and a kubelet that ends pods at once. `cargo bench --bench drain` prints it.
+//! The time that a drain adds to the pods' own termination: 110 pods with healthy budgets, an API server 20 ms away,
+//! and a kubelet that ends pods at once. `cargo bench --bench drain` prints it.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
             cluster.as_admin(&Method::PATCH, &path, Some(&status))?;
         }
     }
-    // The sandbox's own two pods are behind a budget that lets them go one at a time.
+    // The sandbox's own two pods have a budget that allows one eviction at a time.
     let options = DrainOptions { pod_selector: Some("app!=web".into()), ..DrainOptions::default() };
     let kubeconfig = cluster.admin_kubeconfig_direct();
     let client = Cluster::connect(&kubeconfig, Path::new("."), None, None, &Options::default())?;
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Budgets are of use once their controller has counted.
+/// Waits until the controller has counted the budgets.
 fn until_counted(client: &Cluster) -> Result<()> {
     let begun = Instant::now();
     loop {

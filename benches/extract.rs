@@ -1,9 +1,8 @@
-//! `cargo bench --bench extract`: extraction beside what the zip crate does by itself, in one
-//! process, on an archive made of this very executable. `packaging/bench.sh` compares with other
-//! programs on an archive of a release's size.
+//! `cargo bench --bench extract`: extraction compared with the zip crate's own, in one process, on an archive made of
+//! this executable. `packaging/bench.sh` compares with other programs on an archive of a release's size.
 //!
-//! `cargo bench --bench extract -- ZIP DEST [SHA256]` extracts once; with `--stage` as an install
-//! does, with a digest of each file and everything on the disk.
+//! `cargo bench --bench extract -- ZIP DEST [SHA256]` extracts once; with `--stage` like an install, with a digest of
+//! each file and everything flushed to the disk.
 #![allow(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::io::{Cursor, Write};
@@ -80,7 +79,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Three files that are alike in size and not in content, as a release's executables are.
+/// Three files of similar size and different content, like a release's executables.
 fn sample() -> Result<Vec<u8>> {
     let executable = std::fs::read(std::env::current_exe()?).context("read this executable")?;
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));

@@ -1,6 +1,5 @@
-//! `cargo bench --bench preflight`: what reading and judging a large cluster takes of CPU and memory:
-//! 5,000 nodes, 10,000 policies and 200 pools. The cluster is another process, so that only the
-//! client is measured.
+//! `cargo bench --bench preflight`: the CPU time and memory for reading and checking a large cluster: 5,000 nodes,
+//! 10,000 policies and 200 pools. The cluster is another process, so that only the client is measured.
 #![allow(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -27,10 +26,10 @@ fn main() -> Result<()> {
     }
 }
 
-/// The cluster's process: prints its kubeconfig's file once it is there, and ends with its stdin.
+/// The cluster's process: prints the path of its kubeconfig once it runs, and ends with its stdin.
 fn serve(folder: &Path) -> Result<()> {
     drop(EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[]).context("make a cluster")?);
-    // A cluster keeps its state in a file, so a large one is made there and not over the wire.
+    // A cluster's state is a file, so a large one is written there and not over the API.
     fill(&folder.join("cluster.json"))?;
     let cluster = EmbeddedCluster::start(folder, &Seed::new("win-a1"), &[])?;
     let kubeconfig = folder.join("admin.yaml");
@@ -77,7 +76,7 @@ fn measure() -> Result<()> {
     Ok(())
 }
 
-/// Copies what is there until there is enough of it.
+/// Copies objects until there are enough.
 fn fill(state: &Path) -> Result<()> {
     let mut saved: Value = serde_json::from_slice(&std::fs::read(state)?)?;
     let objects = saved["objects"].as_array_mut().context("the state has no objects")?;
@@ -129,16 +128,16 @@ fn fill(state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// CPU time of this process, its children left out.
+/// CPU time of this process, without its children.
 fn cpu() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // utime and stime, in hundredths of a second on every Linux there is today.
+    // utime and stime, in hundredths of a second on every current Linux.
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some(Duration::from_millis(ticks * 10))
 }
 
-/// The most memory that this process had, in bytes.
+/// The peak memory of this process, in bytes.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,6 +1,5 @@
-//! `cargo bench --bench startup`: what we add to the time from service start to "Calico
-//! initialised" when HNS and Calico answer at once, and how much memory a service's process takes
-//! while its component writes 10 MB of log a second.
+//! `cargo bench --bench startup`: what we add to the time from service start to "Calico initialised" if HNS and Calico
+//! answer at once, and the memory of a service's process while its component writes 10 MB of log a second.
 #![allow(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::fs;
@@ -16,10 +15,9 @@ use calicoctl_win::calico::agent_config::{AgentConfig, Command};
 use calicoctl_win::item::{Id, Network, NetworkKind, RegValue, State};
 use calicoctl_win::node::Node;
 use calicoctl_win::node::sandbox::SandboxNode;
-use calicoctl_win::settings::Backend;
 use calicoctl_win::values::WinPath;
 
-/// What the component of this bench writes.
+/// The output rate of the component.
 const RATE: usize = 10 << 20;
 const CHATTER: &str = "chatter";
 
@@ -45,7 +43,7 @@ fn bring_up(dir: &Path) -> Result<()> {
         let (begun, mut paused) = (Instant::now(), Duration::ZERO);
         let mut context = AgentContext {
             stop: &Stop::default(),
-            booted: node.now(),
+            boot_time: &|| "1/2/2026 3:04:05 PM".into(),
             startup_limit: Some(Duration::from_secs(600)),
             pause: &mut |node, time| {
                 paused += time;
@@ -64,6 +62,8 @@ fn bring_up(dir: &Path) -> Result<()> {
                 Ok(0)
             },
             recreate: &|_, lost, _| Ok(lost.to_vec()),
+            drift: &|_| Ok(Vec::new()),
+            drift_every: Duration::MAX,
             events: &mut |_| (),
         };
         prepare(role, &mut node, &config()?, &mut context)?;
@@ -77,7 +77,7 @@ fn bring_up(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// CalicoFelix as a process, with this program for Felix.
+/// CalicoFelix as a process, with this program as Felix.
 fn memory(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
     let mut node = SandboxNode::open(dir)?;
@@ -100,7 +100,7 @@ fn memory(dir: &Path) -> Result<()> {
     agent.wait()?;
     let logs = node.disk(&config.log_dir);
     let written: u64 = fs::read_dir(logs)?.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).sum();
-    // The peak, which has the pages of the program's file in it, and what it made itself.
+    // The peak, which includes the pages of the program's file, and its own memory.
     let wanted = |line: &&str| line.starts_with("VmHWM") || line.starts_with("RssAnon");
     let lines =
         status.map_or_else(|_| String::new(), |text| text.lines().filter(wanted).collect::<Vec<_>>().join(", "));
@@ -110,7 +110,7 @@ fn memory(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes lines at the rate until nobody reads them.
+/// Writes lines at the rate until the pipe is closed.
 fn chatter() -> Result<()> {
     let line = format!("2026-01-02 15:04:05.678 [INFO][1234] felix/int_dataplane.go 1234: {}\n", "x".repeat(180));
     let piece = line.repeat(RATE / 20 / line.len());
@@ -129,17 +129,10 @@ fn config() -> Result<AgentConfig> {
         dir: WinPath::known(r"C:\CalicoWindows"),
         env: [].into(),
     };
-    Ok(AgentConfig {
-        node_name: "win-a1".parse().map_err(anyhow::Error::msg)?,
-        backend: Backend::Vxlan,
-        vni: 4096.try_into().map_err(anyhow::Error::msg)?,
-        adapter: None,
-        log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
-        valid_ip_timeout_s: 90,
-        metadata_route: false,
-        cni_conf: None,
-        startup: command.clone(),
-        felix: command,
-        confd: None,
-    })
+    // As the document that install writes, so that what is left out is not there.
+    let config = serde_json::json!({
+        "nodeName": "win-a1", "backend": "vxlan", "vni": 4096, "logDir": r"C:\CalicoWindows\logs",
+        "validIpTimeoutS": 90, "metadataRoute": false, "startup": command, "felix": command,
+    });
+    serde_json::from_value(config).context("read the services' config")
 }

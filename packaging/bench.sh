@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints calicoctl-win beside its peers: extraction of a release-sized archive, start-up, a no-op install, size.
+# Compares calicoctl-win with similar programs: extraction of a release-sized archive, start-up, a no-op install, size.
 #
 #   packaging/bench.sh                 builds the release profile and measures it
 #   OURS="target/dist/calicoctl-win release extract" packaging/bench.sh
@@ -7,9 +7,9 @@
 #   packaging/bench.sh services [EXE]  prints the memory of the Windows services with 10 MB/s of log, under Wine;
 #                                      of the release that it builds, or of another .exe
 #
-# Needs unzip, zip and hyperfine; bsdtar, 7z, ripunzip, python3 and kubectl are compared with when they are
-# there. Wall times are only worth something on a quiet machine; ratios and CPU bear some noise.
-# WORK (default /dev/shm) is where its folder is made, which holds 0.7 GB while it runs. RUNS (default 9) is the number of runs.
+# Needs unzip, zip and hyperfine; bsdtar, 7z, ripunzip, python3 and kubectl are compared if installed. Wall times are
+# only reliable on a quiet machine; ratios and CPU tolerate some noise. WORK (default /dev/shm) is the parent of its
+# folder, which uses 0.7 GB while it runs. RUNS (default 9) is the number of runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ if [ "${1:-}" = services ]; then
   packaging/wine/prepare.sh
   built=${2:-$(packaging/wine/build.sh --release)}
   CALICOCTL_WIN_EXE=$PWD/target/wine/bench.exe
-  # Unless its sections begin where pages do, Wine copies the file into each process, which Windows never does.
+  # Unless its sections are page-aligned, Wine copies the file into each process, which Windows never does.
   x86_64-w64-mingw32-objcopy --strip-all --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
   export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
   echo "Services while Felix writes 10 MB of log a second ($(stat -c %s "$built") bytes; goal: 20000 kB private)"
@@ -36,8 +36,8 @@ runs=${RUNS:-9}
 work=$(mktemp -d "${WORK:-/dev/shm}/calicoctl-win-bench.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# Archive P: about 209 MB in a zip of about 60 MB. The Rust toolchain's largest shared objects stand in for the
-# three executables, cut to their sizes; 40 small files come along. Archive T: the same file twice.
+# Archive P: about 209 MB in a zip of about 60 MB. The Rust toolchain's largest shared objects represent the three
+# executables, cut to their sizes, with 40 small files. Archive T: the same file twice.
 archive() { # NAME SIZE...: makes $work/NAME.zip of stand-ins with these sizes in MB
   local name=$1 at=0 n=0
   shift
@@ -46,7 +46,7 @@ archive() { # NAME SIZE...: makes $work/NAME.zip of stand-ins with these sizes i
     local file
     file=$(printf '%s\n' calico-node.exe cni/calico.exe cni/calico-ipam.exe | sed -n "$((n + 1))p")
     tail -c "+$((at + 1))" "$work/stuff" | head -c "$((size * 1000000))" >"$work/$name/CalicoWindows/$file" || true
-    # The twin is made of the same bytes, all others go on where the last one ended.
+    # The twin has the same bytes, all others continue where the last one ended.
     [ "$name" = T ] || at=$((at + size * 1000000))
     n=$((n + 1))
   done
@@ -76,7 +76,7 @@ for r in results:
 PY
 }
 
-# A line for hyperfine, when the program is there.
+# A line for hyperfine, if the program is installed.
 peers=()
 peer() { # PROGRAM NAME COMMAND
   if command -v "$1" >/dev/null; then peers+=(-n "$2" "$3"); fi

@@ -26,7 +26,7 @@ HEAD = """\
 """
 KEPT = ["enum", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems",
         "minProperties", "maxProperties", "pattern", "format", "nullable"]
-# Integers are checked by their bounds alone, and a pattern that takes everything says nothing.
+# Integers are checked by their bounds only, and a pattern that matches everything adds nothing.
 SAYS_NOTHING = [("format", "int32"), ("format", "int64"), ("pattern", "^.*")]
 
 
@@ -36,7 +36,7 @@ def lines(name, schema, required=False):
     if schema.get("x-kubernetes-int-or-string"):
         kind = "int-or-string"
     says = {key: schema[key] for key in KEPT if key in schema and (key, schema[key]) not in SAYS_NOTHING}
-    # controller-gen writes an enum twice where a type and its field both have one: all must hold.
+    # controller-gen writes an enum twice if a type and its field both have one: all must hold.
     enums = [part["enum"] for part in schema.get("allOf", []) if "enum" in part]
     if enums:
         says["enum"] = [value for value in enums[0] if all(value in enum for enum in enums)]
@@ -87,7 +87,7 @@ def main(arguments):
         groups = set()
         for crd in filter(None, yaml.safe_load_all(raw)):
             group, names = crd["spec"]["group"], crd["spec"]["names"]
-            # The policy API of Kubernetes that v3.31's file brings is not served.
+            # The policy API of Kubernetes in v3.31's file is not served.
             if not group.endswith("projectcalico.org"):
                 continue
             (version,) = [v for v in crd["spec"]["versions"] if v["served"]]

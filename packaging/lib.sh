@@ -1,7 +1,7 @@
-# Sourced by the scripts here. Goes to the project's root.
+# Sourced by the scripts here. Changes to the project's root.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Installs the Debian packages that are not there yet. Does nothing where there is no apt.
+# Installs the missing Debian packages. Does nothing without apt.
 install_missing() {
     command -v apt-get >/dev/null || return 0
     local missing=() package
@@ -17,7 +17,7 @@ install_missing() {
         apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 }
 
-# What every build needs, or a word on how to get it.
+# Checks what every build needs, or says how to get it.
 need_rust() {
     if ! command -v cargo >/dev/null && [ -x "$HOME/.cargo/bin/cargo" ]; then
         export PATH="$HOME/.cargo/bin:$PATH"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes what is released, in target/artifacts: the Windows zip, the Linux archive, SHA256SUMS.
-# The same commit and tools give the same bytes.
+# Builds the release files in target/artifacts: the Windows zip, the Linux archive, SHA256SUMS. The same commit and
+# tools give the same bytes.
 #
 #   packaging/release.sh              builds both and packs them
 #   packaging/release.sh --check EXE  packs an executable twice and compares; builds nothing
@@ -9,10 +9,10 @@ source "$(dirname "$0")/lib.sh"
 install_missing zip unzip
 out=$PWD/target/artifacts
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-# The time of the commit, unless who packages says otherwise; a fixed one outside a git clone.
+# The time of the commit, unless the packager sets another; a fixed one outside a git clone.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 
-# Lays out a folder that holds what an archive will, all of one time and one mode.
+# Creates a folder with the content of an archive, all with one time and one mode.
 stage() { # executable, name of the archive without ending
     local folder=$work/$2
     rm -rf "$folder"
@@ -60,7 +60,7 @@ fi
 
 need_rust
 packaging/wine/prepare.sh
-# No path of this machine, and no time of day, in what is built.
+# No path of this machine, and no time of day, in the build.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 RUSTFLAGS="--remap-path-prefix=$PWD=."
 for registry in "$cargo_home"/registry/src/*; do

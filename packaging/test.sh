@@ -1,27 +1,31 @@
 #!/usr/bin/env bash
-# Runs every test, those of the Windows executable too. On Debian and Ubuntu it installs what they
-# need; elsewhere it takes what is there, and says what it could not run.
+# Runs every test, including those of the Windows executable. On Debian and Ubuntu it installs what they need; elsewhere
+# it uses what is installed, and reports what it could not run.
 #
 #   packaging/test.sh             everything
 #   packaging/test.sh NAME        the tests whose names contain NAME
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_rust
-# Completions are loaded by the shells themselves, and the scripts of the docs run.
+# The shells themselves load the completions, and the scripts of the docs run.
 install_missing bash zsh fish python3
 
 if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
     packaging/wine/prepare.sh
     built=$(packaging/wine/build.sh)
-    # With its sections where pages begin Wine maps the file; otherwise it copies all of it into each
-    # process, which is half the time of a short command.
+    # If its sections are page-aligned Wine maps the file; otherwise it copies all of it into each process, which is
+    # half the time of a short command.
     CALICOCTL_WIN_EXE=$PWD/target/wine/calicoctl-win.exe
     x86_64-w64-mingw32-objcopy --strip-all --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
     export CALICOCTL_WIN_EXE CALICOCTL_WIN_WINE_PREFIX=$PWD/target/wine/template
 else
     echo "neither apt nor Wine and mingw: the Windows executable is not tested" >&2
 fi
-# The crash tests flush thousands of small files, and so does Windows; in memory that costs nothing.
+for part in $(packaging/real/prepare.sh --list); do
+    compgen -G "target/real/$part*" >/dev/null ||
+        echo "$part is not built, and its tests do not run: packaging/real/prepare.sh builds it" >&2
+done
+# The crash tests flush thousands of small files, as on Windows; in memory that costs nothing.
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then
     TMPDIR=$(mktemp -d /dev/shm/calicoctl-win-test.XXXXXX)
     export TMPDIR
@@ -32,15 +36,15 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then
         export CALICOCTL_WIN_WINE_PREFIX=$TMPDIR/template
     fi
 fi
-# A Windows story waits at times: for services, for pauses between two starts.
+# A Windows story sometimes waits: for services, for pauses between two starts.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 3))}
 cargo test --locked --no-fail-fast "$@"
-# What is built for Windows: the contract of both nodes, and the tests that stand beside the calls.
+# Tests built for Windows: the contract of both nodes, and the unit tests of Windows calls.
 if [ -n "${CALICOCTL_WIN_EXE:-}" ] && rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu; then
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$PWD/packaging/wine/run.sh
-    # On a Windows machine what needs an administrator or HNS is ignored unless asked for.
+    # On a Windows machine tests that need an administrator or HNS are ignored by default.
     cargo test --locked --no-fail-fast --target x86_64-pc-windows-gnu --test contract "$@" -- --include-ignored </dev/null
-    # Two years of a token on the virtual clock take minutes under Wine, and nothing in them is Windows's.
+    # Two years of a token on the virtual clock take minutes under Wine, and test nothing of Windows.
     [ $# -gt 0 ] ||
         cargo test --locked --no-fail-fast --target x86_64-pc-windows-gnu --lib -- node:: agent:: --skip agent::renew
 fi

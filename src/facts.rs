@@ -1,7 +1,8 @@
-//! What was measured, once, on the node and in the cluster. Plain records that serialise: a saved
-//! facts file plans for another machine.
+//! What was measured, once, on the node and in the cluster. Plain records that serialize: with a saved facts file you
+//! can plan for another machine.
 
 mod cluster;
+mod provider;
 mod survey;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ pub use cluster::{
     OperatorPool, PolicyFacts, PoolFacts, Right, TyphaFacts,
 };
 
+pub use provider::{Brings, MetadataRoute, Provider};
 pub use survey::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
 
 use crate::values::{Cidr, WinPath};
@@ -24,7 +26,7 @@ use crate::values::{Cidr, WinPath};
 #[serde(deny_unknown_fields)]
 pub struct Facts {
     pub node: NodeFacts,
-    /// What the cluster said; none when the plan is made without one.
+    /// The cluster's facts; none if the plan is made without a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterFacts>,
 }
@@ -36,40 +38,41 @@ pub struct NodeFacts {
     /// DNS host name, lower case: not the 15-character NetBIOS name.
     pub host_name: String,
     pub os: Os,
-    /// Whether this process may administer the machine.
+    /// Whether this process has administrator rights.
     pub elevated: bool,
-    /// What tells this machine from another of the same name; none where Windows does not say. Nothing for a plan
-    /// elsewhere.
+    /// Tells this machine from another with the same name; none if Windows does not say. Not used in a plan for another
+    /// machine.
     #[serde(skip)]
     pub machine_id: Option<String>,
-    /// Identity of the current boot; differs after every reboot and never with the clock.
+    /// Identity of the current boot; changes with every reboot and never with the clock.
     pub boot_id: String,
     pub runtime: Option<Runtime>,
-    /// Those that are up; of several with a default route the one that Windows prefers first.
+    /// Adapters that are up. Of several with a default route, the one that Windows prefers comes first.
     pub adapters: Vec<Adapter>,
-    /// Version of the Host Networking Service; none where HNS does not answer.
+    /// Version of the Host Networking Service; none if HNS does not answer.
     pub hns: Option<HnsVersion>,
-    /// Which of the Windows features that Calico uses are installed; none where it was not looked.
+    /// Which of the Windows features that Calico uses are installed; none if they were not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
-    /// What waits for Windows to be restarted, a sentence each; empty when nothing does.
+    /// What requires a restart of Windows, a sentence each; empty if nothing does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_reboot: Vec<String>,
-    /// What stands in the registry on TLS; none where it was not looked.
+    /// TLS settings in the registry; none if they were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// None where nothing was found, or nobody looked.
+    /// None if nothing was found or queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
-    /// What else is on the machine; none where nobody looked.
+    /// What else is on the machine; none if that was not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survey: Option<Survey>,
-    /// What Windows would not tell, and in which words. What stands here is empty above, and not absent.
+    /// What could not be read, with Windows' reason. A part named here is empty above, but that does not mean that it
+    /// is absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unread: BTreeMap<Part, String>,
 }
 
-/// A part of [`NodeFacts`] that may not be read though the others are.
+/// A part of [`NodeFacts`] that may be unreadable while the others are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Part {
@@ -84,11 +87,11 @@ pub enum Part {
 }
 
 impl NodeFacts {
-    /// Notes that a part could not be read.
+    /// Records that a part could not be read.
     pub fn leave_out(&mut self, part: Part, why: impl Into<String>) {
         match part {
             Part::Adapters => self.adapters.clear(),
-            // Who may be nobody changes nothing.
+            // Without a known user, assume no administrator rights.
             Part::Elevated => self.elevated = false,
             Part::Features => self.features = None,
             Part::Hns => self.hns = None,
@@ -100,12 +103,12 @@ impl NodeFacts {
         self.unread.insert(part, why.into());
     }
 
-    /// Why a part is not there; none where it was read.
+    /// Why a part is missing; none if it was read.
     pub fn untold(&self, part: Part) -> Option<&str> {
         self.unread.get(&part).map(String::as_str)
     }
 
-    /// Of the parts that decide how a node is installed, those that could not be read, with the reason.
+    /// The parts that decide how a node is installed and could not be read, with the reason.
     pub fn undecided(&self) -> Vec<&str> {
         [Part::Adapters, Part::Hns, Part::Runtime, Part::Survey]
             .into_iter()
@@ -114,7 +117,7 @@ impl NodeFacts {
     }
 }
 
-/// Windows features, by what they bring: that they are there, not that they run.
+/// Windows features, by what they provide: whether they are installed, not whether they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Features {
@@ -124,18 +127,18 @@ pub struct Features {
     pub remote_access: bool,
 }
 
-/// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This
-/// program does not: it brings its own. Absent is Windows's default, which is on since Server 2012.
+/// The settings that decide whether programs that use Windows's own TLS speak version 1.2. This program does not: it
+/// has its own. An absent setting means Windows's default, which is on since Server 2012.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Tls {
-    /// SCHANNEL's `Protocols\TLS 1.2\Client`: false refuses it to all.
+    /// SCHANNEL's `Protocols\TLS 1.2\Client`: false disables it for all programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_enabled: Option<bool>,
-    /// The same key's `DisabledByDefault`: true gives it only to programs that ask for it by name.
+    /// The same key's `DisabledByDefault`: true enables it only for programs that request it explicitly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_disabled_by_default: Option<bool>,
-    /// .NET 4's `SchUseStrongCrypto`, for programs of 64 and of 32 bits.
+    /// .NET 4's `SchUseStrongCrypto`, for 64-bit and 32-bit programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dotnet_strong_crypto: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,34 +155,15 @@ pub struct Tls {
     pub win_http_32: Option<u32>,
 }
 
-/// Whose Kubernetes this is. Decides defaults; see docs/platforms.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Provider {
-    #[serde(rename = "none")]
-    None,
-    #[serde(rename = "AKS")]
-    Aks,
-    #[serde(rename = "EKS")]
-    Eks,
-    #[serde(rename = "EC2")]
-    Ec2,
-    #[serde(rename = "GCE")]
-    Gce,
-    #[serde(rename = "OpenShift")]
-    OpenShift,
-    #[serde(rename = "RKE2")]
-    Rke2,
-}
-
-/// The platform that the machine is on, as far as it can be told from the machine.
+/// The platform that the machine is on, as far as the machine shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cloud {
     pub provider: Provider,
-    /// What the cloud's metadata service calls the instance: there the Node often bears this name.
+    /// The instance's name in the cloud's metadata service: on clouds the Node often has this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
-    /// By what it was told.
+    /// What identified the platform.
     pub evidence: String,
 }
 
@@ -191,11 +175,11 @@ pub struct Os {
     /// Update Build Revision, the number behind the build.
     pub ubr: u32,
     pub product: Product,
-    /// As in the registry: `Server`, `Server Core`, `Nano Server`, `Client`.
+    /// From the registry: `Server`, `Server Core`, `Nano Server`, `Client`.
     pub installation_type: String,
-    /// `amd64` or `arm64`: the machine's, not this process's.
+    /// `amd64` or `arm64`: the machine's architecture, not this process's.
     pub arch: String,
-    /// The name of the release, as `21H2`; Windows has one since 20H2.
+    /// The name of the release, for example `21H2`; Windows has one since 20H2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_version: Option<String>,
 }
@@ -208,12 +192,12 @@ pub enum Product {
     Server,
 }
 
-/// The container runtime and where it looks for CNI.
+/// The container runtime, and where it reads CNI plugins and configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Runtime {
     pub kind: RuntimeKind,
-    /// As its executable says; empty where that says nothing.
+    /// From its executable; empty if that has none.
     pub version: String,
     pub cni_bin_dir: WinPath,
     pub cni_conf_dir: WinPath,
@@ -230,7 +214,7 @@ pub enum RuntimeKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Adapter {
-    /// Interface alias, as `Ethernet` or `vEthernet (Ethernet)`.
+    /// Interface alias, for example `Ethernet` or `vEthernet (Ethernet)`.
     pub name: String,
     pub mac: String,
     pub addresses: Vec<Cidr>,
@@ -238,7 +222,7 @@ pub struct Adapter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
     pub dhcp: bool,
-    /// A team of adapters made by Windows itself (LBFO), on which HNS may build no vSwitch.
+    /// A team of adapters made by Windows itself (LBFO), on which HNS cannot create a vSwitch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub team: bool,
 }
@@ -250,10 +234,9 @@ pub struct HnsVersion {
 }
 
 impl Adapter {
-    /// The adapter that carries this node's traffic: the one that is named (or the host's own on
-    /// the vSwitch that took it), or else the one with the node's address, or else the one with the
-    /// default route, or else any with an address that others can reach. None when the name, or the
-    /// node's address, is nowhere: no other will do instead.
+    /// The adapter that carries this node's traffic: the named one (or the host's own on the vSwitch that uses it);
+    /// else the one with the node's address; else the one with the default route; else any with an address that others
+    /// can reach. None if the name, or the node's address, is not found: no other adapter is a substitute.
     pub fn choose<'a>(adapters: &'a [Self], name: Option<&str>, node_ip: Option<Ipv4Addr>) -> Option<&'a Self> {
         if let Some(name) = name {
             let is = |wanted: &str| adapters.iter().find(|a| a.name.to_lowercase() == wanted.to_lowercase());
@@ -266,8 +249,8 @@ impl Adapter {
         usable.clone().find(|adapter| adapter.gateway.is_some()).or_else(|| usable.next())
     }
 
-    /// Its first address that others can reach it at: neither loopback nor link-local, nor the
-    /// host's on the containers' NAT network.
+    /// Its first address that others can reach: neither loopback nor link-local, nor the host's on the containers' NAT
+    /// network.
     pub fn reachable_address(&self) -> Option<Ipv4Addr> {
         if self.name.eq_ignore_ascii_case("vEthernet (nat)") {
             return None;
@@ -307,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_adapter_is_the_named_one_or_that_of_the_nodes_address_or_of_the_default_route() {
+    fn the_adapter_is_chosen_by_name_then_node_address_then_default_route() {
         let adapters = [
             adapter("vEthernet (nat)", &["172.20.0.1/20"], Some("172.20.0.2")),
             adapter("Storage", &["10.9.0.4/24"], None),
@@ -326,14 +309,14 @@ mod tests {
             let found = Adapter::choose(&adapters, name, node_ip).map(|adapter| adapter.name.as_str());
             assert_eq!(found, chosen, "{name:?} {node_ip:?}");
         }
-        // Without a default route anything that others can reach; nothing when there is none.
+        // Without a default route, any that others can reach; none if there is none.
         let chosen = |adapters| Adapter::choose(adapters, None, None).map(|adapter| adapter.name.as_str());
         assert_eq!(chosen(&adapters[..3]), Some("Storage"));
         assert_eq!(chosen(&adapters[..1]), None);
     }
 
     #[test]
-    fn an_adapter_that_a_vswitch_took_is_found_by_its_own_name() {
+    fn an_adapter_bound_to_a_vswitch_is_found_by_its_own_name() {
         let adapters =
             [adapter("Ethernet", &[], None), adapter("vEthernet (Ethernet)", &["10.20.0.21/24"], Some("10.20.0.1"))];
         let found = Adapter::choose(&adapters, Some("ETHERNET"), None).unwrap();

@@ -111,24 +111,24 @@ impl Exit {
         self.row().3
     }
 
-    /// Whether the same command may succeed later with nothing changed by hand: what is away may come back,
-    /// another run ends, pods that block a drain go.
+    /// Whether the same command may succeed later without any change: the server may come back, another run may end,
+    /// pods that block a drain may leave.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::ClusterUnreachable | Self::ReleaseUnavailable | Self::Busy | Self::DrainBlocked)
     }
 }
 
-/// A failure whose class, cause or mend is known. Put one into an [`anyhow::Error`], or on top of
-/// one as its context; [`Fault::of`] finds it again.
+/// A failure whose class, cause or fix is known. Use it as an [`anyhow::Error`], or add it to one as context;
+/// [`Fault::of`] finds it again.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// How the process ends.
     pub exit: Exit,
     /// Stable PascalCase name; `explain ID` has a page for each.
     pub id: &'static str,
-    /// What failed, lower case, no full stop.
+    /// What failed: lower case, no full stop.
     pub what: String,
-    /// What to do about it, best as a command to paste.
+    /// What to do about it, preferably a command to paste.
     pub hint: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl Fault {
         self
     }
 
-    /// The fault with what caused it below.
+    /// The fault, with its cause below it.
     pub fn because(self, cause: impl Into<anyhow::Error>) -> anyhow::Error {
         cause.into().context(self)
     }

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::{Cidr, Sha256, WinPath};
 
-/// The address of one managed thing. Names of services, rules, networks and registry keys compare
-/// without case on Windows; we always use the one spelling the field knows.
+/// The address of one managed thing. Windows compares the names of services, rules, networks and registry keys without
+/// case; we always use Calico's own spelling.
 ///
-/// The order of the variants is the order in which things are made; they are unmade backwards.
+/// The order of the variants is the order in which things are created; they are removed in reverse.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Id {
-    /// A folder made because something needs it; only removed when empty.
+    /// A folder created because something needs it; removed only when empty.
     Dir(WinPath),
     /// A folder swapped as a whole: the release at `C:\CalicoWindows`.
     Tree(WinPath),
@@ -30,32 +30,31 @@ pub enum Id {
     Firewall(String),
     /// A service's definition.
     Service(String),
-    /// What another product's service depends on, and nothing else of its definition. It is only there to
-    /// lose the names of ours that go.
+    /// Only the dependencies of another product's service, used to remove the names of services that we remove.
     DependsOn(String),
-    /// An HNS network. Derived: the agent makes it, the engine deletes wrong ones and awaits.
+    /// An HNS network. Derived: the agent creates it; the engine deletes wrong ones and waits for the right one.
     Network(String),
     /// A link-local route that the vSwitch would lose. Derived like the network.
     Route(Cidr),
-    /// The IPv4 configuration of an adapter, by its interface alias. A vSwitch may lose it; derived
-    /// like the network, and never removed.
+    /// The IPv4 configuration of an adapter, named by its interface alias. A vSwitch may lose it; derived like the
+    /// network, and never removed.
     Adapter(String),
     /// The file that tells kubelet "CNI is ready"; published last, withdrawn first.
     CniConf(WinPath),
-    /// Whether a service runs. Measured, never remembered.
+    /// Whether a service runs. Measured, not remembered.
     Running(String),
-    /// That a Node takes no new pods. This and what follows is in the cluster; the name is the Node's.
+    /// That a Node is cordoned. This item and the next two are in the cluster; the name is the Node's.
     Cordon(String),
-    /// The annotation of a Node with the digest of the settings that were achieved, for a fleet to see who is
+    /// The annotation of a Node with the digest of the settings that were applied: it shows which nodes of a fleet are
     /// done.
     Achieved(String),
-    /// The condition of a Node by which Calico says that its network is up. Calico's node startup makes it; it
-    /// is only ever taken away.
+    /// The condition of a Node by which Calico reports that its network is up. Calico's node startup sets it; we only
+    /// ever remove it.
     CalicoIsUp(String),
 }
 
-/// What one [`Id`] is, when it is there. Files are digests, never bytes, so a plan, a journal or a
-/// receipt cannot leak what is in them.
+/// The state of one [`Id`] that exists. Files are digests, never bytes, so a plan, a journal or a receipt cannot leak
+/// their contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -80,7 +79,7 @@ pub enum State {
     Adapter(IpConfig),
     Running,
     Cordon {
-        /// The run that is to undo it, as the Node says; none where somebody else cordoned it.
+        /// The run that must undo it, from an annotation of the Node; none if somebody else cordoned it.
         run: Option<String>,
     },
     Achieved(String),
@@ -94,16 +93,16 @@ pub type World = BTreeMap<Id, State>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// What the folder it lies in gives.
+    /// Inherited from the parent folder.
     Inherited,
     /// SYSTEM and Administrators only.
     Administrators,
     /// Others may read it; only SYSTEM and Administrators may write. For folders.
     Closed,
-    /// As `Closed` when it has to be made. One that is there stays as it is. Only ever wanted.
+    /// Like `Closed` if the folder has to be created; an existing one keeps its access. Only ever wanted, never
+    /// observed.
     ClosedIfNew,
-    /// A folder in which others may write: owner and access list in SDDL, as they were found and can be
-    /// given back.
+    /// A folder in which others may write: owner and access list in SDDL, as found, so that they can be restored.
     Open(String),
 }
 
@@ -113,9 +112,9 @@ pub enum Access {
 pub enum Tree {
     /// A release of ours: the digest of its manifest (see [`Manifest`]).
     Release(Sha256),
-    /// A release of ours in which files were changed, added to or lost since.
+    /// One of our releases in which files were changed, added or lost since.
     Drifted { of: Sha256, files: Vec<String> },
-    /// A folder that we did not make. It is moved aside as it is, and moved back.
+    /// A folder that we did not create. It is moved aside unchanged, and moved back.
     Foreign,
 }
 
@@ -142,9 +141,21 @@ pub struct FirewallRule {
     pub protocol: String,
     pub local_ports: String,
     pub enabled: bool,
+    /// The network profiles in which it counts, such as `Domain,Private`; empty for all of them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
+    pub profiles: String,
+    /// The addresses that it lets in, as Windows has them; empty for all of them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
+    pub remote_addresses: String,
+    /// Whether it lets in what comes through a tunnel such as Teredo.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    pub edge_traversal: bool,
 }
 
-/// How an adapter speaks IPv4. With DHCP, addresses and gateway are what the lease gave.
+/// The IPv4 configuration of an adapter. With DHCP, addresses and gateway come from the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpConfig {
@@ -152,10 +163,10 @@ pub struct IpConfig {
     pub addresses: Vec<Cidr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
-    /// Servers that were set by hand; empty where DHCP names them.
+    /// Servers that were set by hand; empty if DHCP names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<Ipv4Addr>,
-    /// The interface metric; none where Windows chooses it.
+    /// The interface metric; none if Windows chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }
@@ -166,22 +177,49 @@ pub struct IpConfig {
 pub struct Service {
     pub display_name: String,
     pub description: String,
-    /// The command line, executable quoted when it has spaces.
+    /// The command line; the executable is quoted if its path has spaces.
     pub image_path: String,
-    /// As `LocalSystem`.
+    /// For example `LocalSystem`.
     pub account: String,
     pub start: StartType,
-    /// Services by their names, and load ordering groups with a `+` before theirs, as Windows has them.
+    /// Names of services, and load ordering groups with a leading `+`, as Windows writes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<String>,
     /// Seconds to wait before each restart after a crash; empty leaves it stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restart_after: Vec<u32>,
-    /// What stands in the service's registry key `Parameters`, where NSSM keeps what it runs: name
-    /// to value, with the subkey and `\` before the name where there is one (`AppExit\` is the
-    /// default value of the subkey `AppExit`). Ours have none.
+    /// Recovery actions that `restart_after` does not express, with all that Windows keeps of them: another reset period,
+    /// delays of less than a second, a command, a restart of Windows. Our services have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
+    /// The values of the service's registry key `Parameters`, where NSSM keeps what it runs: name to value. A value of
+    /// a subkey has the subkey and `\` before its name (`AppExit\` is the default value of the subkey `AppExit`). Our
+    /// services have none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, RegValue>,
+}
+
+/// A service's recovery actions as Windows has them (`SERVICE_FAILURE_ACTIONSW`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Recovery {
+    /// After how many seconds without a failure the count of failures is reset.
+    pub reset_after: u32,
+    pub actions: Vec<RecoveryAction>,
+    /// What users are told before Windows restarts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reboot_message: String,
+    /// The command line of an action that runs a command.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RecoveryAction {
+    /// Windows's number (`SC_ACTION_TYPE`): 0 nothing, 1 restart, 2 restart Windows, 3 the command.
+    pub kind: u32,
+    pub after_ms: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -192,7 +230,7 @@ pub enum StartType {
     Disabled,
 }
 
-/// An HNS network, as seen and as wanted. A field that is none in what is wanted may be anything.
+/// An HNS network, observed or wanted. A field that is none in the wanted one may have any value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Network {
@@ -204,7 +242,7 @@ pub struct Network {
     /// VXLAN only: must equal the VNI of the Linux side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsid: Option<u32>,
-    /// The physical adapter the network was asked to use; none lets HNS choose.
+    /// The physical adapter that the network was asked to use; if none, HNS chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     /// Read-only: the host's address on the vSwitch, once it has one.
@@ -212,7 +250,7 @@ pub struct Network {
     pub management_ip: Option<Ipv4Addr>,
 }
 
-/// HNS spells these in varying case; we compare parsed values.
+/// HNS varies the case of these; we compare parsed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NetworkKind {
     Overlay,
@@ -243,13 +281,12 @@ impl fmt::Display for NetworkKind {
 }
 
 impl Id {
-    /// Made by the agent, not by the engine, which only deletes a wrong one and awaits the right
-    /// one (or puts an original back).
+    /// Created by the agent. The engine only deletes a wrong one, waits for the right one, or restores an original.
     pub const fn is_derived(&self) -> bool {
         matches!(self, Self::Network(_) | Self::Route(_) | Self::Adapter(_))
     }
 
-    /// Of the Node in the cluster, and not of the machine.
+    /// Belongs to the Node in the cluster, not to the machine.
     pub const fn is_in_cluster(&self) -> bool {
         matches!(self, Self::Cordon(_) | Self::Achieved(_) | Self::CalicoIsUp(_))
     }
@@ -262,7 +299,7 @@ impl Id {
         }
     }
 
-    /// The word for its kind, as `changes[].kind` has it.
+    /// The word for its kind, as in `changes[].kind`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Dir(_) => "folder",
@@ -282,7 +319,7 @@ impl Id {
         }
     }
 
-    /// What it is called on the machine, without its kind.
+    /// Its name on the machine, without its kind.
     pub fn target(&self) -> String {
         match self {
             Self::Dir(path) | Self::Tree(path) | Self::File(path) | Self::CniConf(path) => path.to_string(),
@@ -308,9 +345,9 @@ impl fmt::Display for Id {
 }
 
 impl State {
-    /// Whether what is there serves what is wanted. Equality, but a folder that is there is good enough whoever
-    /// may read it, as long as others may not write where it is to be closed; and of a network the fields that
-    /// the wanting side leaves open may be anything; its management IP never counts.
+    /// Whether the observed state satisfies the wanted one. This is equality with two exceptions: an existing folder
+    /// satisfies any access, unless it must be closed and others may write to it; and a network may have any value in
+    /// fields that the wanted one leaves open, and any management IP.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         fn open<T: PartialEq>(have: Option<&T>, want: Option<&T>) -> bool {
             want.is_none() || have == want
@@ -325,7 +362,9 @@ impl State {
                     && open(have.adapter.as_deref().map(str::to_lowercase).as_ref(), want.adapter.as_deref().map(str::to_lowercase).as_ref())
             }
             (Self::Dir { access: have }, Self::Dir { access: want }) => match want {
-                Access::Open(want) => matches!(have, Access::Open(have) if essence(have) == essence(want)),
+                Access::Open(want) => {
+                    matches!(have, Access::Open(have) if without_inherited_marks(have) == without_inherited_marks(want))
+                }
                 Access::Closed => !matches!(have, Access::Open(_)),
                 Access::Inherited | Access::Administrators | Access::ClosedIfNew => true,
             },
@@ -335,7 +374,7 @@ impl State {
 }
 
 impl State {
-    /// The name by which the store has its bytes; none where there are none.
+    /// The name of its bytes in the store; none if it has none.
     pub fn name_in_store(&self) -> Option<String> {
         match self {
             Self::File { sha256, .. } | Self::Tree(Tree::Release(sha256)) => Some(sha256.to_string()),
@@ -347,13 +386,13 @@ impl State {
 }
 
 impl Tree {
-    /// The name by which the store has a folder that we did not make.
+    /// The name in the store of a folder that we did not create.
     pub const FOREIGN: &'static str = "foreign";
 }
 
-/// An access list without the marks of what was inherited: Windows does not keep all of them where a list
-/// is set, and they give nobody anything.
-fn essence(sddl: &str) -> String {
+/// An access list without the marks of inheritance: Windows does not keep all of them when it sets a list, and they
+/// grant nothing.
+fn without_inherited_marks(sddl: &str) -> String {
     let (owner, list) = sddl.split_once("D:").unwrap_or(("", sddl));
     let entries = list.split_once('(').map_or("", |(_, entries)| entries).split('(');
     let plain = |entry: &str| {
@@ -366,16 +405,16 @@ fn essence(sddl: &str) -> String {
     [owner.to_owned()].into_iter().chain(entries.map(plain)).collect::<Vec<_>>().join("(")
 }
 
-/// The files of a release tree, from which its digest comes and with which drift is found.
-/// Serialised as JSON into the tree itself (see [`Manifest::FILE`]).
+/// The files of a release tree: its digest is computed from them, and drift is detected with them. Serialized as JSON
+/// into the tree itself (see [`Manifest::FILE`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// As `v3.32.1`.
+    /// For example `v3.32.1`.
     pub version: String,
     /// SHA-256 of the archive it came from, when it came from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Sha256>,
-    /// Path below the tree's root (with `/`) to what is there.
+    /// Path below the tree's root (with `/`) to the file there.
     pub files: BTreeMap<String, ManifestFile>,
 }
 
@@ -389,7 +428,7 @@ impl Manifest {
     /// Name of the manifest inside a tree of ours.
     pub const FILE: &'static str = ".calicoctl-win-release.json";
 
-    /// The digest that names this release: over version and files, not over where it came from.
+    /// The digest that identifies this release: of version and files, not of their source.
     pub fn digest(&self) -> Sha256 {
         let mut text = format!("{}\n", self.version);
         for (path, file) in &self.files {
@@ -404,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_as_wanted_when_nobody_else_may_write_or_when_it_is_as_open_as_it_was() {
+    fn a_folder_satisfies_when_closed_or_with_the_same_open_access() {
         let dir = |access: &Access| State::Dir { access: access.clone() };
         let open = |list: &str| Access::Open(format!("O:BAD:{list}"));
         let users = open("AI(A;OICIID;FA;;;SY)(A;CIID;DC;;;BU)");
@@ -413,7 +452,7 @@ mod tests {
             (&Access::Administrators, &Access::Closed, true),
             (&users, &Access::Closed, false),
             (&users, &Access::ClosedIfNew, true),
-            // As the target of a generation of before says.
+            // From a target in a generation of an earlier version.
             (&users, &Access::Inherited, true),
             (&Access::Closed, &users, false),
             (&Access::Inherited, &users, false),
@@ -427,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_of_before_is_read_as_it_was_written() {
+    fn an_access_from_an_earlier_version_is_still_read() {
         for (text, access) in [("\"inherited\"", Access::Inherited), ("\"administrators\"", Access::Administrators)] {
             assert_eq!(serde_json::from_str::<Access>(text).unwrap(), access);
             assert_eq!(serde_json::to_string(&access).unwrap(), text);

@@ -1,14 +1,14 @@
-//! calicoctl-win takes a Windows machine from bare to a working Calico node, keeps it right,
-//! changes it safely, and takes it off again.
+//! calicoctl-win installs Calico on a Windows machine, repairs it, changes it safely, and uninstalls it.
 //!
-//! The modules in reading order. State is data and there is one engine: a config becomes
-//! [`settings`], settings become the wanted [`item::World`], and [`apply`] converges the
-//! node from what it is to what is wanted. The first block is pure: no file system, clock,
-//! environment, process, HTTP or Windows API. `tests/it/layering.rs` holds that.
+//! The modules are in reading order. State is data and there is one engine: a config becomes [`settings`], settings
+//! become the target [`item::World`], and [`apply`] converges the node from its current state to the target. The first
+//! block is pure: no file system, clock, environment, process, HTTP or Windows API. `tests/it/layering.rs` checks that.
 //!
-//! The library serves the binary and its tests; it promises no stable API.
+//! The library is for the binary and its tests; it has no stable API.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+mod counted;
 pub mod fault;
 pub mod item;
 pub mod paths;
@@ -34,6 +34,8 @@ pub mod platform;
 pub mod release;
 
 pub mod agent;
+
+pub mod selftest;
 
 pub mod report;
 

@@ -1,4 +1,4 @@
-//! Parse, run, report, exit number.
+//! Parses the command line, runs it, and exits with its code.
 
 fn main() {
     #[cfg(windows)]

@@ -2,7 +2,10 @@
 
 use crate::values::WinPath;
 
-/// Name of the node's own kubeconfig, which the scripts gave it.
+/// The folder of our own state on the node. SYSTEM and Administrators only.
+pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
+
+/// Name of the node's own kubeconfig; upstream's scripts use the same.
 pub const KUBECONFIG: &str = "calico-kube-config";
 
 /// The node's own kubeconfig.
@@ -10,23 +13,23 @@ pub fn kubeconfig(root: &WinPath) -> WinPath {
     root.join(KUBECONFIG)
 }
 
-/// The file from which the CNI plugin takes the node's name; node startup writes it too.
+/// The file from which the CNI plugin reads the node's name; node startup writes it too.
 pub fn nodename(root: &WinPath) -> WinPath {
     root.join("nodename")
 }
 
-/// The effective values, for scripts and log collectors that look for them here.
+/// The effective values, for scripts and log collectors that read them here.
 pub fn config_ps1(root: &WinPath) -> WinPath {
     root.join("config.ps1")
 }
 
-/// Rules that Felix puts before all policy. It looks beside its executable, once, at start.
+/// Rules that Felix applies before all policy. It looks for them beside its executable, once, at start.
 pub fn static_rules(root: &WinPath) -> WinPath {
     root.join("static-rules.json")
 }
 
-/// Name of the folder for the etcd client's files. Every release of ours has it, since the tree that
-/// it lies in is only ever swapped whole.
+/// Name of the folder for the etcd client's files. Every release of ours has it, since its tree is only ever swapped as
+/// a whole.
 pub const ETCD_TLS: &str = "etcd-tls";
 
 /// confd's configuration and templates, and its working folder.

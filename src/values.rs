@@ -1,5 +1,4 @@
-//! Checked values. Each can only be made from text or numbers that are right, and says in its
-//! error what would be.
+//! Checked values. Each can be built only from valid text or numbers, and its error says what would be valid.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +7,21 @@ use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// A number of things with its noun: `1 pod`, `2 pods`.
+pub fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A VXLAN network identifier that works on Windows: 4096..=65535, not 9999.
 ///
-/// HNS refuses less than 4096. Felix programs remote subnet routes with a 16 bit isolation id, so
-/// more than 65535 is cut off in silence. 9999 is the VSID of the bootstrap network `External`.
+/// HNS refuses less than 4096. Felix programs remote subnet routes with a 16 bit isolation id, so more than 65535 is
+/// silently truncated. 9999 is the VSID of the bootstrap network `External`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Vni(#[schemars(range(min = 4096, max = 65535))] u32);
 
 impl Vni {
-    /// Calico's default, in FelixConfiguration as on Windows.
+    /// Calico's default, in FelixConfiguration and on Windows.
     pub const DEFAULT: Self = Self(4096);
 
     pub const fn get(self) -> u32 {
@@ -82,7 +86,7 @@ macro_rules! text_value {
     };
 }
 
-/// The first two octets of pod MAC addresses, as `0E-2A`.
+/// The first two octets of pod MAC addresses, for example `0E-2A`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacPrefix(#[schemars(regex(pattern = r"^[0-9A-Fa-f]{2}-[0-9A-Fa-f]{2}$"))] String);
@@ -127,8 +131,8 @@ impl FromStr for NodeName {
     }
 }
 
-/// An absolute path on the Windows node: drive letter, backslashes, no `.` or `..` part.
-/// Forward slashes are taken and turned round. Compares without case, as Windows does.
+/// An absolute path on the Windows node: drive letter, backslashes, no `.` or `..` part. Forward slashes are accepted
+/// and converted. Compares without case, as Windows does.
 ///
 /// Not a [`std::path::PathBuf`], because plans for Windows are also made on Linux, where `join`
 /// writes the wrong separator.
@@ -138,10 +142,10 @@ pub struct WinPath(String);
 text_value!(WinPath);
 
 impl WinPath {
-    /// A path known when this program was written.
+    /// A path that is a constant of this program.
     ///
     /// # Panics
-    /// When the text is no absolute Windows path.
+    /// When the text is not an absolute Windows path.
     pub fn known(text: &str) -> Self {
         text.parse().expect("a literal path is absolute")
     }
@@ -294,8 +298,8 @@ impl Sha256 {
         }))
     }
 
-    /// Stands in a plan for the digest of something that only comes to be when the plan is carried
-    /// out, such as a file with a new token.
+    /// In a plan, the digest of something that exists only once the plan is carried out, such as a file with a new
+    /// token.
     pub fn unknown() -> Self {
         Self("0".repeat(64))
     }
@@ -319,7 +323,7 @@ impl FromStr for Sha256 {
     }
 }
 
-/// Text that must not be seen: it has no `Display`, no `Serialize`, and prints as `***`.
+/// Text that must not be shown: it has no `Display`, no `Serialize`, and prints as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -328,7 +332,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that writes it to where it belongs.
+    /// The text itself, for the one place that writes it to its destination.
     pub fn reveal(&self) -> &str {
         &self.0
     }

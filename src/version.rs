@@ -1,4 +1,4 @@
-//! Calico versions, as far as they decide anything.
+//! Calico versions, as far as decisions depend on them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A release's version, as `v3.32.1`. Orders as semantic versions do, pre-releases before releases.
+/// A release's version, for example `v3.32.1`. Orders as semantic versions do, pre-releases before releases.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]

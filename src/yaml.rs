@@ -1,6 +1,5 @@
-//! YAML text as a tree that remembers where each node stands. Types come later, from the config's
-//! schema: a scalar keeps its source text, so that a MAC prefix `0E-20` or a version
-//! `3.30` is not read as a number first.
+//! YAML text as a tree in which each node has its position. Types come later, from the config's schema: a scalar keeps
+//! its source text, so that a MAC prefix `0E-20` or a version `3.30` is not read as a number first.
 
 use std::fmt;
 
@@ -19,7 +18,7 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,
-    /// The text as written, and what YAML's core schema takes it for.
+    /// The text as written, and its value by YAML's core schema.
     Scalar {
         text: String,
         json: Json,
@@ -30,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What a value given outside a document (a flag, a variable) is taken for.
+    /// The value of a text from outside a document (a flag, a variable).
     pub fn plain(text: &str) -> Self {
         let json = match (text.parse::<bool>(), text.parse::<i64>()) {
             (Ok(truth), _) => Json::Bool(truth),
@@ -52,7 +51,7 @@ impl Value {
         }
     }
 
-    /// By YAML's own types, where no schema says better.
+    /// By YAML's own types, for use without a schema.
     pub fn to_json(&self) -> Json {
         match self {
             Self::Null => Json::Null,
@@ -69,7 +68,7 @@ impl Value {
     }
 }
 
-/// Why the text is no YAML, and where.
+/// Why the text is not YAML, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     pub line: usize,
@@ -86,7 +85,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl From<YamlError> for Malformed {
-    /// No value is quoted, since it may be a secret, but a word that is none of a fixed few.
+    /// Quotes no value, since it may be a secret, except one of a fixed set of words.
     fn from(error: YamlError) -> Self {
         let at = error.location();
         let position = |of: fn(&serde_yaml::Location) -> u64| {
@@ -95,17 +94,17 @@ impl From<YamlError> for Malformed {
         let (line, column) = (position(serde_yaml::Location::line), position(serde_yaml::Location::column));
         let problem = match error.without_snippet() {
             YamlError::Unexpected { expected, .. } | YamlError::InvalidScalar { ty: expected, .. } => {
-                format!("expected {}", plainly(expected))
+                format!("expected {}", accepted(expected))
             }
             YamlError::SerdeInvalidType { expected, .. } | YamlError::SerdeInvalidValue { expected, .. } => {
-                format!("expected {}", plainly(expected))
+                format!("expected {}", accepted(expected))
             }
             YamlError::MultipleDocuments { .. } => "a second document begins".into(),
             YamlError::InvalidBooleanStrict { .. } => "expected true or false".into(),
             YamlError::DuplicateMappingKey { key, .. } => {
                 format!("duplicate field {}", key.as_deref().unwrap_or_default())
             }
-            // The library appends the position, which is told apart.
+            // The library appends the position, which is printed separately.
             other => {
                 let message = other.to_string();
                 let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);
@@ -116,8 +115,8 @@ impl From<YamlError> for Malformed {
     }
 }
 
-/// What a type takes, in the words of who writes YAML.
-fn plainly(expected: &str) -> &str {
+/// What a type accepts, in YAML's terms.
+fn accepted(expected: &str) -> &str {
     match expected {
         "a map" | "mapping start" => "a section with fields",
         "a sequence" | "sequence start" => "a list",
@@ -137,18 +136,17 @@ fn options() -> serde_yaml::Options {
     }
 }
 
-/// A text of one document as a value of a type.
+/// Reads one document from a text as a value of a type.
 ///
 /// # Errors
-/// Where the text is not YAML, or not what the type takes.
+/// If the text is not YAML, or the type does not accept it.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     Ok(serde_yaml::from_str_with_options(text, options())?)
 }
 
 /// The documents of a text, without the empty ones, each as a value of a type.
 ///
-/// # Errors
-/// As [`read`].
+/// Like [`read`].
 pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
     Ok(serde_yaml::from_multiple_with_options(text, options())?)
 }
@@ -156,15 +154,15 @@ pub fn read_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
 /// The documents in a text, without the empty ones. Duplicate keys are refused.
 ///
 /// # Errors
-/// Where the text is not YAML.
+/// If the text is not YAML.
 pub fn parse(text: &str) -> Result<Vec<Node>, Malformed> {
-    // Notepad writes one.
+    // Notepad writes a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = serde_yaml::from_multiple_with_options::<Spanned<Raw>>(text, options())?;
     Ok(documents.into_iter().map(|raw| raw_to_node(raw, text)).collect())
 }
 
-/// What serde sees of a node.
+/// A node as serde sees it.
 enum Raw {
     Null,
     Scalar(Json),
@@ -275,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_keeps_its_text_its_type_and_its_place() {
+    fn a_scalar_keeps_its_text_type_and_position() {
         insta::assert_snapshot!(scalars(
             "\u{feff}mac: 0E-20\r\nversion: 3.30 # comment\r\nquoted: \"5000\"\nlist: [a, 1, true, no]\nnone:\nö: x\n"
         ), @r#"
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_stands_where_it_is_used_and_documents_follow_one_another() {
+    fn an_alias_has_the_position_of_its_use_and_a_text_has_several_documents() {
         insta::assert_snapshot!(scalars("a: &x 5000\nb: *x\n---\n# empty\n---\nc: 1\n"), @r#"
     1:1 a = "a"
     1:7 5000 = 5000
@@ -310,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_yaml_is_refused_with_its_place() {
+    fn text_that_is_not_yaml_is_refused_with_its_position() {
         let refused: Vec<String> = ["a: 1\na: 2\n", "a: [1, 2\n", "a: b: c\n", "a:\n\t- 1\n", "a: *nowhere\n"]
             .into_iter()
             .map(|text| parse(text).unwrap_err())
@@ -354,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_taken_as_it_is_written() {
+    fn text_is_kept_as_written() {
         let machine = machine("name: 0E-20\nversion: 3.30\nports: [1, 2]\nmetrics: {a: 1, b: -2, c: 0.5}\n").unwrap();
         assert_eq!((machine.name.as_str(), machine.version.as_deref()), ("0E-20", Some("3.30")));
         assert_eq!(machine.ports, [1, 2]);
@@ -363,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_option_and_an_enum_is_a_word_or_a_section() {
+    fn an_empty_value_is_none_and_an_enum_is_a_word_or_a_section() {
         assert_eq!(machine("{name: a, version: , state: stopped}").unwrap().version, None);
         assert_eq!(machine("name: a\nstate:\n  running: {pid: -7}\n").unwrap().state, State::Running { pid: -7 });
     }
 
     #[test]
-    fn a_byte_order_mark_is_passed_over_and_a_second_document_is_one_too_many() {
+    fn a_byte_order_mark_is_skipped_and_a_second_document_is_refused() {
         assert_eq!(machine("\u{feff}name: a\n").unwrap().name, "a");
         assert_eq!(read_all::<Machine>("\u{feff}name: a\n---\nname: b\n").unwrap()[1].name, "b");
         let said = machine("name: a\n---\nname: b\n").unwrap_err();
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_quote_no_value() {
+    fn errors_give_the_position_and_quote_no_value() {
         let problems: Vec<String> = [
             "name: a\nnmae: b\n",
             "version: a\n",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds calicoctl-win.exe on Linux and prints where it is. Takes cargo's options: --profile dist.
+# Builds calicoctl-win.exe on Linux and prints its path. Accepts cargo's options: --profile dist.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 target=x86_64-pc-windows-gnu
@@ -8,8 +8,8 @@ build=(build --locked --target "$target" --bin calicoctl-win --message-format js
 if rustup target list --installed 2>/dev/null | grep -qx "$target"; then
     messages=$(cargo "${build[@]}")
 else
-    # Debian's compiler has no Windows target either, but the source of its standard library. It
-    # gets a target folder of its own: two compilers in one would throw away each other's work.
+    # Debian's compiler has no Windows target either, but the source of its standard library. It gets its own target
+    # folder: two compilers in one would discard each other's work.
     messages=$(RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/windows \
         /usr/bin/cargo "${build[@]}" -Zbuild-std=std,panic_unwind,panic_abort)
 fi

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# Makes ready what the Windows tests need on Debian or Ubuntu: mingw, Wine, the Rust target, and below
+# Prepares what the Windows tests need on Debian or Ubuntu: mingw, Wine, the Rust target, and below
 # target/wine
-#   template   a Wine prefix that says it is Windows Server 2022, with containerd and HNS
-#   standins   the programs that stand in for Calico and kubelet
-# Quick when all is there. docs/architecture.md says what is real in there and what stands in.
+#   template   a Wine prefix that reports Windows Server 2022, with containerd and HNS
+#   standins   the stand-ins for Calico and kubelet
+# Quick if everything is there. docs/architecture.md says what is real and what is a stand-in.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 wine_dir=target/wine
 template=$PWD/$wine_dir/template
 
 install_missing wine64 wine gcc-mingw-w64-x86-64 gcc libc6-dev
-# Where rustup has no Windows target to give, build.sh takes Debian's compiler and builds the
-# standard library with it.
+# If rustup has no Windows target, build.sh uses Debian's compiler and builds the standard library with it.
 if ! rustup target list --installed 2>/dev/null | grep -qx x86_64-pc-windows-gnu &&
     ! rustup target add x86_64-pc-windows-gnu; then
     install_missing rustc-web cargo-web rust-web-src
 fi
 
-# Everything that decides what is made here.
+# Everything that determines the result.
 inputs() {
     find packaging/wine/{prepare.sh,*.awk,*.c,*.reg,*.toml} tests/windows/{standins,shims} -type f -print0
 }
@@ -34,13 +33,13 @@ cc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$wine_dir/standins/machine.so" te
 
 export WINEPREFIX=$template WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES='mscoree=;mshtml=;msv1_0='
 unset DISPLAY WAYLAND_DISPLAY
-# It keeps the heap of each process out of the place that Wine needs.
+# It keeps the heap of each process away from the address that Wine needs.
 export LD_PRELOAD=$PWD/$wine_dir/standins/machine.so
 wineboot -i >/dev/null 2>&1
 for file in packaging/wine/server2022.reg tests/windows/shims/overrides.reg; do
     wine regedit /S "Z:${PWD//\//\\}\\${file//\//\\}" >/dev/null 2>&1
 done
-# Switched off: what is cloned must not be in use.
+# Switched off: a prefix must not be in use when it is cloned.
 wineserver -k || true
 wineserver -w
 unset LD_PRELOAD
@@ -54,7 +53,7 @@ containerd="$template/drive_c/Program Files/containerd"
 mkdir -p "$containerd/cni/bin" "$containerd/cni/conf"
 cp packaging/wine/containerd.toml "$containerd/config.toml"
 cp "$wine_dir/standins/containerd.exe" "$containerd/"
-# The services of the feature Containers, as long as they need only be there and run.
+# The services of the feature Containers, which only need to exist and run.
 cp "$wine_dir/standins/containerd.exe" "$system32/standin-service.exe"
 grep -q '"CurrentBuild"="20348"' "$template/system.reg"
 echo "$stamp" >"$wine_dir/stamp"

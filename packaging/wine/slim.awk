@@ -1,6 +1,6 @@
-# Takes out of a prefix's system.reg what every boot and every start of a program pays for and nothing
-# of ours looks at. Wine finds its time zone by reading all that are there, at each start of a process:
-# half of all that a process asks of the registry. The devices and services are those of a desktop.
+# Removes from a prefix's system.reg what costs every boot and every program start time and nothing of ours reads. Wine
+# finds its time zone by reading all that are there, at each start of a process: half of all registry reads of a
+# process. The devices and services are those of a desktop.
 
 BEGIN {
     zones = "^(Greenwich Standard Time|UTC|Tokyo Standard Time|Eastern Standard Time)$"
@@ -8,7 +8,7 @@ BEGIN {
                "StiSvc|TermService|winebus|winehid|wineusb|Winmgmt|wuauserv)$"
 }
 
-# What stands behind `above` in a key's path, up to the next separator; nothing when it is not below.
+# The part of a key's path after `above`, up to the next separator; empty if the key is not below it.
 function below(key, above,    at, rest) {
     at = index(key, above)
     if (!at) return ""
@@ -25,9 +25,8 @@ function below(key, above,    at, rest) {
         below(key, "CurrentControlSet\\\\Enum\\\\") ~ /^(ROOT|WINEBUS|HID)$/
 }
 
-# Windows has its key, and sources of events below it; the service only runs.
+# Windows has its key, and event sources below it; only the service is disabled.
 service == "Eventlog" && /^"Start"=/ { $0 = "\"Start\"=dword:00000004" }
 
-# The names of a zone in other languages are a DLL more for every process; the menu of programs is
-# nothing to a server.
+# The names of a zone in other languages cost every process another DLL; a server needs no menu of programs.
 !dropped && !(zone != "" && /^"MUI_/) && !/^"winemenubuilder"=/

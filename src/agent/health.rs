@@ -1,27 +1,27 @@
-//! Whether Felix is ready: it says so itself, by HTTP on this machine.
+//! Whether Felix is ready and live, from its own HTTP endpoint on this machine.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How long an answer may take. It comes from this machine, and Felix answers while it works.
+/// The time limit of a response. It comes from this machine, and Felix answers while it works.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// What Felix last said of itself.
+/// Felix's last answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Readiness {
-    /// It is in sync with the datastore and has programmed what it knows.
+    /// It is in sync with the datastore and has programmed everything.
     Ready,
     /// It is not, and why.
     NotReady(String),
 }
 
-/// Asks Felix. One that does not answer is not ready.
+/// Asks Felix. Without a response it is not ready.
 pub fn ask(at: SocketAddr) -> Readiness {
-    match status(at) {
+    match status(at, "readiness") {
         Ok(200..300) => Readiness::Ready,
         Ok(503) => Readiness::NotReady("Felix says that it is not ready (HTTP 503)".into()),
         Ok(other) => Readiness::NotReady(format!("another program answers at {at} (HTTP {other}), where Felix should")),
@@ -29,13 +29,51 @@ pub fn ask(at: SocketAddr) -> Readiness {
     }
 }
 
-/// The status of the answer to one question.
-fn status(at: SocketAddr) -> std::io::Result<u16> {
+/// How often in a row Felix must not be live to be restarted, like the probe of Calico's own DaemonSet
+/// `calico-node-windows`: `failureThreshold: 6`, `periodSeconds: 10`.
+const FAILURES: u32 = 6;
+
+/// Asks now and then whether Felix still works: one whose threads hang runs on for ever, and programs nothing. This is
+/// the question of `calico-node.exe -felix-live`, without a process of its own for each.
+#[derive(Debug, Clone)]
+pub struct Liveness {
+    every: Duration,
+    /// When Felix was started, or asked last.
+    since: Instant,
+    failures: u32,
+}
+
+impl Liveness {
+    /// Of a Felix that was started now.
+    pub fn new(every: Duration) -> Self {
+        Self { every, since: Instant::now(), failures: 0 }
+    }
+
+    /// Asks if it is time to. Returns why Felix must be restarted, if it must.
+    pub fn look(&mut self, at: SocketAddr) -> Option<String> {
+        if self.since.elapsed() < self.every {
+            return None;
+        }
+        let why = match status(at, "liveness") {
+            Ok(500..) => "it says so (HTTP 5xx)".to_owned(),
+            // Another answer is another program's, which a restart of Felix does not end: the readiness tells of it.
+            Ok(_) => String::new(),
+            Err(error) if error.kind() == ErrorKind::Other => String::new(),
+            Err(error) => format!("it does not answer at {at}: {error}"),
+        };
+        self.failures = if why.is_empty() { 0 } else { self.failures + 1 };
+        self.since = Instant::now();
+        (self.failures >= FAILURES).then(|| format!("Felix is not live, {FAILURES} times in a row: {why}"))
+    }
+}
+
+/// The status of the response to one request.
+fn status(at: SocketAddr, question: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&at, ANSWER_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    stream.write_all(format!("GET /readiness HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").as_bytes())?;
-    // `HTTP/1.1 503 `: no more of the answer is wanted.
+    stream.write_all(format!("GET /{question} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    // `HTTP/1.1 503 `: the rest of the response is not needed.
     let mut head = [0; 12];
     stream.read_exact(&mut head)?;
     let code = std::str::from_utf8(&head).ok().and_then(|head| head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok());
@@ -48,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// What is made of a server that answers so, once.
+    /// The result for a server with this response, once.
     fn asked(answer: &'static str) -> Readiness {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -65,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn felix_is_ready_when_it_says_so_and_only_then() {
+    fn felix_is_ready_only_if_it_says_so() {
         let why = |answer| match asked(answer) {
             Readiness::Ready => "ready".to_owned(),
             Readiness::NotReady(why) => regex::Regex::new(r"127.0.0.1:\d+").unwrap().replace(&why, "PORT").into_owned(),
@@ -80,5 +118,29 @@ mod tests {
         assert_eq!(why("SSH-2.0-OpenSSH\r\n"), "Felix does not answer at PORT: what it says is no HTTP");
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert!(matches!(ask(nobody), Readiness::NotReady(_)));
+    }
+
+    #[test]
+    fn felix_is_restarted_after_six_failures_in_a_row_and_not_for_another_program() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let answers = ["200 OK"].into_iter().chain(["503 No"; 5]).chain(["404 Not"]).chain(["503 No"; 6]);
+        let answers: Vec<&str> = answers.collect();
+        let count = answers.len();
+        let server = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut question = [0; 512];
+                let read = stream.read(&mut question).unwrap();
+                assert!(question[..read].starts_with(b"GET /liveness HTTP/1.1\r\n"));
+                stream.write_all(format!("HTTP/1.1 {answer}\r\n\r\n").as_bytes()).unwrap();
+            }
+        });
+        let mut liveness = Liveness::new(Duration::ZERO);
+        let verdicts: Vec<Option<String>> = (0..count).map(|_| liveness.look(at)).collect();
+        server.join().unwrap();
+        assert!(verdicts[..count - 1].iter().all(Option::is_none), "{verdicts:?}");
+        insta::assert_snapshot!(verdicts[count - 1].as_ref().unwrap(), @"Felix is not live, 6 times in a row: it says so (HTTP 5xx)");
+        assert_eq!(Liveness::new(Duration::from_secs(3600)).look(at), None, "it was started just now");
     }
 }

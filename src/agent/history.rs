@@ -1,18 +1,18 @@
-//! What a component did before, as far as it counts for what comes next.
+//! A component's earlier ends, as far as they affect what comes next.
 
-/// After so many crashes in a row it is a crash loop.
+/// This many crashes in a row are a crash loop.
 const LOOP: u32 = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct History {
     /// Crashes in a row.
     pub crashes: u32,
-    /// Reloads in a row that came shortly after a start.
+    /// Reloads in a row, each shortly after a start.
     pub reloads: u32,
 }
 
 impl History {
-    /// Whether it crashes again and again.
+    /// Whether it crashes repeatedly.
     pub const fn is_loop(self) -> bool {
         self.crashes >= LOOP
     }

@@ -2,18 +2,19 @@
 
 use std::cell::RefCell;
 use std::fs::{self, File, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
-use super::health::{self, Readiness};
+use super::health::{self, Liveness, Readiness};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
 use super::published;
 use super::renew::{Read, Renew, Renewal};
-use super::startup::{self, Again, HNS, Seen};
+use super::seen::{HNS, Seen};
+use super::startup::{self, Again};
 use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
 use super::supervise::{Moment, Pace, Reason, supervise};
@@ -25,40 +26,41 @@ use crate::node::{Node, Process, STATE_DIR, files};
 use crate::report::event::Event;
 use crate::values::WinPath;
 
-/// How long one run of node startup may take before it counts as hanging. Its own waits, for the
-/// datastore among them, are shorter.
+/// How long one run of node startup may take before it counts as hanging. Its own waits, for example for the datastore,
+/// are shorter.
 const STARTUP_RUN_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// How long Felix and confd wait for CalicoNode after HNS was restarted.
 const HNS_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// What an agent is given from outside.
+/// What an agent gets from its caller.
 pub struct Host<'a> {
     pub stop: &'a Stop,
     pub scm: &'a dyn Scm,
-    /// When Windows started.
-    pub booted: Timestamp,
+    /// When Windows started: see [`AgentContext::boot_time`].
+    pub boot_time: &'a dyn Fn() -> String,
     pub pace: Pace,
     pub limits: Limits,
-    /// Lets time pass, and ends early when the stop is asked for.
+    /// Lets time pass, and ends early when a stop is requested.
     pub pause: &'a dyn Fn(&mut dyn Node, Duration),
     /// Renews the node's token.
     pub renew: Renew<'a>,
-    /// Has pods made again that lost their network.
+    /// Re-creates pods that lost their network.
     pub recreate: published::Recreate<'a>,
+    /// What is not as the last run left it.
+    pub drift: super::Drift<'a>,
 }
 
-/// Runs a role until it is done or asked to stop. What goes wrong is in the log, in the Event Log
-/// and in the agent's state when this returns.
+/// Runs a role until it is done or stopped. When this returns, errors are in the log, in the Event Log and in the
+/// agent's state.
 ///
 /// # Errors
-/// When the configuration is not there or cannot be read, when another agent has this role, and
-/// what ends the role.
+/// When the configuration does not exist or cannot be read, when another agent has this role, and what ends the role.
 pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
-    let config = match read_config(node) {
+    let config = match patiently(host, || read_config(node)) {
         Ok(config) => config,
         Err(error) => {
-            // Where the logs go stands in what cannot be read.
+            // The configured log folder is in the file that cannot be read.
             let log = LogFile::new(&node.disk(&WinPath::known(STATE_DIR).join("logs")), &own_log(role), host.limits);
             return Err(report(role, error, log));
         }
@@ -66,26 +68,23 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
     let log =
         |end: &str| LogFile::new(&node.disk(&config.log_dir), &format!("calico-{}{end}", role.word()), host.limits);
     let (out, err) = (log(".log"), log(".err.log"));
-    let lock = match lock(role, node) {
+    let lock = match patiently(host, || lock(role, node)) {
         Ok(lock) => lock,
         Err(error) => return Err(report(role, error, out)),
     };
     let streams = Streams::new(out, err);
-    let board = match Board::new(node, role, host.scm) {
-        Ok(board) => board,
-        Err(error) => {
-            streams.say(&format!("error: {}", sentence(&error)));
-            os::event_log(Level::Error, &format!("{}: {}", role.service(), sentence(&error)));
-            return Err(error);
-        }
-    };
+    let (board, unwritten) = Board::new(node, role);
+    if let Err(error) = unwritten {
+        streams.say(&format!("the state for `status` cannot be written, which stops nothing: {error:#}"));
+    }
     host.scm.running();
     streams.say(&format!("the agent of {} begins ({})", role.service(), env!("CARGO_PKG_VERSION")));
     let ended = match role {
-        Role::Node => keep_node(node, &config, &streams, &board, host),
-        Role::Felix | Role::Confd => keep_component(role, node, &config, &streams, &board, host),
+        Role::Node => run_node(node, &config, &streams, &board, host),
+        // Every other one keeps a program running.
+        _ => run_component(role, node, &config, &streams, &board, host),
     };
-    // kubelet and containerd are still there, and are so again before this service is after the boot.
+    // kubelet and containerd still run, and after the boot they run before this service.
     if role == Role::Node && host.stop.is_for_shutdown() {
         match published::withdraw(node, &config) {
             Ok(true) => streams.say("Windows shuts down: the CNI configuration is withdrawn"),
@@ -110,7 +109,25 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
     }
 }
 
-/// The log for what an agent says before it knows where logs go: beside the runs of the tool.
+/// How long what comes before everything else is tried again: Windows gives a service up that ends before it runs, and
+/// with it those that depend on it (1068), and starts none of them again when this one recovers.
+const EARLY: Duration = Duration::from_secs(60);
+
+/// Tries again while an error may pass: a virus scanner that holds a file, a disk that is not ready. A fault of ours
+/// does not pass.
+fn patiently<T>(host: &Host<'_>, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match work() {
+            Err(error) if !error.is::<Fault>() && begun.elapsed() < EARLY && !host.stop.requested() => {
+                host.stop.wait(Duration::from_millis(200), || false);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The log of an agent before it knows the configured log folder: beside the logs of runs.
 fn own_log(role: Role) -> String {
     format!("service-{}.log", role.word())
 }
@@ -122,13 +139,13 @@ fn report(role: Role, error: anyhow::Error, mut log: LogFile) -> anyhow::Error {
     error
 }
 
-/// An error with its mend.
+/// An error with its fix.
 fn sentence(error: &anyhow::Error) -> String {
     let hint = Fault::of(error).and_then(|fault| fault.hint.as_ref());
     hint.map_or_else(|| format!("{error:#}"), |hint| format!("{error:#}; to fix it: {hint}"))
 }
 
-/// One agent a role. The system frees the lock when the process ends, however.
+/// One agent per role. The system releases the lock whenever the process ends.
 fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
     let path = state::folder().join(&format!("{}.lock", role.word()));
     if !node.disk(&path).exists() {
@@ -149,8 +166,8 @@ fn lock(role: Role, node: &mut dyn Node) -> Result<File> {
     }
 }
 
-/// Takes the events of the rooms below into log, state and Event Log.
-fn tell(event: &Event, role: Role, streams: &Streams, board: &Board<'_>) {
+/// Writes events to log, state and Event Log.
+fn tell(event: &Event, role: Role, streams: &Streams, board: &Board) {
     match event {
         Event::Waiting { what, elapsed, limit } => {
             let new = board.waiting(what, *elapsed, *limit);
@@ -167,29 +184,31 @@ fn tell(event: &Event, role: Role, streams: &Streams, board: &Board<'_>) {
     }
 }
 
-/// Calls `work` with everything that the rooms below need.
-fn with_around<T>(
+/// Calls `work` with everything that the modules below need.
+fn with_context<T>(
     role: Role,
     streams: &Streams,
-    board: &Board<'_>,
+    board: &Board,
     host: &Host<'_>,
     work: impl FnOnce(&mut AgentContext<'_>) -> T,
 ) -> T {
     work(&mut AgentContext {
         stop: host.stop,
-        booted: host.booted,
-        // It goes on as long as the service runs, and `status` shows it: an API server that is down
-        // is no reason to give up, and nobody would start the service again.
+        boot_time: host.boot_time,
+        // It continues while the service runs, and `status` shows it: an API server that is down is no reason to end,
+        // and nobody would restart the service.
         startup_limit: None,
         pause: &mut |node, time| (host.pause)(node, time),
         run: &mut |node, command| run(node, command, streams, board, host),
         recreate: host.recreate,
+        drift: host.drift,
+        drift_every: host.pace.drift,
         events: &mut |event| tell(&event, role, streams, board),
     })
 }
 
 /// Runs a command to its end.
-fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board<'_>, host: &Host<'_>) -> Result<i32> {
+fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board, host: &Host<'_>) -> Result<i32> {
     let running = Running::start(node, command, streams, host.stop)?;
     board.startup_runs(running.pid());
     host.stop.wait(STARTUP_RUN_LIMIT, || running.code().is_some());
@@ -204,16 +223,18 @@ fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board<
     Ok(if hangs && code == 0 { -1 } else { code })
 }
 
-fn keep_node(
+fn run_node(
     node: &mut dyn Node,
     config: &AgentConfig,
     streams: &Streams,
-    board: &Board<'_>,
+    board: &Board,
     host: &Host<'_>,
 ) -> Result<()> {
-    // Before anything is waited for, the renewal of the token too: until the network stands no pod may come.
+    // Before any wait, also that of the token's renewal: until the network is up no pod may start.
     published::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
-    // In every wait: a token may end while node startup fails for that very reason.
+    // Before any wait, too: node startup may wait for the Node that kubelet makes.
+    startup::start_stranded(node, &mut |event| tell(&event, Role::Node, streams, board));
+    // In every wait: a token may expire while node startup fails for that very reason.
     let renewal = RefCell::new(Renewal::new(config, host.renew));
     let pause = |node: &mut dyn Node, time: Duration| {
         (host.pause)(node, time);
@@ -223,12 +244,12 @@ fn keep_node(
     };
     pause(node, Duration::ZERO);
     let host = &Host { pause: &pause, ..*host };
-    with_around(Role::Node, streams, board, host, |context| {
-        // Before, so that a start of kubelet or HNS meanwhile is not missed.
-        let mut seen = Seen::look(node)?;
+    with_context(Role::Node, streams, board, host, |context| {
+        // Before node startup, so that a start of kubelet or HNS meanwhile is not missed.
+        let mut seen = Seen::look(node, context.events);
         let mut upkeep = startup::bring_up(node, config, context)?;
         loop {
-            board.network_stands(seen.hns());
+            board.network_is_up(seen.hns());
             board.at_work();
             streams.say("Calico initialised");
             let again = startup::watch(node, &mut seen, &mut upkeep, context)?;
@@ -241,21 +262,32 @@ fn keep_node(
     })
 }
 
-fn keep_component(
+fn run_component(
     role: Role,
     node: &mut dyn Node,
     config: &AgentConfig,
     streams: &Streams,
-    board: &Board<'_>,
+    board: &Board,
     host: &Host<'_>,
 ) -> Result<()> {
     let command = component(role, config)?;
-    with_around(role, streams, board, host, |context| await_bring_up(node, context))?;
-    let mut seen = Seen::look(node)?;
+    with_context(role, streams, board, host, |context| await_bring_up(node, context))?;
+    let events = &mut |event| tell(&event, role, streams, board);
+    let mut seen = Seen::look(node, events);
     let mut read = Read::now(node, config);
     let health = command.health().filter(|_| role == Role::Felix);
+    let mut liveness = Liveness::new(host.pace.live);
     let mut outside = |node: &mut dyn Node, moment: Moment| -> Result<Option<Reason>> {
         if let Some(at) = health {
+            match moment {
+                Moment::Starts => liveness = Liveness::new(host.pace.live),
+                Moment::Stopped => {}
+                Moment::Runs => {
+                    if let Some(reason) = liveness.look(at) {
+                        return Ok(Some(reason));
+                    }
+                }
+            }
             board.readiness(match moment {
                 Moment::Runs => health::ask(at),
                 Moment::Starts | Moment::Stopped => Readiness::NotReady("Felix was started just now".into()),
@@ -273,15 +305,14 @@ fn keep_component(
         if read.changed(node) {
             return Ok(Some("the node's credentials were renewed".to_owned()));
         }
-        let changed = seen.hns_changed(node)?;
+        let changed = seen.hns_changed(node, &mut |event| tell(&event, role, streams, board));
         Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))
     };
     supervise(node, command, streams, &host.pace, host.stop, board, &mut outside)
 }
 
-/// confd configures RemoteAccess only when what it renders differs from what lies there. After a failure,
-/// or when RemoteAccess lost its state, it would not, so each start renders anew (as upstream's
-/// confd-service.ps1).
+/// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when
+/// RemoteAccess lost its state, nothing would happen, so each start renders again (like upstream's confd-service.ps1).
 fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
     for name in ["peerings.ps1", "blocks.ps1"] {
         let file = folder.join(name);
@@ -291,21 +322,22 @@ fn forget_rendered(node: &dyn Node, folder: &WinPath) -> Result<()> {
     Ok(())
 }
 
-/// Waits until CalicoNode has checked the network with this process of HNS. When it does not, the
-/// component starts all the same: policies on old networks are better than none.
+/// Waits until CalicoNode has checked the network with this process of HNS. At the limit the component starts anyway:
+/// policies on old networks are better than none.
 fn await_network_of(
     node: &mut dyn Node,
     hns: Option<Process>,
     role: Role,
     streams: &Streams,
-    board: &Board<'_>,
+    board: &Board,
     host: &Host<'_>,
 ) -> Result<()> {
     let what = "CalicoNode to check the network after a restart of the Host Networking Service";
-    let waited = with_around(role, streams, board, host, |context| {
+    let waited = with_context(role, streams, board, host, |context| {
         wait(node, what, HNS_LIMIT, context, |node, _| {
             let stands = state::read(node, Role::Node).and_then(|state| state.network_of_hns);
-            let now = node.process(HNS)?;
+            // What cannot be looked at is looked at again.
+            let now = node.process(HNS).ok().flatten();
             Ok(if stands.is_some() && (stands == hns || stands == now) {
                 Ok(())
             } else {

@@ -1,5 +1,5 @@
-//! Agents with real processes, on a sandbox node: the program of Calico's is this test program, told
-//! by a variable what to do at each of its starts.
+//! Agents with real processes, on a sandbox node: this test program plays Calico's program, and a variable says what
+//! each start does.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,14 +16,16 @@ use super::state::{AgentState, Phase};
 use super::stop::Stop;
 use super::supervise::Pace;
 use super::*;
+use crate::calico::samples;
 use crate::item::{Service, StartType};
 use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::model::{Name, NodeService};
 use crate::settings::Backend;
 
 const TOLD: &str = "CALICO_TEST_COMPONENT";
 
-/// What the agents here start. Each start takes the next word, and the last one again and again.
+/// The program that the agents here start. Each start uses the next word, and then the last one repeatedly.
 #[test]
 #[ignore = "this is what the other tests start"]
 #[allow(clippy::print_stdout, clippy::print_stderr)]
@@ -40,12 +42,12 @@ fn component() {
                 std::process::exit(2);
             })
             .unwrap();
-            // The hello last: whoever sees it may end this process at once.
+            // The hello comes last: whoever sees it may end this process at once.
             eprintln!("an error of start {nth}");
             println!("\nhello from start {nth}");
             park();
         }
-        // Hears no Ctrl-C, and leaves somebody behind who holds its output open.
+        // Ignores Ctrl-C, and leaves a child that keeps its output open.
         "stuck" => {
             ctrlc::set_handler(|| ()).unwrap();
             let exe = std::env::current_exe().unwrap();
@@ -78,11 +80,13 @@ struct Live {
     config: AgentConfig,
     stop: Stop,
     scm: Watcher,
-    /// What a component has to end by itself: more than any that hears Ctrl-C needs, however busy the machine.
+    /// How long a component has to end by itself: more than enough for any that handles Ctrl-C, even on a busy machine.
     grace: Duration,
+    /// What the agent's node fails at.
+    faults: &'static str,
 }
 
-/// What the Service Control Manager was told.
+/// What was reported to the Service Control Manager.
 #[derive(Default)]
 struct Watcher(Mutex<Vec<String>>);
 
@@ -90,14 +94,11 @@ impl Scm for Watcher {
     fn running(&self) {
         self.0.lock().unwrap().push("running".into());
     }
-    fn trouble(&self, code: Option<i32>) {
-        self.0.lock().unwrap().push(format!("trouble {code:?}"));
-    }
 }
 
 impl Live {
     fn new(words: &str) -> Self {
-        // Beside this program, since it is linked into it.
+        // Beside this program, since it is a link to it.
         let exe = std::env::current_exe().unwrap();
         let dir = TempDir::new_in(exe.parent().unwrap()).unwrap();
         let mut node = SandboxNode::open(dir.path()).unwrap();
@@ -111,25 +112,13 @@ impl Live {
             dir: root.clone(),
             env: [(TOLD.to_owned(), words.to_owned())].into(),
         };
-        let config = AgentConfig {
-            node_name: "win-a1".parse().unwrap(),
-            backend: Backend::None,
-            vni: 4096.try_into().unwrap(),
-            adapter: None,
-            log_dir: root.join("logs"),
-            valid_ip_timeout_s: 90,
-            metadata_route: false,
-            cni_conf: None,
-            startup: command.clone(),
-            felix: command,
-            confd: None,
-        };
+        let config = AgentConfig { backend: Backend::None, log_dir: root.join("logs"), ..samples::agent(&command) };
         // The network is up, and node startup has succeeded.
-        let boot = State::RegValue(RegValue::String(node.facts().unwrap().boot_id));
+        let boot = State::RegValue(RegValue::String(node.boot_id().unwrap()));
         node.put(&startup::boot_id(), Some(&boot)).unwrap();
         stories::calico_node_runs(&mut node, Phase::Running);
         let grace = Duration::from_secs(300);
-        let live = Self { dir, config, stop: Stop::default(), scm: Watcher::default(), grace };
+        let live = Self { dir, config, stop: Stop::default(), scm: Watcher::default(), grace, faults: "" };
         live.configure();
         live
     }
@@ -155,8 +144,9 @@ impl Live {
         let host = Host {
             stop: &self.stop,
             scm: &self.scm,
-            booted: Timestamp::now(),
-            pace: Pace { first, most, calm, grace },
+            boot_time: &|| "1/2/2026 3:04:05 PM".into(),
+            pace: Pace { first, most, calm, grace, live: Duration::ZERO, ..Pace::default() },
+            drift: &|_| Ok(Vec::new()),
             limits: Limits::default(),
             // The node's own clock runs faster than ours.
             pause: &|node, time| {
@@ -166,14 +156,15 @@ impl Live {
             renew: &|_, _| anyhow::bail!("nobody renews here"),
             recreate: &|_, lost, _| Ok(lost.to_vec()),
         };
-        serve(role, &mut self.node(), &host)
+        let faults = SandboxFaults::parse(self.faults).unwrap().node;
+        serve(role, &mut self.node().with_faults(faults), &host)
     }
 
     /// Runs an agent, does something meanwhile, and stops it.
     fn while_serving(&self, role: Role, meanwhile: impl FnOnce(&Self)) -> Result<()> {
         std::thread::scope(|scope| {
             let agent = scope.spawn(|| self.serve(role));
-            // Also when `meanwhile` fails, or the scope would wait for ever.
+            // Also if `meanwhile` fails, or the scope would wait forever.
             let stop = StopAtEnd(&self.stop);
             meanwhile(self);
             drop(stop);
@@ -189,7 +180,7 @@ impl Live {
         fs::read_to_string(self.disk(r"C:\CalicoWindows\logs").join(name)).unwrap_or_default()
     }
 
-    /// Until Felix has said hello for the n-th time, and the agent knows it.
+    /// Until Felix has printed its n-th hello, and the agent knows it.
     fn until_start(&self, n: usize) {
         self.until("the next start", |live| {
             let running = live.state(Role::Felix).is_some_and(|state| state.phase == Phase::Running);
@@ -235,9 +226,9 @@ fn felix_runs_writes_its_logs_and_stops_by_ctrl_c() {
     assert_eq!(*live.scm.0.lock().unwrap(), ["running"]);
 }
 
-/// What an interrupt does to this process's console must not reach what is started meanwhile.
+/// An interrupt in this process's console must not reach a process that is started meanwhile.
 #[test]
-fn of_agents_side_by_side_each_is_heard() {
+fn each_of_several_agents_gets_its_interrupt() {
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
@@ -252,7 +243,7 @@ fn of_agents_side_by_side_each_is_heard() {
 }
 
 #[test]
-fn a_reload_is_no_crash() {
+fn a_reload_is_not_a_crash() {
     let live = Live::new("129,129,129,run");
     live.while_serving(Role::Felix, |live| {
         live.until_start(3);
@@ -262,10 +253,9 @@ fn a_reload_is_no_crash() {
     .unwrap();
 }
 
-/// Defect B2: the scripts start Felix again and again without a pause, and neither SCM nor anybody
-/// else sees it.
+/// Defect B2: the scripts restart Felix repeatedly without a pause, and nobody sees it.
 #[test]
-fn b2_a_crash_loop_is_seen_from_outside() {
+fn b2_a_crash_loop_is_visible_from_outside() {
     let live = Live::new("7");
     live.while_serving(Role::Felix, |live| {
         live.until("a crash loop", |live| live.state(Role::Felix).is_some_and(|state| state.crash_loop));
@@ -277,11 +267,12 @@ fn b2_a_crash_loop_is_seen_from_outside() {
     assert!(
         live.log("calico-felix.log").contains("exited with 7, 3 times in a row: a crash loop; it starts again in ")
     );
-    assert_eq!(live.scm.0.lock().unwrap()[..2], ["running", "trouble Some(7)"]);
+    // A service that runs has no exit code (`SERVICE_STATUS.dwWin32ExitCode`): the state and the Event Log tell.
+    assert_eq!(*live.scm.0.lock().unwrap(), ["running"]);
 }
 
 #[test]
-fn a_program_that_is_not_there_is_tried_again() {
+fn a_missing_program_is_retried() {
     let live = Live::new("run");
     let program = live.disk(r"C:\CalicoWindows\calico-node.exe");
     let aside = program.with_extension("aside");
@@ -295,8 +286,23 @@ fn a_program_that_is_not_there_is_tried_again() {
     assert!(live.log("calico-felix.log").contains(r"start C:\CalicoWindows\calico-node.exe in C:\CalicoWindows: "));
 }
 
+/// One failed look (1722, 1450, 5) would otherwise end a healthy Felix.
 #[test]
-fn one_that_hears_no_ctrl_c_ends_with_all_that_it_started() {
+fn a_component_runs_on_while_windows_does_not_let_us_look() {
+    let live = Live { faults: "process hns#2+=fail", ..Live::new("run") };
+    live.while_serving(Role::Felix, |live| {
+        live.until_start(0);
+        live.until("the message", |live| {
+            let failed = live.state(Role::Felix).is_some_and(|state| state.phase == Phase::Failed);
+            failed || live.log("calico-felix.log").contains("hns cannot be looked at")
+        });
+        assert_eq!(live.state(Role::Felix).map(|state| (state.phase, state.restarts)), Some((Phase::Running, 0)));
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_component_that_ignores_ctrl_c_is_killed_with_its_children() {
     let live = Live { grace: Duration::from_secs(1), ..Live::new("stuck") };
     let begun = Instant::now();
     live.while_serving(Role::Felix, |live| {
@@ -315,7 +321,7 @@ fn one_that_hears_no_ctrl_c_ends_with_all_that_it_started() {
 }
 
 #[test]
-fn two_agents_of_one_role_are_one_too_many() {
+fn a_second_agent_of_a_role_is_refused() {
     let live = Live::new("run");
     live.while_serving(Role::Felix, |live| {
         live.until_start(0);
@@ -329,7 +335,7 @@ fn two_agents_of_one_role_are_one_too_many() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_starts_nothing_and_is_said() {
+fn an_unreadable_configuration_is_reported_and_starts_nothing() {
     let live = Live::new("run");
     fs::write(live.disk(AgentConfig::PATH), "{\"nodeName\": \"win").unwrap();
     let error = live.serve(Role::Felix).unwrap_err();
@@ -341,7 +347,7 @@ fn a_configuration_that_cannot_be_read_starts_nothing_and_is_said() {
     assert!(log.contains("services.json is not what install wrote: EOF while parsing"), "{log}");
 }
 
-/// A file where the folder should be stands for a full disk and a folder without the right to write.
+/// A file in place of the folder represents a full disk and a folder without write access.
 #[test]
 fn a_log_that_cannot_be_written_stops_nothing() {
     let live = Live::new("run");
@@ -356,7 +362,7 @@ fn a_log_that_cannot_be_written_stops_nothing() {
 
 /// Defect B3: the scripts run confd whatever the backend.
 #[test]
-fn b3_confd_runs_for_windows_bgp_alone() {
+fn b3_confd_runs_only_for_windows_bgp() {
     let live = Live::new("run");
     let error = live.serve(Role::Confd).unwrap_err();
     assert_eq!(error.to_string(), "find confd's command: the backend none has no confd");
@@ -365,7 +371,7 @@ fn b3_confd_runs_for_windows_bgp_alone() {
 }
 
 #[test]
-fn node_startup_is_tried_until_it_succeeds_and_status_can_tell() {
+fn node_startup_is_retried_until_it_succeeds_and_status_shows_it() {
     let live = Live::new("1,1,1,1,0");
     live.while_serving(Role::Node, |live| {
         live.until("a crash loop that waits", |live| {
@@ -380,7 +386,7 @@ fn node_startup_is_tried_until_it_succeeds_and_status_can_tell() {
     .unwrap();
 }
 
-/// kubelet is there still, and again after the boot before CalicoNode is.
+/// kubelet still runs, and after the boot it runs before CalicoNode.
 #[test]
 fn the_cni_configuration_is_withdrawn_when_windows_shuts_down_and_not_by_a_stop() {
     for (shuts_down, left) in [(true, [false, true]), (false, [true, false])] {
@@ -403,7 +409,7 @@ fn the_cni_configuration_is_withdrawn_when_windows_shuts_down_and_not_by_a_stop(
 }
 
 #[test]
-fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
+fn felix_restarts_when_hns_was_restarted_and_the_network_was_checked() {
     let live = Live::new("run");
     set_hns(&live, 900);
     live.while_serving(Role::Felix, |live| {
@@ -411,7 +417,7 @@ fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
         set_hns(live, 904);
         live.until("it waits", |live| live.state(Role::Felix).is_some_and(|state| state.waiting_for.is_some()));
         assert!(!live.log("calico-felix.log").contains("hello from start 1"), "not before CalicoNode is done");
-        // What CalicoNode says when it is.
+        // The state that CalicoNode then reports.
         let mut node = live.state(Role::Felix).unwrap();
         node.role = Role::Node;
         node.network_of_hns = Some(crate::node::Process { pid: 904, since: None });
@@ -426,6 +432,52 @@ fn felix_starts_anew_when_hns_was_restarted_and_the_network_was_checked() {
     );
 }
 
+/// One whose threads hang runs on, and programs nothing.
+#[test]
+fn felix_that_is_not_live_is_restarted() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut live = Live::new("run");
+    for (name, value) in [("FELIX_HEALTHENABLED", "true"), ("FELIX_HEALTHPORT", &port.to_string())] {
+        live.config.felix.env.insert(name.into(), value.into());
+    }
+    live.configure();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let (mut stream, mut question) = (stream.unwrap(), [0; 512]);
+            let read = std::io::Read::read(&mut stream, &mut question).unwrap_or_default();
+            let live = !question[..read].starts_with(b"GET /liveness");
+            drop(write!(stream, "HTTP/1.1 {} x\r\n\r\n", if live { 200 } else { 503 }));
+        }
+    });
+    live.while_serving(Role::Felix, |live| live.until_start(1)).unwrap();
+    let log = live.log("calico-felix.log");
+    assert!(log.contains("Felix is not live, 6 times in a row: it says so (HTTP 5xx): calico-node.exe is"), "{log}");
+}
+
+/// Windows gives up a service that ends before it runs, and what depends on it: a scanner that holds a file for a moment,
+/// and a disk that is full, are no reason for that.
+#[test]
+fn what_may_pass_does_not_end_a_service_before_it_runs() {
+    let live = Live { faults: r"save *\agent\felix.json=disk-full", ..Live::new("run") };
+    // A folder in its place cannot be read; without either, the agent begins.
+    let config = live.disk(FelixConfig::PATH);
+    fs::create_dir(&config).unwrap();
+    std::thread::scope(|scope| {
+        let agent = scope.spawn(|| live.serve(Role::Felix));
+        let stop = StopAtEnd(&live.stop);
+        live.stop.wait(Duration::from_millis(300), || agent.is_finished());
+        assert!(!agent.is_finished(), "it ended at once");
+        // The agent may be looking at it right now.
+        live.until("the folder to go", |_| fs::remove_dir(&config).is_ok());
+        live.until("Felix", |live| agent.is_finished() || live.log("calico-felix.log").contains("hello from start 0"));
+        drop(stop);
+        agent.join().unwrap().unwrap();
+    });
+    assert_eq!(live.scm.0.lock().unwrap()[0], "running");
+    assert!(live.log("calico-felix.log").contains("the state for `status` cannot be written"));
+}
+
 fn set_hns(live: &Live, pid: u32) {
     let definition = Service {
         display_name: "Host Network Service".into(),
@@ -435,9 +487,10 @@ fn set_hns(live: &Live, pid: u32) {
         start: StartType::Manual,
         depends_on: Vec::new(),
         restart_after: Vec::new(),
+        recovery: None,
         parameters: [].into(),
     };
-    let hns = NodeService { definition, pid: Some(pid), stop_seconds: 1 };
+    let hns = NodeService::new(definition, Some(pid));
     live.node()
         .edit(|model| {
             model.services.insert(Name::new("hns"), hns);

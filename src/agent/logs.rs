@@ -1,5 +1,5 @@
-//! The components' log files: rotated by size and age while they are written, a bounded number of
-//! them kept, and never a reason for a component to stop.
+//! The components' log files: rotated by size and age while they are written, a limited number of them kept, and never
+//! a reason for a component to stop.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,30 +11,30 @@ use jiff::{SignedDuration, Timestamp};
 use super::Role;
 use crate::node::Node;
 
-/// When a file is put aside, and what is kept of those put aside.
+/// When a file is rotated, and how many rotated files are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes after which a file is put aside at the end of a line.
+    /// Bytes after which a file is rotated at the end of a line.
     pub size: u64,
     pub age: Duration,
-    /// Files that were put aside, of one log.
+    /// Rotated files of one log.
     pub files: usize,
     /// Bytes of them together.
     pub total: u64,
 }
 
 impl Default for Limits {
-    /// 10 MB or a day, as the services of the scripts had it.
+    /// 10 MB or a day, as in the services of the scripts.
     fn default() -> Self {
         Self { size: 10 << 20, age: Duration::from_secs(24 * 3600), files: 5, total: 50 << 20 }
     }
 }
 
-/// How much of a log's end is looked through for its last lines.
+/// How much of a log's end is read for its last lines.
 const TAIL: u64 = 16 * 1024;
 
-/// The last lines that a role's program wrote, for an error: the log itself may be gone when somebody
-/// looks, and from v3.33 on it is the one for errors that node startup writes to.
+/// The last lines that a role's program wrote, for an error: the log itself may be gone later, and from v3.33 on node
+/// startup writes to the error log.
 pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
     let Ok(config) = super::read_config(node) else { return Vec::new() };
     let log = |end: &str| node.disk(&config.log_dir.join(&format!("calico-{}{end}", role.word())));
@@ -44,7 +44,7 @@ pub fn last_words(node: &dyn Node, role: Role) -> Vec<String> {
     logs.iter().map(|path| tail(path).unwrap_or_default()).find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// The last three lines of a log that are not ours, none longer than a screen takes.
+/// The last three lines of a log that are not ours, none longer than a screen shows.
 fn tail(path: &Path) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -61,17 +61,17 @@ fn tail(path: &Path) -> io::Result<Vec<String>> {
 /// How long after a failed write the next one is tried.
 const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// Bytes of our own messages that wait for the component to end its line.
+/// How many bytes of our own messages wait for the component to end its line.
 const ASIDE: usize = 16 * 1024;
 
-/// One log, as `calico-felix.log`. What is written goes to the file at once; nothing is buffered.
+/// One log, for example `calico-felix.log`. Writes go to the file at once; nothing is buffered.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
     limits: Limits,
     open: Option<Open>,
     lost: Lost,
-    /// Messages of ours that wait for the end of the component's line.
+    /// Our messages that wait for the end of the component's line.
     aside: Vec<u8>,
 }
 
@@ -84,29 +84,29 @@ struct Open {
     whole: bool,
 }
 
-/// What could not be written since it last could.
+/// What could not be written since the last successful write.
 #[derive(Debug, Default)]
 struct Lost {
     bytes: u64,
-    /// Why, of the first time.
+    /// The reason of the first failure.
     why: String,
     retry: Option<Timestamp>,
-    /// The line whose start was dropped is dropped to its end.
+    /// The start of the current line was dropped, so drop the rest.
     mid_line: bool,
 }
 
 impl LogFile {
-    /// A log in `folder`. Nothing is touched before the first write.
+    /// A log in `folder`. Nothing is opened before the first write.
     pub fn new(folder: &Path, name: &str, limits: Limits) -> Self {
         Self { path: folder.join(name), limits, open: None, lost: Lost::default(), aside: Vec::new() }
     }
 
-    /// Bytes that could not be written since the log last could be.
+    /// Bytes that could not be written since the last successful write.
     pub const fn dropped(&self) -> u64 {
         self.lost.bytes
     }
 
-    /// Adds what a component wrote, as it comes. What cannot be written is counted and dropped.
+    /// Appends a component's output. What cannot be written is counted and dropped.
     pub fn write(&mut self, bytes: &[u8], now: Timestamp) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -122,7 +122,7 @@ impl LogFile {
         }
     }
 
-    /// Adds a line of our own, after the one that the component is at.
+    /// Appends a line of our own, after the component's current line.
     pub fn say(&mut self, line: &str, now: Timestamp) {
         let line = format!("{now:.3} calicoctl-win: {}\n", line.replace('\n', " "));
         if self.open.as_ref().is_some_and(|open| !open.whole) {
@@ -136,7 +136,7 @@ impl LogFile {
         self.lost.mid_line |= mid_line;
     }
 
-    /// The component ended: a line that it did not end is ended for it.
+    /// The component ended: completes a line that it did not end.
     pub fn end(&mut self, now: Timestamp) {
         self.lost.mid_line = false;
         if self.open.as_ref().is_some_and(|open| !open.whole) {
@@ -144,8 +144,7 @@ impl LogFile {
         }
     }
 
-    /// Makes the file ready for some bytes, and tells how many of them are to be left out. None when
-    /// it cannot be written now.
+    /// Prepares the file for some bytes, and returns how many of them to leave out. None if it cannot be written now.
     fn ready(&mut self, bytes: &[u8], now: Timestamp) -> Option<usize> {
         if self.lost.retry.is_some_and(|retry| now < retry && retry.duration_since(now) <= RETRY) {
             self.drop_bytes(bytes);
@@ -156,8 +155,10 @@ impl LogFile {
                 && (open.size >= self.limits.size
                     || SignedDuration::try_from(self.limits.age).is_ok_and(|age| now.duration_since(open.since) >= age))
         });
-        let made = if due { self.rotate(now) } else { Ok(()) }.and_then(|()| self.open_file(now));
-        if let Err(error) = made {
+        if due {
+            self.rotate(now);
+        }
+        if let Err(error) = self.open_file(now) {
             self.lose(bytes, &error, now);
             return None;
         }
@@ -189,9 +190,9 @@ impl LogFile {
         Some(from)
     }
 
-    /// How much may be written before the file must be put aside, so that no line is cut in two.
+    /// How much may be written before the file must be rotated, so that no line is split.
     fn until_rotation(&self, bytes: &[u8]) -> usize {
-        // The same for our own words that wait for the end of the line.
+        // The same for our own messages that wait for the end of the line.
         let full = if self.aside.is_empty() { self.limits.size } else { 0 };
         let left = self.open.as_ref().map_or(0, |open| full.saturating_sub(open.size));
         let left = usize::try_from(left).unwrap_or(usize::MAX);
@@ -219,7 +220,7 @@ impl LogFile {
     fn flush_aside(&mut self) {
         if self.open.as_ref().is_some_and(|open| open.whole) && !self.aside.is_empty() {
             let aside = std::mem::take(&mut self.aside);
-            // What fails here fails again, and is counted, at the component's next line.
+            // A failure here recurs, and is counted, at the component's next line.
             drop(self.put(&aside));
         }
     }
@@ -229,7 +230,7 @@ impl LogFile {
             self.lost.why = error.to_string();
         }
         self.lost.retry = Some(now + RETRY);
-        // Opened again by the next try: the folder may be another one by then.
+        // The next attempt opens it again: the folder may be another one by then.
         let torn = self.open.take().is_some_and(|open| !open.whole);
         self.lost.mid_line |= torn;
         self.drop_bytes(bytes);
@@ -246,7 +247,7 @@ impl LogFile {
         if self.open.is_some() {
             return Ok(());
         }
-        // Only the folder itself: install makes those above it, with the rights they are to have.
+        // Only the folder itself: install creates those above it, with their access rights.
         if let Some(folder) = self.path.parent()
             && !folder.is_dir()
         {
@@ -254,8 +255,7 @@ impl LogFile {
         }
         let file = File::options().create(true).append(true).open(&self.path)?;
         let about = file.metadata()?;
-        // Not when it was made: NTFS gives a new file the birth date of one of the same name that
-        // was renamed away a moment before.
+        // Not the creation time: NTFS gives a new file that of one of the same name that was renamed a moment before.
         let written = about.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
         let since = if about.len() == 0 { now } else { written.unwrap_or(now) };
         let whole = about.len() == 0 || ends_a_line(&self.path)?;
@@ -268,29 +268,27 @@ impl LogFile {
         Ok(())
     }
 
-    /// Puts the file aside under the name that NSSM would have given it.
-    fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
-        // Closed first: Windows does not rename what is open.
-        self.open = None;
-        let to = (0..1000).map(|n| aside_name(&self.path, now + SignedDuration::from_millis(n)));
-        let Some(to) = to.into_iter().find(|to| !to.exists()) else { return Ok(()) };
-        match fs::rename(&self.path, to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            // Somebody reads it, as virus scanners do: go on with the file, a bit over its size.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.go_on_with_it(now),
-            other => other,
+    /// Rotates the file to the name that NSSM would have given it. It stays open until it has that name, so that no line
+    /// is lost if another process does not let it be renamed: Windows asks for `FILE_SHARE_DELETE` of everybody who has
+    /// it open (ours has), and answers "sharing violation" (32) or "access is denied" (5) without.
+    fn rotate(&mut self, now: Timestamp) {
+        let mut to = (0..1000).map(|n| aside_name(&self.path, now + SignedDuration::from_millis(n)));
+        let renamed = to.find(|to| !to.exists()).map(|to| fs::rename(&self.path, to));
+        match renamed {
+            Some(Ok(())) => self.open = None,
+            // Somebody removed or renamed it: the next write makes a new one.
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => self.open = None,
+            _ => self.go_on_with_it(now),
         }
     }
 
-    /// Gives a file that cannot be put aside room for a tenth more.
-    fn go_on_with_it(&mut self, now: Timestamp) -> io::Result<()> {
-        self.open_file(now)?;
+    /// Lets a file that cannot be rotated grow by another tenth.
+    fn go_on_with_it(&mut self, now: Timestamp) {
         let extra = self.limits.size / 10;
         if let Some(open) = &mut self.open {
             open.size = self.limits.size.saturating_sub(extra);
             open.since = now;
         }
-        Ok(())
     }
 
     /// Removes the oldest files beyond the limits.
@@ -301,7 +299,7 @@ impl LogFile {
         for (n, path) in kept.iter().enumerate() {
             total += fs::metadata(path).map_or(0, |about| about.len());
             if n >= self.limits.files || total > self.limits.total {
-                // The next time, when it is held open now.
+                // The next time, if it is open now.
                 drop(fs::remove_file(path));
             }
         }
@@ -317,7 +315,7 @@ fn ends_a_line(path: &Path) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// `calico-felix.err.log` put aside at a time: `calico-felix.err-20260102T150405.678.log`.
+/// `calico-felix.err.log` rotated at a time: `calico-felix.err-20260102T150405.678.log`.
 fn aside_name(path: &Path, at: Timestamp) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(".log").unwrap_or(&name);
@@ -325,7 +323,7 @@ fn aside_name(path: &Path, at: Timestamp) -> PathBuf {
     path.with_file_name(format!("{stem}-{time}.log"))
 }
 
-/// What was put aside of a log, oldest first: `calico-felix.err-20260102T150405.678.log`.
+/// The rotated files of a log, oldest first: `calico-felix.err-20260102T150405.678.log`.
 pub fn put_aside(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let prefix = format!("{}-", name.strip_suffix(".log").unwrap_or(&name));
@@ -362,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_put_aside_between_two_lines_and_few_are_kept() {
+    fn a_full_file_is_rotated_between_two_lines_and_few_are_kept() {
         let dir = TempDir::new().unwrap();
         let mut log = LogFile::new(dir.path(), "calico-felix.log", SMALL);
         let text: String = (0..60).map(|n| format!("line {n:02} of the component\n")).collect();
@@ -380,8 +378,35 @@ mod tests {
         assert!(files[0].0.starts_with("calico-felix-20270115T08"), "{}", files[0].0);
     }
 
+    /// A log shipper, a virus scanner, `Get-Content -Wait`: Windows does not rename a file that a process has open
+    /// without `FILE_SHARE_DELETE`.
+    #[cfg(windows)]
     #[test]
-    fn a_day_is_enough_to_put_a_file_aside() {
+    fn a_reader_that_blocks_the_rotation_costs_no_line() {
+        use std::os::windows::fs::OpenOptionsExt;
+        const SHARE_READ_WRITE: u32 = 1 | 2;
+        let dir = TempDir::new().unwrap();
+        let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits { files: 20, total: 10_000, ..SMALL });
+        let lines: Vec<String> = (0..60).map(|n| format!("line {n:02} of the component\n")).collect();
+        log.write(lines[0].as_bytes(), at(0));
+        let path = dir.path().join("calico-felix.log");
+        let reader = File::options().read(true).share_mode(SHARE_READ_WRITE).open(&path).unwrap();
+        for (n, line) in lines[1..40].iter().enumerate() {
+            log.write(line.as_bytes(), at(n as i64));
+            assert_eq!(log.dropped(), 0, "at line {n}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines[..40].concat(), "it grows on");
+        drop(reader);
+        for line in &lines[40..] {
+            log.write(line.as_bytes(), at(100));
+        }
+        let files = all(dir.path());
+        assert!(files.len() > 1, "and is rotated once the reader is gone");
+        assert_eq!(files.iter().map(|(_, text)| text.as_str()).collect::<String>(), lines.concat());
+    }
+
+    #[test]
+    fn a_file_is_rotated_after_a_day() {
         let dir = TempDir::new().unwrap();
         let mut log = LogFile::new(dir.path(), "calico-felix.log", SMALL);
         log.write(b"old\n", at(0));
@@ -392,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_kept_are_bounded_too() {
+    fn the_kept_bytes_are_limited_too() {
         let dir = TempDir::new().unwrap();
         let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits { total: 210, ..SMALL });
         for second in 0..30 {
@@ -401,10 +426,10 @@ mod tests {
         assert_eq!(put_aside(&dir.path().join("calico-felix.log")).len(), 2);
     }
 
-    /// A folder that cannot be made, because a file has its name, stands for a full disk and for a
-    /// folder without the right to write.
+    /// A folder that cannot be created, because a file has its name, represents a full disk and a folder without write
+    /// access.
     #[test]
-    fn what_cannot_be_written_is_counted_and_said_when_it_can_be_again() {
+    fn dropped_bytes_are_counted_and_reported_after_the_next_write() {
         let dir = TempDir::new().unwrap();
         let folder = dir.path().join("logs");
         fs::write(&folder, "").unwrap();
@@ -421,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn our_words_stand_between_the_components_lines() {
+    fn our_messages_are_between_the_components_lines() {
         let dir = TempDir::new().unwrap();
         let mut log = LogFile::new(dir.path(), "calico-felix.log", Limits::default());
         log.write(b"first ha", at(0));

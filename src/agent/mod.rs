@@ -1,4 +1,4 @@
-//! What the Windows services run: `calicoctl-win service run node|felix|confd`.
+//! The program of the Windows services: `calicoctl-win service run node|felix|confd`.
 
 mod boot;
 pub mod health;
@@ -13,6 +13,7 @@ mod process;
 pub mod published;
 pub mod renew;
 mod saved;
+mod seen;
 pub mod startup;
 pub mod state;
 pub mod stop;
@@ -22,16 +23,17 @@ pub mod supervise;
 pub mod trial;
 mod wait;
 
+pub use seen::KUBELET;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::calico::agent_config::{AgentConfig, Command, FelixConfig};
+pub use crate::calico::services::Role;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, RegValue, State};
 use crate::node::Node;
@@ -41,22 +43,28 @@ use crate::values::WinPath;
 use stop::Stop;
 use wait::{Missing, wait};
 
-/// Runs a command on the node to its end and gives its exit code. An error is a command that
-/// could not be run at all.
+/// Runs a command on the node to its end and returns its exit code. An error means that the command could not be run.
 pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Node, &Command) -> Result<i32>;
 
-/// What the steps of an agent have at hand besides the node.
+/// The items that are not as the last run left them; none while a run changes them.
+pub type Drift<'a> = &'a dyn Fn(&mut dyn Node) -> Result<Vec<String>>;
+
+/// What the steps of an agent need besides the node.
 pub struct AgentContext<'a> {
     pub stop: &'a Stop,
-    /// When Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it.
-    pub booted: Timestamp,
-    /// How long node startup is tried; none for as long as the service runs.
+    /// When Windows started, as `Win32_OperatingSystem.LastBootUpTime.ToString("G")` says it now in PowerShell for this
+    /// account: see [`os::general_format`].
+    pub boot_time: &'a dyn Fn() -> String,
+    /// How long node startup is retried; none: while the service runs.
     pub startup_limit: Option<Duration>,
-    /// Lets time pass, and ends early when the stop is asked for.
+    /// Lets time pass, and ends early when a stop is requested.
     pub pause: &'a mut dyn FnMut(&mut dyn Node, Duration),
     pub run: Run<'a>,
-    /// Has pods made again that lost their network.
+    /// Re-creates pods that lost their network.
     pub recreate: published::Recreate<'a>,
+    /// What is not as the last run left it, and how often CalicoNode looks.
+    pub drift: Drift<'a>,
+    pub drift_every: Duration,
     pub events: Sink<'a>,
 }
 
@@ -64,51 +72,10 @@ pub struct AgentContext<'a> {
 /// than all of CalicoNode's own waits for the network together.
 const BRING_UP_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Which of our services one is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    Node,
-    Felix,
-    Confd,
-}
-
-impl Role {
-    pub const ALL: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
-
-    /// The last word of its command line: `service run node`.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Felix => "felix",
-            Self::Confd => "confd",
-        }
-    }
-
-    /// The name of its service.
-    pub const fn service(self) -> &'static str {
-        match self {
-            Self::Node => "CalicoNode",
-            Self::Felix => "CalicoFelix",
-            Self::Confd => "CalicoConfd",
-        }
-    }
-
-    /// The role in a service's command line, if it is one of ours.
-    pub fn of_command_line(image_path: &str) -> Option<Self> {
-        let words: Vec<&str> = image_path.split_whitespace().rev().take(3).collect();
-        let [word, "run", "service"] = words.as_slice() else {
-            return None;
-        };
-        Self::ALL.into_iter().find(|role| role.word() == *word)
-    }
-}
-
-/// Reads what install told the services.
+/// Reads the configuration that install wrote for the services.
 ///
 /// # Errors
-/// Fault `AgentConfigMissing` when install never did, `AgentConfigInvalid` when what stands there is
-/// not what it wrote.
+/// Fault `AgentConfigMissing` when install wrote none, `AgentConfigInvalid` when it cannot be parsed.
 pub fn read_config(node: &dyn Node) -> Result<AgentConfig> {
     let path = WinPath::known(AgentConfig::PATH);
     let text = match fs::read(node.disk(&path)) {
@@ -137,8 +104,8 @@ fn parse<T: DeserializeOwned>(path: &WinPath, text: &[u8]) -> Result<T> {
     })
 }
 
-/// Does what comes before a service's program, and gives the program that is to be kept running:
-/// none for CalicoNode, whose work is then done until kubelet or Windows starts again.
+/// Does what comes before a service's program, and returns the program to keep running: none for CalicoNode, which is
+/// then done until kubelet or Windows starts again.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing, or the node refuses a change.
@@ -150,6 +117,7 @@ pub fn prepare<'a>(
 ) -> Result<Option<&'a Command>> {
     if role == Role::Node {
         published::withdraw_after_boot(node, config, context.events)?;
+        startup::start_stranded(node, context.events);
         return startup::bring_up(node, config, context).map(|_| None);
     }
     let command = component(role, config)?;
@@ -157,44 +125,41 @@ pub fn prepare<'a>(
     Ok(Some(command))
 }
 
-/// What a role keeps running. confd runs for windows-bgp alone (defect B3 of upstream).
+/// The program that a role keeps running.
 fn component(role: Role, config: &AgentConfig) -> Result<&Command> {
-    match role {
-        Role::Node => Ok(&config.startup),
-        Role::Felix => Ok(&config.felix),
-        Role::Confd => config
-            .confd
-            .as_ref()
-            .with_context(|| format!("find confd's command: the backend {} has no confd", config.backend.name())),
-    }
+    config.command(role).with_context(|| {
+        let word = role.word();
+        format!("find {word}'s command: the backend {} has no {word}", config.backend.name())
+    })
 }
 
-/// Waits until CalicoNode has brought up the network in this boot, and node startup has succeeded on it:
-/// Felix and confd read what it writes, and Felix starts anew when that changes under it.
+/// Waits until CalicoNode has brought up the network in this boot, and node startup has succeeded on it: Felix and
+/// confd read what it writes, and Felix restarts when that changes.
 fn await_bring_up(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
-    let boot = node.facts()?.boot_id;
+    let boot = node.boot_id()?;
     wait(node, "CalicoNode to bring up the network", BRING_UP_LIMIT, context, |node, _| {
-        let done = match node.get(&startup::boot_id())? {
-            Some(State::RegValue(RegValue::String(done))) => done,
-            _ => String::new(),
-        };
-        if done == boot {
-            return Ok(Ok(()));
-        }
-        let runs = node.get(&Id::Running("CalicoNode".into()))?.is_some();
-        let service = if runs { "is still at it" } else { "does not run" };
-        Ok(Err(Missing(format!("the service CalicoNode {service}"))))
+        Ok(is_brought_up(node, &boot).unwrap_or_else(|error| Err(Missing(format!("{error:#}")))))
     })?;
-    // The mark comes before node startup, for upstream's kubelet script. With it in place, what the
-    // agent says is of this boot. Like node startup itself this has no limit: a datastore that is away
-    // is no reason to give up.
+    // The mark comes before node startup, for upstream's kubelet script. Once it is there, the agent's state is of this
+    // boot. Like node startup this has no limit: a datastore that is down is no reason to end.
     let limit = context.startup_limit.unwrap_or(Duration::MAX);
     wait(node, "Calico's node startup in CalicoNode", limit, context, |node, _| {
-        let so_far = match state::live(node, Role::Node)? {
-            Some(said) if said.at_work() => return Ok(Ok(())),
-            Some(said) => said.startup_so_far(node.now()),
-            None => "the service CalicoNode does not run".into(),
+        let so_far = match state::live(node, Role::Node) {
+            Ok(Some(said)) if said.at_work() => return Ok(Ok(())),
+            Ok(Some(said)) => said.startup_so_far(node.now()),
+            Ok(None) => "the service CalicoNode does not run".into(),
+            Err(error) => format!("{error:#}"),
         };
         Ok(Err(Missing(so_far)))
     })
+}
+
+/// Whether CalicoNode has brought up the network in this boot. An error is no answer: Windows is asked again.
+fn is_brought_up(node: &dyn Node, boot: &str) -> Result<Result<(), Missing>> {
+    if node.get(&startup::boot_id())? == Some(State::RegValue(RegValue::String(boot.to_owned()))) {
+        return Ok(Ok(()));
+    }
+    let runs = node.get(&Id::Running("CalicoNode".into()))?.is_some();
+    let service = if runs { "is still at it" } else { "does not run" };
+    Ok(Err(Missing(format!("the service CalicoNode {service}"))))
 }

@@ -1,4 +1,4 @@
-//! The network that all others stand on: brought up after a boot, kept afterwards.
+//! The network that everything else needs: brought up after a boot, maintained afterwards.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -7,8 +7,9 @@ use anyhow::{Context, Result};
 
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::networks;
+use crate::fault::Fault;
 use crate::item::{Id, IpConfig, Network, State};
-use crate::node::hns::Endpoint;
+use crate::node::hns::{Endpoint, physical, unseen_by_v2};
 use crate::node::{Listing, Node};
 use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
@@ -17,53 +18,64 @@ use crate::values::Cidr;
 use super::AgentContext;
 use super::boot::is_first_start;
 use super::published;
-use super::saved::{Route, Saved, configs, physical, reachable, remote_access};
+use super::saved::{Route, Saved, configs, reachable, remote_access, serves};
 use super::wait::{Missing, wait};
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
 const MANAGEMENT_IP_LIMIT: Duration = Duration::from_secs(120);
-/// How many looks in a row a new vSwitch must look the same to count as settled: 250 ms. What goes
-/// wrong later is seen by [`Upkeep`].
-const SETTLED: u32 = 5;
-/// How long a static address may need to move to the vSwitch. Windows moves it within a second or
-/// two where it moves it at all.
+/// How long a new vSwitch must be unchanged to count as settled: DHCP, the search for duplicate addresses and routes
+/// come one after the other. Upstream sleeps 10 s; [`Upkeep`] detects later problems.
+const SETTLED: Duration = Duration::from_secs(3);
+/// How often HNS is asked while it makes a vSwitch: each question waits for it, and keeps it from its work. The adapters
+/// are looked at in every poll.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How long the adapter that had the host's address before the boot is preferred to others.
+const HOLDER_LIMIT: Duration = Duration::from_secs(30);
+/// How long a static address may need to move to the vSwitch. If Windows moves it, that takes a second or two.
 const STATIC_LIMIT: Duration = Duration::from_secs(5);
 
-/// The cloud's metadata service, which a new vSwitch loses the way to.
+/// How long version 2 of HNS may take to show a network that version 1 shows, as long as Calico's startup waits for the
+/// rest of a network; and how often it is asked.
+const SEEN_LIMIT: Duration = Duration::from_secs(5);
+const SEEN_PAUSE: Duration = Duration::from_millis(500);
+
+/// The route to the cloud's metadata service, which a new vSwitch loses.
 pub fn metadata_route() -> Id {
     Id::Route(known("169.254.169.254/32"))
 }
 
-/// Brings up the network, and gives what must be kept of it. Done again, it finds everything done.
+/// Brings up the network, and returns what must be maintained. Running it again changes nothing.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change.
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Upkeep> {
-    // A crash in the middle left a vSwitch that was not given back what it took.
-    let interrupted = Saved::load(node)?.filter(|saved| !saved.restored);
     remove_stale(node, context)?;
+    let before = Saved::load(node)?;
+    let holders = holders(config, before.as_ref());
+    // A boot, or a crash in the middle, left a vSwitch whose host settings were not restored.
+    let interrupted = before.filter(|saved| !saved.restored);
     let valid_ip = Duration::from_secs(config.valid_ip_timeout_s);
-    let routed = await_address(node, valid_ip, interrupted.as_ref(), context)?;
+    let routed = await_address(node, valid_ip, &holders, interrupted.as_ref(), context)?;
     let made = make_external(node, config, context)?;
     let settle = made || interrupted.is_some();
     let (management_ip, interface) = await_management_ip(node, settle, routed, context)?;
     let mut saved = Saved::load(node)?.unwrap_or_default();
     if settle {
-        saved.put_settings_back(node, &interface, context.events)?;
+        saved.restore_settings(node, &interface, context.events)?;
     }
     let mut routes: Vec<Route> =
         saved.routes.iter().filter(|route| route.adapter == physical(&interface)).cloned().collect();
-    // From the config, not by asking for it: a metadata service that wants a token first looks like
-    // none (defect B28 of upstream).
+    // From the config, not by asking: a metadata service that requires a token first seems to be absent (defect B28 of
+    // upstream).
     if config.metadata_route && !routes.iter().any(|route| Id::Route(route.prefix) == metadata_route()) {
         let (prefix, adapter) = (known("169.254.169.254/32"), physical(&interface).to_owned());
-        // 256 is what New-NetRoute gives when it is told none.
+        // 256 is the default of New-NetRoute.
         routes.push(Route { prefix, adapter, next_hop: Ipv4Addr::UNSPECIFIED, metric: 256 });
     }
-    let upkeep = Upkeep { management_ip, routes, refused: None };
+    let upkeep = Upkeep { management_ip, interface, routes, refused: None, changed: None };
     upkeep.put_routes(node, context.events)?;
     if settle && !saved.restored {
-        // Before the mark: a restart that is cut short is made up for at the next start.
+        // Before the mark: the next start repeats an interrupted restart.
         if config.backend == Backend::WindowsBgp {
             restart_remote_access(node, saved.remote_access)?;
         }
@@ -73,24 +85,55 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentCo
     Ok(upkeep)
 }
 
-/// What must be kept of the network while the service runs.
+/// What must be maintained while the service runs.
 #[derive(Debug, Clone)]
 pub struct Upkeep {
     management_ip: Ipv4Addr,
+    /// The host's side of the vSwitch.
+    interface: String,
     routes: Vec<Route>,
-    /// Why a route could not be put back, for saying it once.
+    /// Why a route could not be restored, to report it once.
     refused: Option<String>,
+    /// Another configuration of the interface, and in how many polls it was the same.
+    changed: Option<(IpConfig, u32)>,
 }
 
+/// In how many polls another configuration must be the same to count as an administrator's.
+const CHANGED: u32 = 10;
+
 impl Upkeep {
-    /// Puts routes back that vanished: DHCP, agents of the cloud and administrators change them
-    /// whenever they like. A refusal is said once, and tried again at the next look.
+    /// Restores routes that vanished: DHCP, agents of the cloud and administrators may change them at any time. A
+    /// failure is reported once, and retried at the next poll.
     pub fn look(&mut self, node: &mut dyn Node, events: Sink<'_>) {
-        let refused = self.put_routes(node, events).err().map(|error| format!("{error:#}"));
+        let kept = self.put_routes(node, events).and_then(|()| self.learn(node, events));
+        let refused = kept.err().map(|error| format!("{error:#}"));
         if let Some(why) = refused.as_ref().filter(|why| self.refused.as_ref() != Some(why)) {
             events(Event::Log { message: why.clone() });
         }
         self.refused = refused;
+    }
+
+    /// While the service runs, only an administrator changes the interface: what it has then is what the next vSwitch
+    /// is to have.
+    fn learn(&mut self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+        let adapters = configs(node)?;
+        let Some((_, now)) = adapters.into_iter().find(|(name, ip)| *name == self.interface && serves(ip)) else {
+            self.changed = None;
+            return Ok(());
+        };
+        let polls = match self.changed.take() {
+            Some((known, polls)) if known == now => polls.saturating_add(1),
+            _ => 0,
+        };
+        self.changed = Some((now.clone(), polls));
+        if polls == CHANGED
+            && let Some(mut saved) = Saved::load(node)?.filter(|saved| saved.restored)
+            && saved.learn(node, &self.interface, &now)?
+        {
+            let message = format!("{} has another configuration; that is kept from now on", self.interface);
+            events(Event::Log { message });
+        }
+        Ok(())
     }
 
     fn put_routes(&self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
@@ -105,7 +148,7 @@ impl Upkeep {
         }
         let adapters = configs(node)?;
         let Some((interface, _)) = adapters.iter().find(|(_, ip)| has(ip, self.management_ip)) else {
-            // The address is on its way: there is nothing to put them on yet.
+            // The address is still moving: there is no interface for them yet.
             return Ok(());
         };
         for Route { prefix, next_hop, metric, .. } in lost {
@@ -124,8 +167,8 @@ fn is_ours(name: &str, network: &Network) -> bool {
         || name.eq_ignore_ascii_case(networks::BOOTSTRAP) && network.subnet == Some(networks::bootstrap_prefix())
 }
 
-/// Removes the networks of before the boot, with the endpoints on them, which HNS may have kept, or a runtime
-/// that was faster than this agent made.
+/// Deletes the networks from before the boot, with their endpoints, which HNS may have kept, or which a runtime created
+/// that started before this agent.
 fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<()> {
     if !is_first_start(node)? {
         return Ok(());
@@ -135,7 +178,7 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
         Saved::take(node)?;
     }
     context.stop.check()?;
-    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::note_lost(node, lost, context.events);
+    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::record_lost(node, lost, context.events);
     let removed = node.remove_stale_networks(&is_ours, &mut note);
     for name in removed.context("remove the HNS networks from before the boot")? {
         let id = Id::Network(name);
@@ -144,10 +187,25 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
     Ok(())
 }
 
-/// Waits for an address that others can reach. Tells whether the machine has a default route.
+/// The physical adapters of which one is to have an address before the vSwitch is made: on another one HNS would make
+/// it there. The one of the config, or those that had a gateway before; none if that is unknown.
+fn holders(config: &AgentConfig, before: Option<&Saved>) -> Vec<String> {
+    let routed = |saved: &Saved| -> Vec<String> {
+        let with_gateway = saved.adapters.iter().filter(|(_, ip)| ip.gateway.is_some());
+        with_gateway.map(|(name, _)| name.to_lowercase()).collect()
+    };
+    match &config.adapter {
+        Some(adapter) => vec![adapter.to_lowercase()],
+        None => before.map(routed).unwrap_or_default(),
+    }
+}
+
+/// Waits for an address that others can reach: on one of the `holders` for a while, then on any adapter. Returns whether
+/// the machine has a default route.
 fn await_address(
     node: &mut dyn Node,
     limit: Duration,
+    holders: &[String],
     interrupted: Option<&Saved>,
     context: &mut AgentContext<'_>,
 ) -> Result<bool> {
@@ -157,9 +215,11 @@ fn await_address(
     }
     let mut lost = Lost::new(interrupted);
     let routed = wait(node, "a valid IPv4 address", limit, context, |node, so_far| {
-        lost.put_back(node, so_far)?;
+        lost.restore(node, so_far)?;
         let adapters = configs(node)?;
-        if adapters.iter().any(|(name, ip)| is_valid(name, ip)) {
+        let any = holders.is_empty() || so_far >= HOLDER_LIMIT.min(limit / 2);
+        let holds = |name: &str| any || holders.contains(&physical(name).to_lowercase());
+        if adapters.iter().any(|(name, ip)| holds(name) && is_valid(name, ip)) {
             return Ok(Ok(routed(&adapters)));
         }
         let has = |(name, ip): &(String, IpConfig)| {
@@ -175,10 +235,10 @@ fn await_address(
     routed
 }
 
-/// A static address that may have to be put back while it is waited for.
+/// A static address that may have to be restored while waiting.
 struct Lost<'a> {
     saved: Option<&'a Saved>,
-    /// What is to be told when the wait is over, which has the sink until then.
+    /// Events for after the wait, which uses the sink until then.
     said: Vec<Event>,
 }
 
@@ -187,10 +247,10 @@ impl<'a> Lost<'a> {
         Self { saved, said: Vec::new() }
     }
 
-    /// Once, when Windows has had its time to do it.
-    fn put_back(&mut self, node: &mut dyn Node, so_far: Duration) -> Result<()> {
+    /// Once, after Windows has had its time to do it.
+    fn restore(&mut self, node: &mut dyn Node, so_far: Duration) -> Result<()> {
         match self.saved.take_if(|_| so_far >= STATIC_LIMIT) {
-            Some(saved) => saved.put_address_back(node, &mut |event| self.said.push(event)),
+            Some(saved) => saved.restore_address(node, &mut |event| self.said.push(event)),
             None => Ok(()),
         }
     }
@@ -200,22 +260,24 @@ impl<'a> Lost<'a> {
     }
 }
 
-/// An address that is neither loopback, link-local nor the one of the host on a NAT network.
+/// An address that is neither loopback, link-local nor the host's on a NAT network.
 fn is_valid(name: &str, ip: &IpConfig) -> bool {
     !name.eq_ignore_ascii_case("vEthernet (nat)") && ip.addresses.iter().any(|cidr| reachable(cidr.addr()))
 }
 
-/// Makes `External`, which holds the vSwitch while networks of pods come and go. Tells whether it
-/// was made now.
+/// Creates `External`, which keeps the vSwitch while networks of pods are created and deleted. Returns whether it was
+/// created now.
 fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<bool> {
     let id = external();
     let Some(wanted) = networks::bootstrap(config.backend, config.adapter.clone()) else { return Ok(false) };
     let wanted = State::Network(wanted);
     let there = node.get(&id)?;
+    // A boot may leave one that version 2 of HNS does not show, too.
+    let mut remade = there.is_some() && !is_seen(node, networks::BOOTSTRAP, context)?;
     match &there {
-        Some(there) if there.satisfies(&wanted) => return Ok(false),
+        Some(there) if there.satisfies(&wanted) && !remade => return Ok(false),
         Some(State::Network(there)) if there.subnet != Some(networks::bootstrap_prefix()) => {
-            // Somebody else's. It holds a vSwitch just as well.
+            // Another product's. It keeps a vSwitch just as well.
             let message = format!("the HNS network External is not ours ({there:?}); it is used as it is");
             (context.events)(Event::Warning { id: "ForeignExternalNetwork", message });
             return Ok(false);
@@ -225,20 +287,52 @@ fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentC
     context.stop.check()?;
     Saved::take(node)?;
     if there.is_some() {
-        // Ours, but of another backend, adapter or VSID.
+        // Ours, but of another backend, adapter or VSID, or not shown by both versions of HNS.
         node.put(&id, None).context("remove the HNS network External of another backend")?;
     }
     (context.events)(Event::ConnectivityNotice {
         message: "the vSwitch takes the network adapter: connections over it stall or drop for some seconds".into(),
         resume_with: "calicoctl-win status --wait".into(),
     });
-    node.put(&id, Some(&wanted)).context("create the HNS network External")?;
+    loop {
+        node.put(&id, Some(&wanted)).context("create the HNS network External")?;
+        if is_seen(node, networks::BOOTSTRAP, context)? {
+            return Ok(true);
+        }
+        if remade {
+            return Err(unseen_by_v2(networks::BOOTSTRAP).into());
+        }
+        remade = true;
+        remove_unseen(node, networks::BOOTSTRAP, context)?;
+    }
+}
+
+/// Whether a network, if it is there, is shown by both versions of HNS: version 2 may take a moment.
+pub(super) fn is_seen(node: &mut dyn Node, name: &str, context: &mut AgentContext<'_>) -> Result<bool> {
+    let mut waited = Duration::ZERO;
+    while node.network_details(name)?.is_some_and(|details| details.unseen_by_v2) {
+        if waited >= SEEN_LIMIT {
+            return Ok(false);
+        }
+        context.stop.check()?;
+        (context.pause)(node, SEEN_PAUSE);
+        waited += SEEN_PAUSE;
+    }
     Ok(true)
 }
 
-/// Waits until the host has its address on the vSwitch: HNS knows it, an adapter has it and, where
-/// the machine had a default route, that is back too. A fresh vSwitch must look the same for some
-/// looks. Gives the address and the interface.
+/// Deletes a network that version 2 of HNS does not show, so that it is made again.
+pub(super) fn remove_unseen(node: &mut dyn Node, name: &str, context: &mut AgentContext<'_>) -> Result<()> {
+    let message = format!("version 2 of HNS does not show the HNS network {name}: it is made again");
+    (context.events)(Event::Log { message });
+    context.stop.check()?;
+    let what = || format!("delete the HNS network {name}, which version 2 of HNS does not show");
+    node.put(&Id::Network(name.into()), None).with_context(what).map(drop)
+}
+
+/// Waits until the host has its address on the vSwitch: HNS knows it, an adapter has it and, if the machine had a
+/// default route, that is there again too. A new vSwitch must be unchanged for some polls. Returns the address and the
+/// interface.
 fn await_management_ip(
     node: &mut dyn Node,
     settle: bool,
@@ -247,21 +341,33 @@ fn await_management_ip(
 ) -> Result<(Ipv4Addr, String)> {
     let saved = if settle { Saved::load(node)? } else { None };
     let mut lost = Lost::new(saved.as_ref());
-    let (mut same, mut last) = (0, None);
+    let mut said: Option<(Duration, Result<Ipv4Addr, String>)> = None;
+    // What was found last, and since when.
+    let mut last = None;
     let found =
         wait(node, "the management IP of the HNS network External", MANAGEMENT_IP_LIMIT, context, |node, so_far| {
-            lost.put_back(node, so_far)?;
-            let (ip, name, config) = match management_ip(node, routed, saved.as_ref())? {
+            lost.restore(node, so_far)?;
+            if said.as_ref().is_none_or(|(then, _)| so_far >= *then + ASK_EVERY) {
+                said = Some((so_far, said_by_hns(node)?));
+            }
+            let found = match said.as_ref() {
+                Some((_, Ok(ip))) => on_adapter(node, *ip, routed, saved.as_ref())?,
+                Some((_, Err(why))) => Err(Missing(why.clone())),
+                None => Err(Missing("HNS was not asked yet".into())),
+            };
+            let (ip, name, config) = match found {
                 Ok(found) => found,
                 Err(missing) => {
                     last = None;
                     return Ok(Err(missing));
                 }
             };
-            let look = Some((ip, name.clone(), config));
-            same = if look == last { same + 1 } else { 0 };
-            last = look;
-            if settle && same < SETTLED {
+            let look = (ip, name.clone(), config);
+            if last.as_ref().is_none_or(|(known, _)| *known != look) {
+                last = Some((look, so_far));
+            }
+            let unchanged = last.as_ref().map_or(Duration::ZERO, |(_, since)| so_far.saturating_sub(*since));
+            if settle && unchanged < SETTLED {
                 return Ok(Err(Missing(format!("{ip} is not settled yet"))));
             }
             Ok(Ok((ip, name)))
@@ -270,22 +376,32 @@ fn await_management_ip(
     found
 }
 
-/// One look for the management IP, and the interface that has it. The default route must be where it was
-/// before the vSwitch took the adapter: a machine may have it on another one (upstream's VXLAN_ADAPTER).
-fn management_ip(
+/// The management IP of `External` by HNS, or why there is none. HNS that is late has none yet: it may make the vSwitch
+/// for minutes (azure-container-networking issue 1369, WSL issue 40246).
+fn said_by_hns(node: &dyn Node) -> Result<Result<Ipv4Addr, String>> {
+    let there = match node.get(&external()) {
+        Err(error) if Fault::id_of(&error) == "HnsStuck" => return Ok(Err("HNS has not answered yet".into())),
+        there => there?,
+    };
+    Ok(match there {
+        Some(State::Network(Network { management_ip: Some(ip), .. })) if reachable(ip) => Ok(ip),
+        Some(State::Network(Network { management_ip: Some(ip), .. })) => {
+            Err(format!("HNS has only {ip}, which others cannot reach"))
+        }
+        Some(_) => Err("HNS does not know it yet".into()),
+        None => Err("the network is gone".into()),
+    })
+}
+
+/// The interface with the management IP. The default route must be where it was before the vSwitch was created: it may
+/// be on another adapter (upstream's VXLAN_ADAPTER).
+fn on_adapter(
     node: &dyn Node,
+    ip: Ipv4Addr,
     routed: bool,
     before: Option<&Saved>,
 ) -> Result<Result<(Ipv4Addr, String, IpConfig), Missing>> {
     let missing = |text: String| Ok(Err(Missing(text)));
-    let ip = match node.get(&external())? {
-        Some(State::Network(Network { management_ip: Some(ip), .. })) if reachable(ip) => ip,
-        Some(State::Network(Network { management_ip: Some(ip), .. })) => {
-            return missing(format!("HNS has only {ip}, which others cannot reach"));
-        }
-        Some(_) => return missing("HNS does not know it yet".into()),
-        None => return missing("the network is gone".into()),
-    };
     let adapters = configs(node)?;
     let Some((name, config)) = adapters.iter().find(|(_, config)| has(config, ip)).cloned() else {
         return missing(format!("no adapter has {ip}"));
@@ -305,15 +421,15 @@ fn has(config: &IpConfig, ip: Ipv4Addr) -> bool {
     config.addresses.iter().any(|cidr| cidr.addr() == ip)
 }
 
-/// RemoteAccess speaks BGP on interfaces that have new numbers now. Left alone when it did not run
-/// before and does not now.
+/// RemoteAccess uses interface numbers for BGP, and these have changed. Left stopped if it did not run before and does
+/// not now.
 fn restart_remote_access(node: &mut dyn Node, ran: bool) -> Result<()> {
     let id = remote_access();
     if !ran && node.get(&id)?.is_none() {
         return Ok(());
     }
     node.put(&id, None).context("stop RemoteAccess")?;
-    node.put(&id, Some(&State::Running)).context("start RemoteAccess")
+    node.put(&id, Some(&State::Running)).map(drop).context("start RemoteAccess")
 }
 
 fn external() -> Id {

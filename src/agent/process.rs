@@ -1,5 +1,4 @@
-//! A process of Calico's: started with its environment, its output written to the logs, ended with
-//! all that it started.
+//! One of Calico's processes: started with its environment, its output written to the logs, ended with its children.
 
 use std::io::Read;
 use std::process::{self, Stdio};
@@ -16,10 +15,10 @@ use super::stop::Stop;
 use crate::calico::agent_config::Command;
 use crate::node::Node;
 
-/// How long a process that is ended by force may take to be gone, and its output to be read.
+/// How long a killed process may take to end, and its output to be read.
 const GONE: Duration = Duration::from_secs(5);
 
-/// How much is read at once. All that a log keeps in memory.
+/// How much is read at once. A log keeps no more in memory.
 const PIECE: usize = 64 * 1024;
 
 /// The two logs of a component.
@@ -34,7 +33,7 @@ impl Streams {
         Self { out: Arc::new(Mutex::new(out)), err: Arc::new(Mutex::new(err)) }
     }
 
-    /// Adds a line of our own.
+    /// Appends a line of our own.
     pub fn say(&self, line: &str) {
         locked(&self.out).say(line, Timestamp::now());
     }
@@ -44,25 +43,24 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The exit code, once there is one, and the bell for it.
+/// The exit code, once there is one, and the condition variable for it.
 type Exit = Arc<(Mutex<Option<i32>>, Condvar)>;
 
-/// A process that was started. Dropping it ends it.
+/// A process that was started. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     pid: u32,
     job: Option<JobObject>,
     exit: Exit,
-    /// Says when each log has been read to its end.
+    /// Reports when each log has been read to its end.
     pumps: mpsc::Receiver<()>,
 }
 
 impl Running {
-    /// Starts a command. Its own variables are added to those of this process. `stop`'s bell rings
-    /// when it ends.
+    /// Starts a command. Its own variables are added to those of this process. Wakes `stop`'s waiters when it ends.
     ///
     /// # Errors
-    /// When the program is not there or is none.
+    /// When the program does not exist or is not a program.
     pub fn start(node: &dyn Node, command: &Command, streams: &Streams, stop: &Stop) -> Result<Self> {
         let mut start = process::Command::new(node.disk(&command.program));
         start.args(&command.args).current_dir(node.disk(&command.dir)).envs(&command.env);
@@ -96,7 +94,7 @@ impl Running {
         *locked(&self.exit.0)
     }
 
-    /// Asks it to end, waits for `grace`, then ends it with all that it started. Gives the exit code.
+    /// Asks it to end, waits for `grace`, then kills it with its children. Returns the exit code.
     pub fn end(self, grace: Duration) -> i32 {
         if let Some(job) = &self.job
             && self.code().is_none()
@@ -108,13 +106,13 @@ impl Running {
         self.reaped()
     }
 
-    /// Lets go of one that has ended: what it left running goes too, and its last words are read.
+    /// Cleans up after one that has ended: kills its remaining children and reads the rest of its output.
     pub fn reaped(mut self) -> i32 {
-        // First, since a grandchild may hold the pipe open.
+        // First, since a grandchild may keep the pipe open.
         drop(self.job.take());
         let begun = Instant::now();
         for _ in 0..2 {
-            // One that is still held open is read on by its thread, which nobody waits for.
+            // If a pipe is still open, its thread continues to read; nobody waits for it.
             let _done_or_given_up = self.pumps.recv_timeout(GONE.saturating_sub(begun.elapsed()));
         }
         self.code().unwrap_or(-1)
@@ -128,7 +126,7 @@ impl Running {
     }
 }
 
-/// Reads output into a log, until its end.
+/// Copies output into a log, until its end.
 fn pump(mut from: impl Read + Send + 'static, to: &Arc<Mutex<LogFile>>, done: mpsc::Sender<()>) {
     let to = Arc::clone(to);
     thread::spawn(move || {
@@ -151,7 +149,7 @@ fn code_of(status: &process::ExitStatus) -> i32 {
     status.code().unwrap_or(-1)
 }
 
-/// A process ended by a signal counts as a shell counts it.
+/// For a process ended by a signal, the code that a shell uses.
 #[cfg(not(windows))]
 fn code_of(status: &process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;

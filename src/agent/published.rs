@@ -1,6 +1,6 @@
-//! The CNI configuration around a boot: kubelet takes it for "the network stands", so it is withdrawn when
-//! Windows shuts down, and first of all after a boot, and published when the network stands. Pods that came
-//! before all the same, and lost their endpoint with the network of before, are told of.
+//! The CNI configuration around a boot: kubelet takes it as "the network is ready", so it is withdrawn when Windows
+//! shuts down and at the start after a boot, and published when the network is up. Pods that started earlier anyway,
+//! and lost their endpoint with the old network, are recorded.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use crate::node::{Node, files, record, withdrawn};
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
-/// Takes the CNI configuration from kubelet's sight, if it is there. Says whether it was.
+/// Hides the CNI configuration from kubelet, if it is there. Returns whether it was.
 ///
 /// # Errors
 /// When it cannot be renamed.
@@ -30,10 +30,10 @@ pub fn withdraw(node: &dyn Node, config: &AgentConfig) -> Result<bool> {
     Ok(true)
 }
 
-/// The same on the first start since a boot, for which the networks are from before.
+/// The same on the first start since a boot: the networks are from before it.
 ///
 /// # Errors
-/// As [`withdraw`]; when the registry or the boot's identity cannot be read.
+/// Those of [`withdraw`]; when the registry or the boot's identity cannot be read.
 pub fn withdraw_after_boot(node: &dyn Node, config: &AgentConfig, events: Sink<'_>) -> Result<()> {
     if is_first_start(node)? && withdraw(node, config)? {
         let message = "first start since boot: the CNI configuration is withdrawn until the network stands";
@@ -42,7 +42,7 @@ pub fn withdraw_after_boot(node: &dyn Node, config: &AgentConfig, events: Sink<'
     Ok(())
 }
 
-/// Shows kubelet what was withdrawn. What a run has published meanwhile is newer.
+/// Restores what was withdrawn, for kubelet. A file that a run has published meanwhile is newer.
 ///
 /// # Errors
 /// When it cannot be renamed.
@@ -61,25 +61,25 @@ pub fn publish(node: &dyn Node, config: &AgentConfig, events: Sink<'_>) -> Resul
     Ok(())
 }
 
-/// A pod's endpoint that was deleted with a network from before the boot, under a container that runs.
+/// A pod's endpoint that was deleted with a network from before the boot, while its container runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LostEndpoint {
     pub endpoint: String,
     pub ip: Option<Ipv4Addr>,
-    /// As `namespace/name`, once the cluster was asked.
+    /// For example `namespace/name`, once the cluster was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
 }
 
-/// Has the pods of lost endpoints made again; gives those that are left, with what was done.
+/// Re-creates the pods of lost endpoints; returns those that are left, with what was done.
 pub type Recreate<'a> = &'a dyn Fn(&mut dyn Node, &[LostEndpoint], Sink<'_>) -> Result<Vec<LostEndpoint>>;
 
 fn path() -> WinPath {
     state::folder().join("lost-pods.json")
 }
 
-/// The pods that are without a network since the last boot.
+/// The pods without a network since the last boot.
 ///
 /// # Errors
 /// When the record cannot be read.
@@ -87,12 +87,12 @@ pub fn lost(node: &dyn Node) -> Result<Vec<LostEndpoint>> {
     Ok(record::load(node, &path())?.unwrap_or_default())
 }
 
-/// Writes down, before it is so, which pods that run lose their endpoint, and says it.
+/// Records, before it happens, which running pods lose their endpoint, and reports it.
 ///
 /// # Errors
-/// When the disk refuses.
-pub fn note_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'_>) -> Result<()> {
-    // One that cannot be read any more is written anew.
+/// When the write fails.
+pub fn record_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'_>) -> Result<()> {
+    // An unreadable one is written again.
     let mut all = lost(node).unwrap_or_default();
     let known = all.len();
     for endpoint in endpoints {
@@ -110,7 +110,7 @@ pub fn note_lost(node: &mut dyn Node, endpoints: Vec<Endpoint>, events: Sink<'_>
     record::save(node, &path(), &all)
 }
 
-/// Has them made again. What stands in the way is in the log, and the pods stay in `status`.
+/// Re-creates them. Errors are in the log, and the pods stay in `status`.
 pub fn recreate(node: &mut dyn Node, recreate: Recreate<'_>, events: Sink<'_>) {
     if let Err(error) = try_recreate(node, recreate, events) {
         let message = format!("the pods that lost their network are not made again: {error:#}");

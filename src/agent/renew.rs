@@ -1,7 +1,6 @@
-//! The node's token, renewed when two thirds of its life are over: by the agent of CalicoNode, with
-//! the token that still holds. And what reads the token, started anew when it changed: client-go
-//! reads a token that stands in a kubeconfig once, when the program starts. (The CNI plugin starts
-//! for each pod, and node startup for each kubelet.)
+//! Renews the node's token after two thirds of its lifetime: the agent of CalicoNode does it, with the token that is
+//! still valid. And restarts what reads the token when it changed: client-go reads a token in a kubeconfig once, when
+//! the program starts. (The CNI plugin starts for each pod, and node startup for each kubelet.)
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -16,23 +15,23 @@ use crate::node::Node;
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
-/// Gets a new token with the one in this kubeconfig, writes it there, and says when it ends.
+/// Gets a new token with the one in this kubeconfig, writes it there, and returns its expiry.
 pub type Renew<'a> = &'a dyn Fn(&mut dyn Node, &WinPath) -> Result<Option<Timestamp>>;
 
-/// How often the kubeconfig is looked at.
+/// How often the kubeconfig is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// After a failure: twice as long each time, up to an hour, since somebody may be mending it.
+/// After a failure: twice as long each time, up to an hour, since somebody may be fixing it.
 const LAST_PAUSE: Duration = Duration::from_secs(3600);
 
-/// How often the same trouble is told again.
-const SAY_EVERY: SignedDuration = SignedDuration::from_hours(24);
+/// How often the same problem is reported again.
+const REPORT_EVERY: SignedDuration = SignedDuration::from_hours(24);
 
-/// The life of the node's token.
+/// The renewal of the node's token.
 pub struct Renewal<'a> {
     kubeconfig: Option<WinPath>,
     renew: Renew<'a>,
-    /// When it was looked at last, and how long not to look from then on.
+    /// When it was checked last, and how long to wait from then on.
     looked: Option<(Timestamp, Duration)>,
     pause: Duration,
     said: Option<(String, Timestamp)>,
@@ -40,36 +39,35 @@ pub struct Renewal<'a> {
 }
 
 impl<'a> Renewal<'a> {
-    /// For the kubeconfig that Calico's components are told of; there is none with etcd alone.
+    /// For the kubeconfig of Calico's components; there is none with etcd alone.
     pub fn new(config: &AgentConfig, renew: Renew<'a>) -> Self {
         Self { kubeconfig: own_kubeconfig(config), renew, looked: None, pause: LOOK_EVERY, said: None, trouble: None }
     }
 
-    /// Why the token is not renewed though it should be; none while all is well.
+    /// Why the token is due but not renewed; none if all is well.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Looks whether it is time, and renews then. Cheap when it is not; what goes wrong is told, and
-    /// tried again later.
+    /// Checks whether the token is due, and renews it then. Cheap if it is not; errors are reported, and retried later.
     pub fn look(&mut self, node: &mut dyn Node, events: Sink<'_>) {
         let now = node.now();
         let Some(path) = self.kubeconfig.clone() else { return };
         if let Some((looked, pause)) = self.looked {
             let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
-            // A clock that was put back does not make it later.
+            // A clock that was set back must not delay it.
             if now >= looked && now.duration_since(looked) < pause {
                 return;
             }
         }
         self.looked = Some((now, LOOK_EVERY));
-        // A file that is not there, or cannot be read, is what install and `status` see to.
+        // A missing or unreadable file is reported by install and `status`.
         let Ok(text) = fs::read_to_string(node.disk(&path)) else { return };
         let Ok(credentials) = kubeconfig::parse(&text) else { return };
         let Some(expires) = credentials.expires else { return self.well() };
         let due = match &credentials.login {
             Login::Token(token) => kubeconfig::claims(token.reveal()).renew_from(),
-            // Nobody signs a new one by itself; a month is time enough to ask for it.
+            // Nobody renews a certificate automatically; a month is enough to ask for it.
             Login::Certificate { .. } => Some(expires - SignedDuration::from_hours(30 * 24)),
         };
         if due.is_none_or(|due| now < due) {
@@ -80,7 +78,7 @@ impl<'a> Renewal<'a> {
                 self.well();
                 let until = until.map_or_else(String::new, |until| format!(", it holds until {until:.0}"));
                 events(Event::Log { message: format!("the token in {path} was renewed{until}") });
-                // One that is old as soon as it is made comes of a clock that is wrong.
+                // One that expires as soon as it is issued means a wrong clock.
                 self.looked = Some((node.now(), LAST_PAUSE));
             }
             Err(error) => self.failed(&error, &path, expires, now, events),
@@ -112,7 +110,7 @@ impl<'a> Renewal<'a> {
         let message =
             format!("the login in {path} {state} at {expires:.0} and is not renewed ({ends}): {error:#}{hint}");
         let again =
-            self.said.as_ref().is_some_and(|(said, at)| *said == message && now.duration_since(*at) < SAY_EVERY);
+            self.said.as_ref().is_some_and(|(said, at)| *said == message && now.duration_since(*at) < REPORT_EVERY);
         if !again {
             events(Event::Warning { id, message: message.clone() });
             self.said = Some((message.clone(), now));
@@ -125,7 +123,7 @@ fn own_kubeconfig(config: &AgentConfig) -> Option<WinPath> {
     config.startup.env.get("KUBECONFIG").and_then(|path| path.parse().ok())
 }
 
-/// The kubeconfig as a component read it when it started.
+/// The kubeconfig version that a component read when it started.
 pub struct Read {
     path: Option<WinPath>,
     version: Option<(SystemTime, u64)>,
@@ -138,7 +136,7 @@ impl Read {
         Self { path, version }
     }
 
-    /// Whether another one stands there since it was last asked. While there is none, no.
+    /// Whether it has changed since the last call. A missing file has not.
     pub fn changed(&mut self, node: &dyn Node) -> bool {
         let now = self.path.as_ref().and_then(|path| version(node, path));
         now.is_some() && std::mem::replace(&mut self.version, now) != now
@@ -209,7 +207,7 @@ mod tests {
             (self.node.now().as_second() - self.born.as_second()) / DAY
         }
 
-        /// Lets days pass, an hour at a time, and gives what was told, with its day.
+        /// Lets days pass, an hour at a time, and returns the reports, with their day.
         fn live(&mut self, days: i64, renewal: &mut Renewal<'_>) -> Vec<String> {
             let mut told = Vec::new();
             for _ in 0..days * 24 {
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_a_year_is_renewed_after_two_thirds_of_it_again_and_again() {
+    fn a_token_of_a_year_is_renewed_after_two_thirds_repeatedly() {
         let mut scene = scene();
         let config = scene.config.clone();
         let renew = |node: &mut dyn Node, path: &WinPath| {
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forbids_it_is_told_once_a_day_until_it_is_mended_or_over() {
+    fn a_failed_renewal_is_reported_once_a_day_until_fixed_or_expired() {
         let mut scene = scene();
         let config = scene.config.clone();
         let (tries, allowed) = (RefCell::new(0), RefCell::new(false));
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_left_alone_and_a_busy_node_is_no_trouble() {
+    fn a_token_without_expiry_is_kept_and_a_busy_node_is_not_a_problem() {
         let mut scene = scene();
         let config = scene.config.clone();
         let busy = |_: &mut dyn Node, _: &WinPath| Err(Fault::new(Exit::Busy, "Busy", "another run").into());
@@ -306,7 +304,7 @@ mod tests {
         let mut read = Read::now(&scene.node, &scene.config);
         assert!(!read.changed(&scene.node));
         give(&mut scene.node, &scene.path.clone(), scene.born, 366 * DAY);
-        // File systems know the time of a change only so well.
+        // File times have a limited resolution.
         let file = fs::File::options().write(true).open(scene.node.disk(&scene.path)).unwrap();
         file.set_modified(SystemTime::now() + Duration::from_secs(2)).unwrap();
         assert!(read.changed(&scene.node));

@@ -1,5 +1,5 @@
-//! What a vSwitch takes from the host when it takes the adapter: saved before, put back after. The
-//! file stays through crashes and power cuts.
+//! The host's network settings that a new vSwitch loses: saved before, restored after. The file survives crashes and
+//! power cuts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,20 +10,21 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::item::{Access, Id, IpConfig, State};
+use crate::node::hns::physical;
 use crate::node::{Listing, Node, SAVED_NETWORK};
 use crate::report::event::{Event, Sink};
 use crate::values::{Cidr, WinPath};
 
-/// What is in [`SAVED_NETWORK`].
+/// The content of [`SAVED_NETWORK`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Saved {
-    /// Everything was put back. What is saved next replaces the adapters then.
+    /// Everything was restored. The next save then replaces the adapters, except for static addresses that are lost.
     pub restored: bool,
-    /// By the name of the physical adapter, also for what stood on its vSwitch.
+    /// By the name of the physical adapter, also for its vSwitch.
     pub adapters: BTreeMap<String, IpConfig>,
     pub routes: Vec<Route>,
-    /// RemoteAccess ran, which is restarted once the vSwitch stands.
+    /// RemoteAccess ran; it is restarted once the vSwitch exists.
     #[serde(default)]
     pub remote_access: bool,
 }
@@ -33,8 +34,8 @@ pub fn remote_access() -> Id {
     Id::Running("RemoteAccess".into())
 }
 
-/// A route that a new vSwitch loses: link-local ones, among them the ways to the clouds' metadata
-/// services, and Azure's host service.
+/// A route that a new vSwitch loses: link-local ones, for example to the clouds' metadata services, and to Azure's host
+/// service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
@@ -43,11 +44,6 @@ pub struct Route {
     pub adapter: String,
     pub next_hop: Ipv4Addr,
     pub metric: u32,
-}
-
-/// `Ethernet` for `Ethernet` and for `vEthernet (Ethernet)`, the host's side of its vSwitch.
-pub fn physical(interface: &str) -> &str {
-    interface.strip_prefix("vEthernet (").and_then(|rest| rest.strip_suffix(')')).unwrap_or(interface)
 }
 
 /// An address that others can reach.
@@ -60,8 +56,8 @@ impl Saved {
         WinPath::known(SAVED_NETWORK)
     }
 
-    /// What was saved last. None when nothing was, or the file is none: a torn one cannot be, since
-    /// it is replaced in one step.
+    /// What was saved last. None if there is no file, or it cannot be parsed: it cannot be torn, since it is replaced
+    /// atomically.
     ///
     /// # Errors
     /// When there is a file that cannot be read.
@@ -73,12 +69,11 @@ impl Saved {
         }
     }
 
-    /// Looks at the node, and adds what is known from before: all of it where the last one was not
-    /// put back, because the power failed or a call did; else the routes, which the active store
-    /// loses at every boot.
+    /// Reads the node, and adds what was saved before: all of it if the last one was not restored, because of a power
+    /// cut or an error; else the routes, which the active store loses at every boot.
     ///
     /// # Errors
-    /// When the node cannot be looked at, or the file not be written.
+    /// When the node cannot be read, or the file not be written.
     pub fn take(node: &mut dyn Node) -> Result<Self> {
         let now = Self::look(node)?;
         let saved = match Self::load(node)? {
@@ -95,8 +90,8 @@ impl Saved {
             configs.iter().flat_map(|(_, ip)| ip.addresses.iter().map(|cidr| cidr.addr())).collect();
         let mut adapters: BTreeMap<String, IpConfig> = BTreeMap::new();
         for (name, config) in configs {
-            let serves = config.addresses.iter().any(|cidr| reachable(cidr.addr()));
-            // Of an adapter and the host's side of its vSwitch the one with the address counts.
+            let serves = serves(&config);
+            // Of an adapter and the host's side of its vSwitch, use the one with the address.
             if serves || !adapters.contains_key(physical(&name)) {
                 adapters.insert(physical(&name).to_owned(), config);
             }
@@ -114,14 +109,14 @@ impl Saved {
     fn on_top_of(mut self, before: Self) -> Self {
         if !before.restored {
             self.remote_access |= before.remote_access;
-            for (name, former) in before.adapters {
-                let intact = self.adapters.get(&name).is_some_and(|now| {
-                    let serves = now.addresses.iter().any(|cidr| reachable(cidr.addr()));
-                    serves && (former.dhcp || !now.dhcp)
-                });
-                if !intact {
-                    self.adapters.insert(name, former);
-                }
+        }
+        for (name, former) in before.adapters {
+            let stands = self.adapters.get(&name).is_some_and(|now| match before.restored {
+                false => serves(now) && (former.dhcp || !now.dhcp),
+                true => former.dhcp || is_administrators(now, &former),
+            });
+            if !stands {
+                self.adapters.insert(name, former);
             }
         }
         for route in before.routes {
@@ -132,6 +127,20 @@ impl Saved {
         self
     }
 
+    /// Takes over what an administrator changed on an adapter while the service ran. Returns whether that is new.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn learn(&mut self, node: &mut dyn Node, interface: &str, now: &IpConfig) -> Result<bool> {
+        let name = physical(interface).to_owned();
+        if self.adapters.get(&name).is_none_or(|known| same(known, now)) {
+            return Ok(false);
+        }
+        self.adapters.insert(name, now.clone());
+        self.store(node)?;
+        Ok(true)
+    }
+
     /// # Errors
     /// When the file cannot be written.
     pub fn store(&self, node: &mut dyn Node) -> Result<()> {
@@ -140,13 +149,13 @@ impl Saved {
         node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))
     }
 
-    /// Puts a static address back that the host's side of a vSwitch did not get: Windows Server
-    /// 2004 and 20H2 lose it (microsoft/SDN issue 498). Says so. Does nothing for DHCP, whose
-    /// address comes by itself, and where the address is.
+    /// Restores a static address that the host's side of a vSwitch did not get: Windows Server 2004 and 20H2 lose it
+    /// (microsoft/SDN issue 498). Reports it. Does nothing with DHCP, whose address arrives by itself, or if the
+    /// address is there.
     ///
     /// # Errors
     /// When Windows refuses it.
-    pub fn put_address_back(&self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
+    pub fn restore_address(&self, node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
         let now = configs(node)?;
         for (name, former) in self.adapters.iter().filter(|(_, former)| !former.dhcp) {
             let wanted: Vec<&Cidr> = former.addresses.iter().filter(|cidr| reachable(cidr.addr())).collect();
@@ -166,12 +175,11 @@ impl Saved {
         Ok(())
     }
 
-    /// Puts name servers and metric back that were set by hand, on the interface that has the
-    /// management IP now.
+    /// Restores name servers and metric that were set by hand, on the interface that now has the management IP.
     ///
     /// # Errors
     /// When Windows refuses it.
-    pub fn put_settings_back(&self, node: &mut dyn Node, interface: &str, events: Sink<'_>) -> Result<()> {
+    pub fn restore_settings(&self, node: &mut dyn Node, interface: &str, events: Sink<'_>) -> Result<()> {
         let Some(former) = self.adapters.get(physical(interface)) else { return Ok(()) };
         let id = Id::Adapter(interface.to_owned());
         let Some(State::Adapter(now)) = node.get(&id)? else { return Ok(()) };
@@ -188,11 +196,24 @@ impl Saved {
             return Ok(());
         }
         events(Event::Log { message: format!("{interface} lost settings to the vSwitch; they are put back") });
-        node.put(&id, Some(&State::Adapter(wanted))).with_context(|| format!("configure {id}"))
+        node.put(&id, Some(&State::Adapter(wanted))).map(drop).with_context(|| format!("configure {id}"))
     }
 }
 
-/// Addresses have no order of their own.
+/// Whether an adapter has an address that others can reach.
+pub fn serves(config: &IpConfig) -> bool {
+    config.addresses.iter().any(|cidr| reachable(cidr.addr()))
+}
+
+/// Whether an administrator gave this configuration to an adapter that had a static one when the service ran last. A
+/// vSwitch that Windows made at the boot may have DHCP in its place (calico issue 4631), and an address that is still
+/// being searched for duplicates is not there yet.
+fn is_administrators(now: &IpConfig, former: &IpConfig) -> bool {
+    let new = |cidr: &Cidr| !former.addresses.contains(cidr);
+    !now.dhcp && now.addresses.iter().any(|cidr| reachable(cidr.addr()) && new(cidr))
+}
+
+/// Addresses have no order.
 fn same(a: &IpConfig, b: &IpConfig) -> bool {
     let sorted = |config: &IpConfig| {
         let mut config = config.clone();
@@ -205,7 +226,7 @@ fn same(a: &IpConfig, b: &IpConfig) -> bool {
 /// The IPv4 configuration of every adapter that is up.
 ///
 /// # Errors
-/// When the node cannot be looked at.
+/// When the node cannot be read.
 pub fn configs(node: &dyn Node) -> Result<Vec<(String, IpConfig)>> {
     let listed = node.list(Listing::Adapters).context("list the adapters")?;
     Ok(listed
@@ -217,7 +238,7 @@ pub fn configs(node: &dyn Node) -> Result<Vec<(String, IpConfig)>> {
         .collect())
 }
 
-/// Whether a vSwitch loses a route that is not one of those which Windows makes for an address.
+/// Whether a vSwitch loses a route. Routes that Windows creates for an address do not count.
 fn is_lost(prefix: &Cidr, own: &[Ipv4Addr]) -> bool {
     let azure_host = Ipv4Addr::new(168, 63, 129, 16);
     let ip = prefix.addr();
@@ -248,27 +269,41 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_wins_over_what_the_half_made_vswitch_shows() {
+    fn a_save_from_before_a_crash_overrides_the_half_made_vswitch() {
         let before = config(false, "10.20.0.21/24");
         let half_made = saved(false, config(true, "169.254.21.21/16"), &[]);
         let merged = half_made.clone().on_top_of(saved(false, before.clone(), &["169.254.169.254/32"]));
         assert_eq!(merged.adapters["Ethernet"], before);
         assert_eq!(merged.routes.len(), 1);
-        // What was put back is over; its routes are lost at every boot.
-        let merged = half_made.clone().on_top_of(saved(true, before, &["169.254.169.254/32"]));
+        // What was restored is done; its routes are lost at every boot.
+        let lease = config(true, "10.20.0.33/24");
+        let merged = half_made.clone().on_top_of(saved(true, lease, &["169.254.169.254/32"]));
         assert_eq!(merged.adapters, half_made.adapters);
         assert_eq!(merged.routes.len(), 1);
     }
 
     #[test]
-    fn an_administrators_new_address_is_not_taken_back() {
+    fn a_static_address_is_kept_over_boots_until_an_administrator_gives_another() {
+        let former = saved(true, config(false, "10.20.0.21/24"), &[]);
+        let kept = |now: IpConfig| saved(false, now, &[]).on_top_of(former.clone()).adapters["Ethernet"].clone();
+        let mut probed = config(false, "10.20.0.21/24");
+        probed.addresses.clear();
+        for lost in [config(true, "169.254.21.21/16"), config(true, "10.20.0.77/24"), probed] {
+            assert_eq!(kept(lost.clone()), former.adapters["Ethernet"], "{lost:?}");
+        }
+        let given = config(false, "10.20.0.99/24");
+        assert_eq!(kept(given.clone()), given);
+    }
+
+    #[test]
+    fn an_administrators_new_address_is_not_reverted() {
         let now = saved(false, config(false, "10.20.0.99/24"), &[]);
         let merged = now.clone().on_top_of(saved(false, config(false, "10.20.0.21/24"), &[]));
         assert_eq!(merged.adapters, now.adapters);
     }
 
     #[test]
-    fn routes_that_windows_makes_by_itself_are_not_saved() {
+    fn routes_that_windows_creates_are_not_saved() {
         let own = ["169.254.7.7".parse().unwrap()];
         let lost = |prefix: &&str| is_lost(&prefix.parse().unwrap(), &own);
         let all = ["169.254.169.254/32", "169.254.169.123/32", "168.63.129.16/32", "169.254.0.0/16", "169.254.7.7/32"];

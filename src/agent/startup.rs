@@ -1,25 +1,25 @@
-//! What CalicoNode does: it brings the network up, runs Calico's node startup, and watches for what
-//! makes one of the two necessary again.
+//! The work of CalicoNode: it brings the network up, runs Calico's node startup, and watches for what makes one of the
+//! two necessary again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::calico::networks;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, RegValue, State};
-use crate::node::{Node, Process};
-use crate::report::event::Event;
+use crate::node::Node;
+use crate::node::hns::unseen_by_v2;
+use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
 
-use super::AgentContext;
 use super::network::{self, Upkeep};
 use super::published;
+use super::seen::{Kubelet, Seen};
 use super::state::STARTUP;
-use super::wait::LOOK_AWAY;
+use super::wait::POLL_PAUSE;
+use super::{AgentContext, Role};
 
 pub use super::network::metadata_route;
 pub use crate::calico::registry::{boot_id, last_boot_time};
@@ -27,24 +27,23 @@ pub use crate::calico::registry::{boot_id, last_boot_time};
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Node startup needs the Node object that kubelet makes.
-pub const KUBELET: &str = "kubelet.exe";
-
-/// The Host Networking Service.
-pub const HNS: &str = "hns";
-
-/// How long HNS may need from its start to its first answer.
+/// How long HNS may need from its start to its first response.
 const HNS_STARTS: Duration = Duration::from_secs(60);
 
-/// How often the routes and HNS are looked at. Nothing waits for what is found.
+/// How long HNS may be late while it makes a vSwitch; rke2 waits as long.
+const HNS_IS_BUSY: Duration = Duration::from_secs(5 * 60);
+
+/// The pause before HNS is asked again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often the routes and HNS are checked. Nothing waits for the result.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the pods that lost their network at the boot are tried again: the API server was away, or the right
-/// is missing.
+/// How often pods that lost their network at the boot are retried, if the API server was down or a right is missing.
 const PODS_EVERY: Duration = Duration::from_secs(60);
 
-/// Brings Calico up on this node: network, mark, node startup. Done again, it finds everything
-/// done but node startup, which is meant to run each time. Gives what must be kept of the network.
+/// Brings Calico up on this node: network, mark, node startup. Running it again changes nothing, except that node
+/// startup runs each time. Returns what must be maintained of the network.
 ///
 /// # Errors
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change; when
@@ -52,64 +51,127 @@ const PODS_EVERY: Duration = Duration::from_secs(60);
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Option<Upkeep>> {
     let upkeep = match config.backend {
         Backend::None => None,
-        _ => Some(once_hns_answers(node, config, context)?),
+        _ => Some(once_hns_answers(node, context, |node, context| network::bring_up(node, config, context))?),
     };
-    // Before node startup, as upstream: its kubelet-service.ps1 starts kubelet after this mark, and
-    // node startup needs the Node object that kubelet makes.
-    mark_booted(node, context.booted)?;
+    // Before node startup, like upstream: its kubelet-service.ps1 starts kubelet after this mark, and node startup
+    // needs the Node object that kubelet creates.
+    mark_booted(node, (context.boot_time)())?;
     start_node(node, &config.startup, context)?;
-    check_network(node, config)?;
+    once_hns_answers(node, context, |node, _| check_network(node, config))?;
     published::publish(node, config, context.events)?;
     published::recreate(node, context.recreate, context.events);
     Ok(upkeep)
 }
 
-/// HNS has a process before it answers: at boot, and when it was restarted. Nobody is served by an end of
-/// this service then.
-fn once_hns_answers(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Upkeep> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match network::bring_up(node, config, context) {
-            Err(error) if Fault::id_of(&error) == "HnsStopped" && waited < HNS_STARTS => {
-                context.stop.check()?;
-                if waited.is_zero() {
-                    (context.events)(Event::Log { message: format!("{error:#}; it is asked again") });
-                }
-                (context.pause)(node, LOOK_AWAY);
-                waited += LOOK_AWAY;
-            }
-            ended => return ended,
+/// Starts what Windows gave up when an earlier start of this service failed: it never tries again by itself.
+pub fn start_stranded(node: &mut dyn Node, events: Sink<'_>) {
+    match node.start_stranded(Role::Node.service()) {
+        Ok(started) if started.is_empty() => {}
+        Ok(started) => {
+            let names = started.join(", ");
+            let message = format!("Windows had given up to start {names}, since CalicoNode failed: started now");
+            events(Event::Log { message });
         }
+        Err(error) => events(Event::Log { message: format!("{error:#}") }),
     }
 }
 
-fn mark_booted(node: &mut dyn Node, booted: Timestamp) -> Result<()> {
-    // .NET's general format "G" in en-US, which is LocalSystem's unless somebody changed it.
-    let time = booted.to_zoned(TimeZone::system()).strftime("%-m/%-d/%Y %-I:%M:%S %p").to_string();
-    let boot = node.facts()?.boot_id;
-    for (id, text) in [(last_boot_time(), time), (boot_id(), boot)] {
-        let value = State::RegValue(RegValue::String(text));
-        if node.get(&id)?.as_ref() != Some(&value) {
-            node.put(&id, Some(&value)).with_context(|| format!("write {id}"))?;
+/// HNS has a process before it answers, at boot and after a restart, and answers late while it makes a vSwitch. Ending
+/// this service then would help nobody: `work`, which changes nothing if run again, is repeated.
+fn once_hns_answers<T>(
+    node: &mut dyn Node,
+    context: &mut AgentContext<'_>,
+    mut work: impl FnMut(&mut dyn Node, &mut AgentContext<'_>) -> Result<T>,
+) -> Result<T> {
+    // The sum of the pauses is for clocks that only they advance.
+    let (mut since, mut paused) = (None, Duration::ZERO);
+    loop {
+        let error = match work(node, context) {
+            Err(error) => error,
+            done => return done,
+        };
+        let (limit, pause) = match Fault::id_of(&error) {
+            "HnsStopped" => (HNS_STARTS, POLL_PAUSE),
+            "HnsStuck" => (HNS_IS_BUSY, ASK_AGAIN),
+            _ => return Err(error),
+        };
+        if since.get_or_insert_with(Instant::now).elapsed().max(paused) >= limit {
+            return Err(error);
         }
+        context.stop.check()?;
+        if paused.is_zero() {
+            (context.events)(Event::Log { message: format!("{error:#}; it is asked again") });
+        }
+        (context.pause)(node, pause);
+        paused += pause;
+    }
+}
+
+/// Writes the marks of this boot: for upstream's kubelet script, which waits until `LastBootTime` is its own text of
+/// `Win32_OperatingSystem.LastBootUpTime`, and for ourselves.
+fn mark_booted(node: &mut dyn Node, boot_time: String) -> Result<()> {
+    let boot = node.boot_id()?;
+    for (id, text) in [(last_boot_time(), boot_time), (boot_id(), boot)] {
+        mark(node, &id, text)?;
     }
     Ok(())
 }
 
-/// Runs Calico's node startup until it succeeds. Between two tries it waits longer and longer, but
-/// goes on at once when kubelet starts.
+fn mark(node: &mut dyn Node, id: &Id, text: String) -> Result<()> {
+    let value = State::RegValue(RegValue::String(text));
+    if node.get(id)?.as_ref() != Some(&value) {
+        node.put(id, Some(&value)).with_context(|| format!("write {id}"))?;
+    }
+    Ok(())
+}
+
+/// Keeps the text for upstream's script as Windows would say it now: it changes with the account's region, with the
+/// time zone, and when the clock is set, since Windows moves its start time along.
+struct BootText(String);
+
+impl BootText {
+    fn keep(&mut self, node: &mut dyn Node, context: &mut AgentContext<'_>) {
+        let now = (context.boot_time)();
+        if now == self.0 {
+            return;
+        }
+        match mark(node, &last_boot_time(), now.clone()) {
+            Ok(()) => {
+                let message = format!("Windows writes the time of its start as {now} now: so does LastBootTime");
+                (context.events)(Event::Log { message });
+                self.0 = now;
+            }
+            // The next look tries again.
+            Err(error) => (context.events)(Event::Log { message: format!("{error:#}") }),
+        }
+    }
+}
+
+/// Runs Calico's node startup until it succeeds. The pauses between tries grow, but end at once when kubelet starts.
 ///
 /// # Errors
-/// Fault `NodeStartupFailed` with the last exit code when there is a limit and it was reached.
+/// Fault `NodeStartupFailed` with the last exit code when there is a limit and it was reached; `HnsNetworkUnseen` when
+/// version 2 of HNS did not show the network twice.
 fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext<'_>) -> Result<()> {
     let (mut elapsed, mut backoff, mut tries) = (Duration::ZERO, FIRST_BACKOFF, 0);
+    let mut remade = false;
     loop {
         context.stop.check()?;
-        let mut kubelet = Kubelet::look(node)?;
+        let mut kubelet = Kubelet::look(node, context.events);
         let code = (context.run)(node, startup).with_context(|| format!("run {}", startup.program))?;
         tries += 1;
         if code == 0 {
             return Ok(());
+        }
+        // It takes the network that version 1 shows, then fails because version 2 does not, for ever. An HNS that does
+        // not answer is another failure of startup's.
+        if matches!(network::is_seen(node, networks::PODS, context), Ok(false)) {
+            if remade {
+                return Err(unseen_by_v2(networks::PODS).into());
+            }
+            remade = true;
+            network::remove_unseen(node, networks::PODS, context)?;
+            continue;
         }
         if let Some(limit) = context.startup_limit.filter(|limit| elapsed + backoff > *limit) {
             let what = format!(
@@ -128,20 +190,20 @@ fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext
         let mut paused = Duration::ZERO;
         while paused < backoff {
             context.stop.check()?;
-            if kubelet.started(node)? {
+            if kubelet.started(node, context.events) {
                 backoff = FIRST_BACKOFF;
                 break;
             }
-            (context.pause)(node, LOOK_AWAY);
-            paused += LOOK_AWAY;
+            (context.pause)(node, POLL_PAUSE);
+            paused += POLL_PAUSE;
         }
         elapsed += paused;
         backoff = (backoff * 2).min(LAST_BACKOFF);
     }
 }
 
-/// Calico reuses a network `Calico` of the right subnet whatever its VSID or type (defect B11), and
-/// a node with a wrong one cannot reach other nodes' pods. So that is looked at, not trusted.
+/// Calico reuses a network `Calico` of the right subnet whatever its VSID or type (defect B11), and a node with a wrong
+/// one cannot reach other nodes' pods. So the network is checked.
 fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
     let Some(wanted) = networks::pods(config.backend, config.vni) else { return Ok(()) };
     let (kind, vsid) = (wanted.kind, wanted.vsid);
@@ -160,91 +222,44 @@ fn check_network(node: &mut dyn Node, config: &AgentConfig) -> Result<()> {
         .into())
 }
 
-/// Looks out for a start of kubelet. To list all processes twenty times a second is much for a node
-/// that is at rest, so while the known one runs only that is looked at, and a kubelet that has been
-/// gone for a while is looked for less often.
-#[derive(Debug, Clone, Default)]
-struct Kubelet {
-    known: Vec<Process>,
-    /// How long it has been gone.
-    gone: Duration,
-    since_look: Duration,
-}
-
-impl Kubelet {
-    /// A restart takes no longer than this.
-    const SOON: Duration = Duration::from_secs(60);
-    const LATER: Duration = Duration::from_secs(1);
-
-    fn look(node: &dyn Node) -> Result<Self> {
-        Ok(Self { known: node.processes(KUBELET)?, ..Self::default() })
-    }
-
-    /// Whether one was started since the last look, which was one [`LOOK_AWAY`] ago.
-    fn started(&mut self, node: &dyn Node) -> Result<bool> {
-        if !self.known.is_empty() {
-            for process in &self.known {
-                if !node.runs(process)? {
-                    let before = std::mem::replace(&mut self.known, node.processes(KUBELET)?);
-                    (self.gone, self.since_look) = Default::default();
-                    return Ok(self.known.iter().any(|process| !before.contains(process)));
-                }
-            }
-            return Ok(false);
-        }
-        (self.gone, self.since_look) = (self.gone + LOOK_AWAY, self.since_look + LOOK_AWAY);
-        if self.gone > Self::SOON && self.since_look < Self::LATER {
-            return Ok(false);
-        }
-        self.since_look = Duration::ZERO;
-        self.known = node.processes(KUBELET)?;
-        Ok(!self.known.is_empty())
-    }
-}
-
-/// Why the network, or only node startup, must be done again.
+/// What must be done again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
-    /// kubelet was started: it may have made the Node object anew.
+    /// kubelet was started: it may have created the Node object again.
     NodeStartup,
-    /// HNS was: it may have lost networks, and what programs policies into it must do so again.
+    /// HNS was started: it may have lost networks, and policies must be programmed into it again.
     Everything,
 }
 
-/// What was there when node startup ran last.
-#[derive(Debug, Clone, Default)]
-pub struct Seen {
-    kubelet: Kubelet,
-    hns: Option<Process>,
-}
+/// What was told of changes that somebody made to the node behind our back. Nothing is repaired unasked.
+#[derive(Debug, Default)]
+struct Drifted(Vec<String>);
 
-impl Seen {
-    /// # Errors
-    /// When the processes cannot be looked at.
-    pub fn look(node: &dyn Node) -> Result<Self> {
-        Ok(Self { kubelet: Kubelet::look(node)?, hns: node.process(HNS)? })
-    }
-
-    /// The process of HNS.
-    pub const fn hns(&self) -> Option<&Process> {
-        self.hns.as_ref()
-    }
-
-    /// Whether HNS runs as another process than it did. While it does not run it is waited for.
-    ///
-    /// # Errors
-    /// When the process cannot be looked at.
-    pub fn hns_changed(&mut self, node: &dyn Node) -> Result<bool> {
-        let Some(now) = node.process(HNS)? else { return Ok(false) };
-        let before = self.hns.replace(now);
-        Ok(before.is_some() && before != self.hns)
+impl Drifted {
+    fn look(&mut self, node: &mut dyn Node, context: &mut AgentContext<'_>) {
+        let now = match (context.drift)(node) {
+            Ok(now) => now,
+            Err(error) => {
+                let message = format!("whether the node is as the last run left it cannot be seen: {error:#}");
+                return (context.events)(Event::Log { message });
+            }
+        };
+        let before = std::mem::replace(&mut self.0, now);
+        if before == self.0 {
+            return;
+        }
+        if self.0.is_empty() {
+            return (context.events)(Event::Log { message: "the node is as the last run left it again".into() });
+        }
+        let message = format!("changed since the last run: {}; `calicoctl-win repair` undoes that", self.0.join(", "));
+        (context.events)(Event::Warning { id: "NodeDrifted", message });
     }
 }
 
-/// Watches until something must be done again, and keeps the network as it is to be meanwhile.
+/// Watches until something must be done again, and maintains the network meanwhile.
 ///
 /// # Errors
-/// [`super::Stopped`], or when the node cannot be looked at.
+/// [`super::Stopped`].
 pub fn watch(
     node: &mut dyn Node,
     seen: &mut Seen,
@@ -252,15 +267,17 @@ pub fn watch(
     context: &mut AgentContext<'_>,
 ) -> Result<Again> {
     let (mut since_upkeep, mut since_pods) = (Duration::ZERO, Duration::ZERO);
+    let (mut boot_text, mut drifted, mut since_drift) =
+        (BootText((context.boot_time)()), Drifted::default(), Duration::ZERO);
     loop {
         context.stop.check()?;
-        if seen.kubelet.started(node)? {
+        if seen.kubelet_started(node, context.events) {
             (context.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
             return Ok(Again::NodeStartup);
         }
         if since_upkeep >= UPKEEP_EVERY {
             since_upkeep = Duration::ZERO;
-            if seen.hns_changed(node)? {
+            if seen.hns_changed(node, context.events) {
                 let message = "the Host Networking Service was restarted: the network is checked, then node startup \
                                runs and Felix and confd restart";
                 (context.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
@@ -269,22 +286,28 @@ pub fn watch(
             if let Some(upkeep) = upkeep {
                 upkeep.look(node, context.events);
             }
+            boot_text.keep(node, context);
+        }
+        if since_drift >= context.drift_every {
+            since_drift = Duration::ZERO;
+            drifted.look(node, context);
         }
         if since_pods >= PODS_EVERY {
             since_pods = Duration::ZERO;
             published::recreate(node, context.recreate, context.events);
         }
-        (context.pause)(node, LOOK_AWAY);
-        since_upkeep += LOOK_AWAY;
-        since_pods += LOOK_AWAY;
+        (context.pause)(node, POLL_PAUSE);
+        since_upkeep += POLL_PAUSE;
+        since_pods += POLL_PAUSE;
+        since_drift += POLL_PAUSE;
     }
 }
 
 /// Runs node startup again, as after a start of kubelet.
 ///
 /// # Errors
-/// As [`bring_up`].
+/// Those of [`bring_up`].
 pub fn start_again(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<()> {
     start_node(node, &config.startup, context)?;
-    check_network(node, config)
+    once_hns_answers(node, context, |node, _| check_network(node, config))
 }

@@ -1,4 +1,4 @@
-//! What an agent says of itself, for `status` to show: a file that it writes at every change.
+//! An agent's own report of its state, for `status`: a file that it writes at every change.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::health::Readiness;
 use super::history::History;
-use super::os::{self, Level, Scm};
+use super::os::{self, Level};
 use crate::item::Access;
 use crate::node::{Node, Process, STATE_DIR, files};
 use crate::values::WinPath;
@@ -29,19 +29,19 @@ pub struct AgentState {
     pub waiting_for: Option<Waiting>,
     /// The component's process, while it runs.
     pub child: Option<Process>,
-    /// How often the component was started again.
+    /// How often the component was restarted.
     pub restarts: u32,
     pub last_exit: Option<LastExit>,
-    /// The component ends again and again.
+    /// The component crashes repeatedly.
     pub crash_loop: bool,
-    /// What ended the agent.
+    /// Why the agent ended.
     pub failure: Option<String>,
-    /// The process of the Host Networking Service that the network was last brought up with.
+    /// The process of the Host Networking Service at the last bring-up of the network.
     pub network_of_hns: Option<Process>,
-    /// Why the node's token is not renewed though it should be.
+    /// Why the node's token is due but not renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<String>,
-    /// What Felix last said when it was asked whether it is ready; none where it is not asked.
+    /// Felix's last answer whether it is ready; none if it is not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,
 }
@@ -49,7 +49,7 @@ pub struct AgentState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
-    /// What comes before the component: the network, or waiting for it.
+    /// Before the component: the network, or waiting for it.
     Preparing,
     Running,
     /// Between an end of the component and its next start.
@@ -71,7 +71,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastExit {
-    /// None where the program could not be started.
+    /// None if the program could not be started.
     pub code: Option<i32>,
     pub at: Timestamp,
 }
@@ -81,25 +81,24 @@ pub fn folder() -> WinPath {
     WinPath::known(STATE_DIR).join("agent")
 }
 
-/// What a role's agent last said; none when it said nothing that can be read.
+/// The last state of a role's agent; none if there is none that can be read.
 pub fn read(node: &dyn Node, role: Role) -> Option<AgentState> {
     let text = fs::read(node.disk(&path(role))).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// What the agent of a service that runs says; none when the service does not run, or while what is on
-/// the disk was said by an agent before this one.
+/// The state of a running service's agent; none if the service does not run, or while the file is of an earlier agent.
 ///
 /// # Errors
-/// When the service's process cannot be looked at.
+/// When the service's process cannot be queried.
 pub fn live(node: &dyn Node, role: Role) -> Result<Option<AgentState>> {
-    // The file first: it is asked often, and costs less than a process.
+    // The file first: this is called often, and costs less than a process query.
     let Some(said) = read(node, role) else { return Ok(None) };
     let process = node.process(role.service())?;
     Ok(process.is_some_and(|process| process.pid == said.pid).then_some(said))
 }
 
-/// Where a role's agent says it.
+/// The file of a role's agent.
 pub fn path(role: Role) -> WinPath {
     folder().join(&format!("{}.json", role.word()))
 }
@@ -108,7 +107,7 @@ pub fn path(role: Role) -> WinPath {
 pub const STARTUP: &str = "Calico's node startup";
 
 impl AgentState {
-    /// What an agent says that has just begun.
+    /// The state of an agent that has just started.
     pub const fn new(role: Role, pid: u32, since: Timestamp) -> Self {
         Self {
             role,
@@ -127,7 +126,7 @@ impl AgentState {
         }
     }
 
-    /// Why it runs and does not do its work yet; none when it does, and while it waits for what it says.
+    /// Why it runs but is not ready yet; none if it is ready, and while it waits for something it reports.
     pub fn not_ready(&self) -> Option<String> {
         match (self.phase, &self.readiness) {
             (Phase::Preparing, _) if self.waiting_for.is_none() => Some("it is starting".into()),
@@ -139,14 +138,13 @@ impl AgentState {
         }
     }
 
-    /// Whether it does what it is for: of CalicoNode, that node startup has succeeded; of the others,
-    /// that their program runs.
+    /// Whether it is ready: for CalicoNode, node startup has succeeded; for the others, their program runs.
     pub fn at_work(&self) -> bool {
-        // An older agent calls itself running while node startup is.
+        // An older agent reports running while node startup runs.
         self.phase == Phase::Running && self.child.is_some() != (self.role == Role::Node)
     }
 
-    /// How node startup goes that has not succeeded, as a sentence's end.
+    /// The progress of node startup that has not succeeded, to end a sentence.
     pub fn startup_so_far(&self, now: Timestamp) -> String {
         let failed = match (self.restarts, self.last_exit.and_then(|last| last.code)) {
             (0, _) | (_, None) => None,
@@ -161,7 +159,7 @@ impl AgentState {
         if parts.is_empty() { "it has not begun".into() } else { parts.join("; ") }
     }
 
-    /// What it waits for, as a sentence's end: `X (12 s of 120 s)`.
+    /// What it waits for, to end a sentence: `X (12 s of 120 s)`.
     pub fn wait(&self, now: Timestamp) -> Option<String> {
         let Waiting { what, since, limit_s } = self.waiting_for.as_ref()?;
         let so_far = now.duration_since(*since).as_secs().max(0);
@@ -170,23 +168,20 @@ impl AgentState {
     }
 }
 
-/// Where an agent writes what it is at. A file that cannot be written stops nothing.
-pub struct Board<'a> {
+/// Writes an agent's state. A file that cannot be written stops nothing.
+pub struct Board {
     path: PathBuf,
     state: Mutex<AgentState>,
-    scm: &'a dyn Scm,
 }
 
-impl<'a> Board<'a> {
-    /// Begins, and takes the place of what an earlier agent said.
-    ///
-    /// # Errors
-    /// When the folder of our own state cannot be made.
-    pub fn new(node: &mut dyn Node, role: Role, scm: &'a dyn Scm) -> Result<Self> {
+impl Board {
+    /// Starts, and replaces the state of an earlier agent. Also returns whether that could be written.
+    pub fn new(node: &mut dyn Node, role: Role) -> (Self, Result<()>) {
         let state = AgentState::new(role, std::process::id(), Timestamp::now());
-        let (path, text) = (path(role), serde_json::to_vec_pretty(&state)?);
-        node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"))?;
-        Ok(Self { path: node.disk(&path), state: Mutex::new(state), scm })
+        let path = path(role);
+        let text = serde_json::to_vec_pretty(&state).unwrap_or_default();
+        let written = node.save(&path, &text, Access::Administrators).with_context(|| format!("write {path}"));
+        (Self { path: node.disk(&path), state: Mutex::new(state) }, written)
     }
 
     fn change(&self, change: impl FnOnce(&mut AgentState)) {
@@ -197,7 +192,7 @@ impl<'a> Board<'a> {
             return;
         }
         let text = serde_json::to_vec_pretty(&*state).unwrap_or_default();
-        // It is only for others to look at: a full disk must not end a component.
+        // It is only informative: a full disk must not end a component.
         drop(files::replace(&self.path, |new| fs::write(new, &text)));
     }
 
@@ -205,7 +200,7 @@ impl<'a> Board<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A wait goes on. Tells whether it is a new one.
+    /// A wait continues. Returns whether it is a new one.
     pub fn waiting(&self, what: &str, elapsed: Duration, limit: Duration) -> bool {
         let limit_s = (limit < Duration::MAX).then_some(limit.as_secs());
         let mut new = false;
@@ -220,36 +215,36 @@ impl<'a> Board<'a> {
         new
     }
 
-    /// No wait is on: it does what it is for.
+    /// No wait: it is ready.
     pub fn at_work(&self) {
         self.change(|state| (state.phase, state.waiting_for) = (Phase::Running, None));
     }
 
-    /// What comes before the work is done anew.
+    /// The work before the component is done again.
     pub fn preparing(&self) {
         self.change(|state| state.phase = Phase::Preparing);
     }
 
-    /// The network stands, with this process of HNS.
-    pub fn network_stands(&self, hns: Option<&Process>) {
+    /// The network is up, with this process of HNS.
+    pub fn network_is_up(&self, hns: Option<&Process>) {
         self.change(|state| state.network_of_hns = hns.cloned());
     }
 
-    /// What Felix said when it was asked.
+    /// Felix's answer.
     pub fn readiness(&self, said: Readiness) {
         if self.locked().readiness.as_ref() != Some(&said) {
             self.change(|state| state.readiness = Some(said));
         }
     }
 
-    /// What keeps the node's token from being renewed; none when nothing does.
+    /// Why the node's token cannot be renewed; none if it can.
     pub fn renewal(&self, trouble: Option<&str>) {
         if self.locked().renewal.as_deref() != trouble {
             self.change(|state| state.renewal = trouble.map(str::to_owned));
         }
     }
 
-    /// Node startup was started. That is not yet what CalicoNode is for.
+    /// Node startup was started. CalicoNode is not ready yet.
     pub fn startup_runs(&self, pid: u32) {
         self.waiting(STARTUP, Duration::ZERO, Duration::MAX);
         let child = Process { pid, since: Some(Timestamp::now()) };
@@ -268,7 +263,7 @@ impl<'a> Board<'a> {
             state.child = None;
             state.last_exit = Some(LastExit { code: Some(code), at: Timestamp::now() });
             state.phase = Phase::Preparing;
-            // A try more; one that succeeded ends the row.
+            // One more try; a successful one resets the count.
             state.restarts = if code == 0 { 0 } else { state.restarts + 1 };
             state.crash_loop = state.restarts >= 3;
         });
@@ -277,14 +272,13 @@ impl<'a> Board<'a> {
     /// It has run for a while after it crashed.
     pub fn recovered(&self) {
         self.change(|state| state.crash_loop = false);
-        self.scm.trouble(None);
     }
 
     pub fn reloaded(&self, code: Option<i32>) {
         self.change(|state| ended(state, code));
     }
 
-    /// It was ended to be started anew.
+    /// It was ended to be restarted.
     pub fn ended_for(&self, reason: &str) {
         os::event_log(Level::Warning, &format!("{}: {reason}", self.locked().role.service()));
         self.change(|state| {
@@ -294,7 +288,7 @@ impl<'a> Board<'a> {
         });
     }
 
-    /// It ended and is started again after a pause. `what`: a sentence for the Event Log.
+    /// It ended and is restarted after a pause. `what`: a sentence for the Event Log.
     pub fn crashed(&self, code: Option<i32>, history: History, pause: Duration, what: &str) {
         self.change(|state| {
             ended(state, code);
@@ -303,11 +297,7 @@ impl<'a> Board<'a> {
             let what = format!("the next start: its program {how}");
             state.waiting_for = Some(Waiting { what, since: Timestamp::now(), limit_s: Some(pause.as_secs()) });
         });
-        if history.is_loop() {
-            // SCM's own word for "the program failed" where there is no exit code.
-            self.scm.trouble(Some(code.unwrap_or(1)));
-        }
-        // Each of the first ones, then one in a while: a log must not drown either.
+        // Each of the first ones, then only some: do not flood the log.
         if history.crashes <= 3 || history.crashes.is_multiple_of(10) {
             let level = if history.is_loop() { Level::Error } else { Level::Warning };
             os::event_log(level, &format!("{}: {what}", self.locked().role.service()));

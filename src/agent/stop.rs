@@ -1,4 +1,4 @@
-//! How an agent is told to stop, and how it waits without missing that.
+//! How an agent is stopped, and how it waits without missing that.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// Set once, by the Service Control Manager or Ctrl-C. Everything that waits looks at it.
+/// Set once, by the Service Control Manager or Ctrl-C. Every wait checks it.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Inner>);
 
@@ -20,13 +20,13 @@ struct Inner {
 }
 
 impl Stop {
-    /// Asks for the stop. Everybody who waits wakes up.
+    /// Requests the stop. Wakes every waiter.
     pub fn request(&self) {
         *self.asked() = true;
         self.0.bell.notify_all();
     }
 
-    /// Asks for the stop since Windows shuts down.
+    /// Requests the stop because Windows shuts down.
     pub fn request_for_shutdown(&self) {
         self.0.shutdown.store(true, Ordering::SeqCst);
         self.request();
@@ -42,20 +42,19 @@ impl Stop {
     }
 
     /// # Errors
-    /// [`Stopped`] when the stop was asked for.
+    /// [`Stopped`] when the stop was requested.
     pub fn check(&self) -> Result<()> {
         if self.requested() { Err(Stopped.into()) } else { Ok(()) }
     }
 
-    /// Wakes those who wait: something they look at has changed.
+    /// Wakes the waiters: a condition of theirs has changed.
     pub fn ring(&self) {
-        // Whoever looks holds the lock, so the bell cannot ring between a look and the wait.
+        // A waiter holds the lock, so no wake-up is lost between its check and its wait.
         drop(self.asked());
         self.0.bell.notify_all();
     }
 
-    /// Sleeps until the stop is asked for, until `done` (looked at whenever the bell rings), or for
-    /// `limit`.
+    /// Sleeps until the stop is requested, until `done` (checked at every wake-up), or for `limit`.
     pub fn wait(&self, limit: Duration, done: impl Fn() -> bool) {
         let begun = Instant::now();
         let mut asked = self.asked();
@@ -72,7 +71,7 @@ impl Stop {
     }
 }
 
-/// The agent was asked to stop while it was at something: no failure.
+/// The agent was stopped during an operation: not a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_wakes_whoever_waits() {
+    fn a_stop_wakes_every_waiter() {
         let stop = Stop::default();
         let other = stop.clone();
         let waiter = std::thread::spawn(move || other.wait(Duration::from_secs(600), || false));

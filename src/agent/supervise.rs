@@ -1,5 +1,4 @@
-//! Keeps a component running: when it is started again is decided by a pure function, and done by
-//! the loop below it.
+//! Keeps a component running: a pure function decides when to restart it, and the loop below does it.
 
 use std::time::{Duration, Instant};
 
@@ -12,39 +11,42 @@ use super::stop::Stop;
 use crate::calico::agent_config::Command;
 use crate::node::Node;
 
-/// What Felix and confd exit with when their configuration has changed and they want to read it
-/// anew.
+/// The exit code of Felix and confd when their configuration has changed and they want to read it again.
 const RELOAD: i32 = 129;
 
-/// Reloads in a row, each shortly after a start, that are still believed to be such.
+/// How many reloads in a row, each shortly after a start, still count as reloads.
 const SHORT_RELOADS: u32 = 10;
 const SHORT: Duration = Duration::from_secs(1);
 
 /// The times of supervision.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Pause after the first crash; each one after it doubles it.
+    /// Pause after the first crash; doubled by each further one.
     pub first: Duration,
     pub most: Duration,
-    /// A component that lived so long has recovered.
+    /// A component that ran this long has recovered.
     pub calm: Duration,
-    /// What a component has for a clean stop, before it is ended.
+    /// How long a component has for a clean stop, before it is killed.
     pub grace: Duration,
+    /// How often Felix is asked whether it is live.
+    pub live: Duration,
+    /// How often CalicoNode looks whether the node is still as the last run left it.
+    pub drift: Duration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        let [first, most, calm, grace] = [2, 60, 60, 10].map(Duration::from_secs);
-        Self { first, most, calm, grace }
+        let [first, most, calm, grace, live, drift] = [2, 60, 60, 10, 10, 600].map(Duration::from_secs);
+        Self { first, most, calm, grace, live, drift }
     }
 }
 
 /// What to do after a component ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It was asked to end.
+    /// It was stopped.
     Done,
-    /// It wants to read its configuration anew: start it at once.
+    /// It wants to read its configuration again: start it at once.
     Reload,
     /// It crashed: start it after a pause.
     After(Duration),
@@ -65,7 +67,7 @@ pub fn next(
     let before = if lived >= pace.calm { History::default() } else { history };
     if code == Some(RELOAD) {
         let reloads = if lived < SHORT { before.reloads + 1 } else { 0 };
-        // Else a component that always says so at once would keep a core busy.
+        // Otherwise a component that always exits like this would keep a core busy.
         if reloads <= SHORT_RELOADS {
             return (History { reloads, ..before }, Next::Reload);
         }
@@ -75,29 +77,28 @@ pub fn next(
     (History { crashes, ..before }, Next::After(pause))
 }
 
-/// When a component's surroundings are looked at.
+/// When a component's dependencies are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Before each start: what it must not find is taken away.
+    /// Before each start: removes what it must not find.
     Starts,
-    /// It runs: says why it must be started anew, if it must.
+    /// It runs: returns why it must be restarted, if it must.
     Runs,
     /// It was stopped for that reason: waits until it may start.
     Stopped,
 }
 
-/// Looks at what a component depends on.
+/// Checks what a component depends on.
 pub type Outside<'a> = &'a mut dyn FnMut(&mut dyn Node, Moment) -> Result<Option<Reason>>;
 
-/// Why a component is started anew.
+/// Why a component is restarted.
 pub type Reason = String;
 
-/// Keeps `command` running until the stop is asked for. `outside` is asked before each start, and once a
-/// second whether something that the component depends on has changed under it.
+/// Keeps `command` running until a stop is requested. `outside` is called before each start, and once a second to check
+/// whether something that the component depends on has changed.
 ///
 /// # Errors
-/// What `outside` fails with while the component runs or is stopped; what it fails with before a start counts
-/// as one that failed.
+/// Errors of `outside` while the component runs or is stopped; an error before a start counts as a failed start.
 pub fn supervise(
     node: &mut dyn Node,
     command: &Command,
@@ -107,7 +108,7 @@ pub fn supervise(
     board: &Board,
     outside: Outside<'_>,
 ) -> Result<()> {
-    const LOOK_OUTSIDE: Duration = Duration::from_secs(1);
+    const CHECK_EVERY: Duration = Duration::from_secs(1);
     let mut history = History::default();
     while !stop.requested() {
         let begun = Instant::now();
@@ -118,7 +119,7 @@ pub fn supervise(
                 board.started(running.pid());
                 let mut anew = None;
                 while running.code().is_none() && !stop.requested() && anew.is_none() {
-                    stop.wait(LOOK_OUTSIDE, || running.code().is_some());
+                    stop.wait(CHECK_EVERY, || running.code().is_some());
                     if history.crashes > 0 && begun.elapsed() >= pace.calm {
                         history = History::default();
                         board.recovered();
@@ -172,7 +173,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Feeds ends to the policy, as (exit code, seconds of life), and gives what it says.
+    /// Passes ends to the policy, as (exit code, seconds of life), and returns its decisions.
     fn story(ends: &[(Option<i32>, u32)]) -> String {
         let (mut history, mut said) = (History::default(), Vec::new());
         for (code, lived) in ends {
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn the_policy() {
         let crash = (Some(1), 1);
-        // Defect B2: the scripts start a component that crashes again at once, for ever, and nobody sees it.
+        // Defect B2: the scripts restart a crashing component at once, forever, and nobody sees it.
         assert_eq!(story(&[crash; 8]), "2, 4, 8 loop, 16 loop, 32 loop, 60 loop, 60 loop, 60 loop");
         assert_eq!(story(&[crash, crash, (Some(1), 60), crash]), "2, 4, 2, 4", "a minute of life is a recovery");
         assert_eq!(story(&[(Some(129), 3); 20]), vec!["reload"; 20].join(", "));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_crashes_is_too_many() {
+    fn any_number_of_crashes_is_handled() {
         let history = History { crashes: u32::MAX, reloads: 0 };
         assert_eq!(next(&Pace::default(), history, Some(1), SECOND, false).1, Next::After(60 * SECOND));
     }

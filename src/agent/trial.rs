@@ -1,5 +1,5 @@
-//! A change on trial: it is live, and goes back by itself unless somebody confirms it. The record on
-//! the disk is all there is to it, so it outlives the run that made the change, and the power.
+//! A change on trial: it is live, and rolled back automatically unless somebody confirms it. Its whole state is the
+//! record on the disk, so it survives the run that made the change, and power cuts.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,10 +14,10 @@ use crate::item::{Id, State};
 use crate::node::{Node, STATE_DIR, files, record};
 use crate::values::WinPath;
 
-/// How often a service looks whether a trial has its guard.
+/// How often a service checks whether a trial has its guard process.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The longest that the API server may be out of reach before the node goes back.
+/// How long the API server may be unreachable at most before the node rolls back.
 const LONGEST_OUT_OF_REACH: Duration = Duration::from_secs(60);
 
 /// A change that is not confirmed.
@@ -30,15 +30,15 @@ pub struct Trial {
     pub command: String,
     /// Name of the Kubernetes Node.
     pub node: String,
-    /// The generation that it goes back to.
+    /// The generation that a rollback restores.
     pub from: u32,
     pub began: Timestamp,
-    /// Seconds from when it is live until it goes back.
+    /// Seconds from when it is live until it is rolled back.
     pub confirm_within: u64,
-    /// The gateways of before; one of them must stay.
+    /// The gateways before the change; one of them must still answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<Ipv4Addr>,
-    /// Since when the change is there as a whole; none while its run is at it.
+    /// Since when the change is complete; none while its run is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<Timestamp>,
     /// The kubeconfig that the run was told to use, and its context; none for the usual ones.
@@ -46,15 +46,15 @@ pub struct Trial {
     pub kubeconfig: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// How often the way back was begun. Counted before, so that one which ends the machine counts too.
+    /// How often the rollback was started. Counted before, so that one which crashes the machine counts too.
     #[serde(default, skip_serializing_if = "never")]
     pub tries: u32,
-    /// Why the way back is not tried any more; none while it is.
+    /// Why the rollback is not retried any more; none while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
 }
 
-/// How often the way back is tried before it is left to people.
+/// How often the rollback is tried before it is left to people.
 pub const TRIES: u32 = 6;
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -67,23 +67,23 @@ fn path() -> WinPath {
 }
 
 impl Trial {
-    /// The trial that is on, if there is one.
+    /// The current trial, if there is one.
     ///
     /// # Errors
-    /// When the record is there and cannot be read.
+    /// When the record exists and cannot be read.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
         record::load(node, &path())
     }
 
-    /// Writes it down.
+    /// Writes the record.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// When the write fails.
     pub fn save(&self, node: &mut dyn Node) -> Result<()> {
         record::save(node, &path(), self).context("write down that the change is on trial")
     }
 
-    /// It is over.
+    /// Removes the record.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -91,12 +91,12 @@ impl Trial {
         files::gone(fs::remove_file(node.disk(&path()))).context("forget the trial")
     }
 
-    /// No try is left: a guard that still lives is at its last.
+    /// No retry is left: a guard that still lives makes the last one.
     pub const fn is_tried_out(&self) -> bool {
         self.tries >= TRIES
     }
 
-    /// When it goes back unless it is confirmed; none while its run is at it.
+    /// When it is rolled back unless confirmed; none while its run is in progress.
     pub fn deadline(&self) -> Option<Timestamp> {
         let length = SignedDuration::try_from(self.length()).unwrap_or(SignedDuration::MAX);
         Some(self.live?.checked_add(length).unwrap_or(Timestamp::MAX))
@@ -106,14 +106,14 @@ impl Trial {
         Duration::from_secs(self.confirm_within)
     }
 
-    /// How long the API server, or every gateway, may be out of reach.
+    /// How long the API server, or every gateway, may be unreachable.
     pub fn patience(&self) -> Duration {
         (self.length() / 4).clamp(Duration::from_secs(1), LONGEST_OUT_OF_REACH)
     }
 
-    /// Why the node goes back now, if it does. `run_is_at_it`: the run that makes the change lives;
-    /// `watched`: for how long it has been seen live, by a clock that nobody sets; `lost`: for how
-    /// long there has been no way to the API server or a gateway, and which.
+    /// Why the node rolls back now, if it does. `run_is_at_it`: the run that makes the change lives; `watched`: for how
+    /// long it has been seen live, by a monotonic clock; `lost`: for how long the API server or every gateway has been
+    /// unreachable, and which.
     pub fn verdict(
         &self,
         now: Timestamp,
@@ -132,21 +132,20 @@ impl Trial {
     }
 }
 
-/// The gateways that the machine has now.
+/// The machine's current gateways.
 ///
 /// # Errors
-/// When the adapters cannot be looked at.
+/// When the adapters cannot be read.
 pub fn gateways(node: &dyn Node) -> Result<Vec<Ipv4Addr>> {
     let adapters = node.list(crate::node::Listing::Adapters).context("look at the adapters")?;
     let gateway = |(_, state): (Id, State)| if let State::Adapter(config) = state { config.gateway } else { None };
     Ok(adapters.into_iter().filter_map(gateway).collect())
 }
 
-/// Why none of these gateways is a way out any more; none while one is. One of which it cannot be said
-/// whether it answers counts as one that does.
+/// Why none of these gateways is reachable any more; none while one is. One that cannot be checked counts as reachable.
 pub fn lost_gateway(node: &dyn Node, before: &[Ipv4Addr]) -> Option<String> {
     let first = before.first()?;
-    // What cannot be looked at is not gone.
+    // If the adapters cannot be read, nothing counts as lost.
     let Ok(there) = gateways(node) else { return None };
     let still: Vec<&Ipv4Addr> = before.iter().filter(|gateway| there.contains(gateway)).collect();
     let Some(one) = still.first() else { return Some(format!("the gateway {first} is gone")) };
@@ -154,8 +153,8 @@ pub fn lost_gateway(node: &dyn Node, before: &[Ipv4Addr]) -> Option<String> {
     silent.then(|| format!("the gateway {one} does not answer"))
 }
 
-/// Sees to it, for as long as a service runs, that a trial has its guard: `pending` says whether one
-/// is on that has none, `start` starts it. After a boot there is none.
+/// While a service runs, makes sure that a trial has its guard process: `pending` says whether a trial has none,
+/// `start` starts it. After a boot there is none.
 pub fn see_to_guard(stop: &Stop, pending: impl Fn() -> Result<bool>, start: impl Fn() -> Result<()>) {
     while !stop.requested() {
         if pending().unwrap_or(false)
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_goes_back_when_nobody_confirms_it_or_its_way_out_is_gone() {
+    fn a_trial_is_rolled_back_if_not_confirmed_or_if_unreachable() {
         let live = Some("2026-01-02T15:01:00Z");
         let seconds = Duration::from_secs;
         for (live, now, at_it, watched, lost, back) in [
@@ -211,7 +210,7 @@ mod tests {
             (live, "14:00:00", false, 300, None, Some("nobody confirmed it within 300 s")),
             (live, "15:02:00", false, 60, Some(59), None),
             (live, "15:02:00", false, 60, Some(60), Some("no way to the API server for 60 s")),
-            // Nothing can be reached while the switch is made.
+            // Nothing is reachable while the switch is created.
             (None, "15:02:00", true, 0, Some(100), None),
         ] {
             let now = format!("2026-01-02T{now}Z").parse().unwrap();
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trial_is_less_patient() {
+    fn a_short_trial_has_a_shorter_limit() {
         let patience = |confirm_within| Trial { confirm_within, ..trial(None) }.patience().as_secs();
         assert_eq!([1, 20, 3600].map(patience), [1, 5, 60]);
     }

@@ -1,4 +1,4 @@
-//! Waiting that has a limit, says what it waits for, and names what is missing when it gives up.
+//! Waits with a limit, that report what they wait for, and name what is missing at the limit.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +9,22 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::event::Event;
 
-/// What a wait still lacks, for its last words.
+/// What a wait is still missing, for its error.
 pub struct Missing(pub String);
 
-/// How long to look away between two looks: what a wait may add to the event that it waits for.
-pub const LOOK_AWAY: Duration = Duration::from_millis(50);
+/// The pause between two polls: the most that a wait adds to the event that it waits for.
+pub const POLL_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a wait says that it goes on.
-const SAY_EVERY: Duration = Duration::from_secs(1);
+/// How often a wait reports its progress.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks until `look` finds what it waits for. `look` is told how long the wait has taken so far; an
-/// error of it ends the wait.
+/// Polls `look` until it returns a result. `look` gets how long the wait has taken so far; its error ends the wait.
 ///
-/// Time is counted by the pauses and by how long the looks took, and not read off the clock, which
-/// may jump right after boot.
+/// Time is the sum of the pauses and of the polls' own durations, and not read from the clock, which may jump right
+/// after boot.
 ///
 /// # Errors
-/// Fault `WaitedTooLong` with what is missing when `limit` is over; [`super::Stopped`] when the
-/// agent was asked to stop.
+/// Fault `WaitedTooLong` with what is missing at the `limit`; [`super::Stopped`] when the agent was stopped.
 pub fn wait<T>(
     node: &mut dyn Node,
     what: &str,
@@ -49,11 +47,11 @@ pub fn wait<T>(
                 .hint("add what is missing, then start the service again: `calicoctl-win service start`")
                 .into());
         }
-        if said.is_none_or(|said| elapsed >= said + SAY_EVERY) {
+        if said.is_none_or(|said| elapsed >= said + REPORT_EVERY) {
             said = Some(elapsed);
             (context.events)(Event::Waiting { what: what.to_owned(), elapsed, limit });
         }
-        (context.pause)(node, LOOK_AWAY);
-        elapsed += LOOK_AWAY;
+        (context.pause)(node, POLL_PAUSE);
+        elapsed += POLL_PAUSE;
     }
 }

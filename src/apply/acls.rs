@@ -1,5 +1,5 @@
-//! Policy only: what Felix has put on the endpoints of another product's networks. HNS keeps it when Felix
-//! ends, and the pods would stay denied by rules that nobody updates any more.
+//! Policy-only mode: the ACLs that Felix set on the endpoints of another product's networks. HNS keeps them after Felix
+//! is removed: the pods would stay blocked by rules that nobody updates any more.
 
 use std::fs;
 
@@ -18,12 +18,13 @@ use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
 use crate::values::WinPath;
 
-/// The networks whose pods a Felix that goes has kept policies on; none where the networks were Calico's own,
-/// and went with their endpoints.
+/// The networks whose endpoints Felix set ACLs on, while Felix is being removed; none if the networks were Calico's own
+/// and are removed with their endpoints.
 pub struct Networks(Option<Regex>);
 
 impl Networks {
-    /// Of a generation, as it told Felix. Without that, or when it cannot be read, every network was meant.
+    /// The networks of a generation, by the pattern that Felix was given. If there is none, or it cannot be read: every
+    /// network.
     pub fn of(node: &dyn Node, about: Option<&About>, target: &Target) -> Option<Self> {
         let felix = Id::Service(FELIX_SERVICE.into());
         if about?.backend != Backend::None || !target.world.contains_key(&felix) {
@@ -41,7 +42,7 @@ impl Networks {
         self.0.as_ref().is_none_or(|pattern| pattern.is_match(network))
     }
 
-    /// The endpoints of pods on which Felix's rules still decide.
+    /// Returns the endpoints of pods that still have Felix's ACLs.
     ///
     /// # Errors
     /// When HNS cannot be asked.
@@ -51,8 +52,8 @@ impl Networks {
         Ok(endpoints)
     }
 
-    /// Has HNS let everything through there. Its list of ACLs is replaced, as Felix does it, since no list at
-    /// all is nothing that anybody was seen to give HNS.
+    /// Makes HNS allow all traffic there. Replaces the list of ACLs, as Felix does: no caller was ever seen to send HNS
+    /// an empty list.
     ///
     /// # Errors
     /// When HNS cannot be asked, or refuses.

@@ -1,4 +1,4 @@
-//! Ctrl-C: between two steps a run stops where it is, and the journal knows how to go on or back.
+//! Ctrl-C: a run stops between two steps; the journal allows it to be resumed or undone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,25 +9,25 @@ use anyhow::Result;
 use crate::fault::{Exit, Fault};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// How many [`UnderWay`] live: they nest. None once the process ends: then no step may begin any more.
+/// How many [`UnderWay`] exist: they nest. None once the process is ending: no step may begin any more.
 static UNDER_WAY: Mutex<Option<usize>> = Mutex::new(Some(0));
 
 fn under_way() -> MutexGuard<'static, Option<usize>> {
     UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a wish to stop comes to.
+/// The answer to a request to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// No steps are being taken: the process may end at once.
+    /// No step is in progress: the process may end at once.
     Idle,
-    /// The run stops after the step that it is at.
+    /// The run stops after the current step.
     Stops,
-    /// It was asked before: the process may end at once, in the middle of a step.
+    /// It is the second request: the process may end at once, in the middle of a step.
     Again,
 }
 
-/// Asks a run under way to stop.
+/// Asks the current run to stop.
 pub fn ask() -> Asked {
     let mut under_way = under_way();
     match *under_way {
@@ -45,7 +45,7 @@ pub fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }
 
-/// Fails when the run was asked to stop.
+/// Fails if the run was asked to stop.
 ///
 /// # Errors
 /// `RunCancelled`.
@@ -58,7 +58,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Says that steps are being taken, for as long as it lives.
+/// Marks that steps are being taken, while it exists.
 #[derive(Debug)]
 pub struct UnderWay;
 
@@ -69,7 +69,7 @@ impl UnderWay {
                 *count += 1;
                 return Self;
             }
-            // The process ends at this moment.
+            // The process is ending.
             thread::park();
         }
     }

@@ -1,6 +1,5 @@
-//! The engine: brings a node from what it is to a target, one journaled step at a time. Every verb
-//! that changes the node is this with another target; `resume` is this again, and undoing is this
-//! with the former generation as its target.
+//! The engine: brings a node from its current state to a target, one journaled step at a time. Every verb that changes
+//! the node is this with another target; `resume` repeats it, and undoing uses the previous generation as the target.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::plan::order::{FELIX_SERVICE, SERVICES, is_own};
 use crate::plan::{Owned, Step, Target, node_object};
 use crate::report::event::Sink;
 
-/// What a run is asked to bring about.
+/// What a run is to achieve.
 #[derive(Debug, Clone)]
 pub struct Change<'a> {
     pub run: &'a str,
@@ -34,27 +33,27 @@ pub struct Change<'a> {
     /// What the target is made from; none for an uninstall.
     pub about: Option<&'a About>,
     pub terms: Terms,
-    /// The steps that were shown and agreed to, if somebody was asked: no others are taken.
+    /// The steps that were shown and confirmed, if somebody was asked: no others are taken.
     pub shown: Option<&'a [Step]>,
 }
 
-/// The steps that would bring the node to `target` now.
+/// Returns the steps that would bring the node to `target` now.
 ///
 /// # Errors
-/// When the node cannot be looked at, or something that is not ours stands in the way.
+/// When the node cannot be read, or an item with a name that we need is not ours.
 pub fn plan(node: &dyn Node, standing: &Standing, target: &Target) -> Result<Vec<Step>> {
     let owned = standing.owned();
-    // What an interrupted run stopped and nobody wants stopped, runs again.
+    // Services that an interrupted run stopped, and that are not meant to be stopped, are started again.
     let goal = standing.journal.as_ref().map(|journal| journal.header.goal(target));
     let target = goal.as_ref().unwrap_or(target);
     let observed = observe(node, target, &owned)?;
-    refuse_strangers(target, &observed, &owned)?;
+    refuse_foreign_networks(target, &observed, &owned)?;
     Ok(diff(target, &observed, &owned))
 }
 
-/// A network of the name we need that somebody else made is a conflict, never something to delete.
-/// `External` is Calico's when it has Calico's bootstrap prefix.
-fn refuse_strangers(target: &Target, observed: &World, owned: &Owned) -> Result<()> {
+/// Refuses a network that has a name we need and that somebody else created: it is never deleted. `External` is
+/// Calico's if it has Calico's bootstrap prefix.
+fn refuse_foreign_networks(target: &Target, observed: &World, owned: &Owned) -> Result<()> {
     for (id, wanted) in &target.world {
         if let (Id::Network(name), Some(State::Network(have)), State::Network(want)) = (id, observed.get(id), wanted)
             && !owned.contains_key(id)
@@ -77,36 +76,37 @@ fn calicos(have: &Network, want: &Network) -> bool {
     want.subnet.is_none() || have.subnet == want.subnet
 }
 
-/// Brings the node to a target and writes the receipt. Does nothing, not even a receipt, when the
-/// node and the standing generation are so already.
+/// Brings the node to a target and writes the receipt. Does nothing, and writes no receipt, if the node and the current
+/// generation match already.
 ///
 /// # Errors
-/// When a step fails. The node is then half-way and the journal says how to go on or back: call
-/// [`undo`] or, later, [`resume`].
+/// When a step fails. The node is then partly changed, and the journal records how to continue or undo: call [`undo`]
+/// or, later, [`resume`].
 pub fn apply(node: &mut dyn Node, change: &Change, events: Sink) -> Result<Applied> {
-    apply_proven(node, &NodeObject::unknown(), change, &|_, _, _| Ok(()), events)
+    let standing = Standing::load(node)?;
+    apply_proven(node, &standing, &NodeObject::unknown(), change, &|_, _, _| Ok(()), events)
 }
 
-/// Looks at a node that has just become as a target says, before that counts as achieved.
+/// Checks a node that has just reached its target, before the change counts as done.
 pub type Proof<'a> = &'a dyn Fn(&mut dyn Node, &Target, Sink) -> Result<()>;
 
-/// As [`apply`], but there is no receipt until the proof is given: a change that does not work can
-/// be taken back as one that failed half-way.
+/// As [`apply`], but writes the receipt only after the proof succeeds: a change that does not work can be undone like
+/// one that failed in the middle.
 ///
-/// # Errors
+/// As [`apply`], and the errors of the proof.
 /// As [`apply`], and what the proof fails with.
 pub fn apply_proven(
     node: &mut dyn Node,
+    standing: &Standing,
     object: &NodeObject,
     change: &Change,
     proof: Proof,
     events: Sink,
 ) -> Result<Applied> {
-    let standing = Standing::load(node)?;
     standing.tell(events);
-    let steps = plan(node, &standing, change.target)?;
+    let steps = plan(node, standing, change.target)?;
     if let Some(shown) = change.shown {
-        same_ground(shown, &steps)?;
+        refuse_changed_start(shown, &steps)?;
     }
     let unchanged = match standing.receipt() {
         Some(receipt) => receipt.target == *change.target,
@@ -125,7 +125,7 @@ pub fn apply_proven(
         header.running.clone_from(&interrupted.header.running);
         header.networks.clone_from(&interrupted.header.networks);
         header.touched = interrupted.is_touched();
-        stale_files::sweep_of(node, &standing, interrupted, events)?;
+        stale_files::sweep_of(node, standing, interrupted, events)?;
     } else {
         let former = standing.base().map(|receipt| &receipt.target.world);
         for id in former.into_iter().flatten().map(|(id, _)| id).filter(|id| id.is_derived()) {
@@ -143,14 +143,13 @@ pub fn apply_proven(
     let emptied = change.terms.drain.is_some();
     let course = course(&header, steps, emptied, object.look().ok().as_ref(), object);
     let mut journal = Journal::begin(node, header, originals)?;
-    let (changed, downtime) = forward(node, &standing, &mut journal, &course, object, events)?;
-    open_endpoints(node, &standing, &journal, change.target, events)?;
+    let (changed, downtime) = forward(node, standing, &mut journal, &course, object, events)?;
+    open_endpoints(node, standing, &journal, change.target, events)?;
     proof(node, change.target, events)?;
-    commit(node, &standing, journal, &course, object, (changed, downtime), events)
+    commit(node, standing, journal, &course, object, (changed, downtime), events)
 }
 
-/// The steps on the machine, with those in the cluster before and after. `seen`: what the Node says now, where
-/// that can be known.
+/// The steps on the machine, with those in the cluster before and after. `seen`: the Node's current items, if known.
 fn course(header: &Header, mut steps: Vec<Step>, emptied: bool, seen: Option<&World>, object: &NodeObject) -> Course {
     let name = object.name();
     if name.is_empty() {
@@ -163,9 +162,9 @@ fn course(header: &Header, mut steps: Vec<Step>, emptied: bool, seen: Option<&Wo
     Course::new(steps, node_object::told(name, achieved.as_deref(), seen))
 }
 
-/// Refuses steps from another state of the node than those that were shown. What they lead to may
-/// differ, since a token is fetched after the plan was agreed to, and some may not be needed any more.
-fn same_ground(shown: &[Step], now: &[Step]) -> Result<()> {
+/// Refuses steps that start from another state of the node than those that were shown. Their results may differ, since
+/// a token is fetched after the plan was confirmed, and some steps may not be needed any more.
+fn refuse_changed_start(shown: &[Step], now: &[Step]) -> Result<()> {
     fn ground(steps: &[Step]) -> impl Iterator<Item = (&Id, Option<&State>)> {
         steps.iter().map(|step| match step {
             Step::Put { id, before, .. } => (id, before.as_ref()),
@@ -189,18 +188,18 @@ pub fn resume(node: &mut dyn Node, events: Sink) -> Result<Applied> {
 /// As [`resume`], with the proof of [`apply_proven`].
 ///
 /// # Errors
-/// As [`resume`], and what the proof fails with.
+/// As [`resume`], and the errors of the proof.
 pub fn resume_proven(node: &mut dyn Node, object: &NodeObject, proof: Proof, events: Sink) -> Result<Applied> {
     let standing = Standing::load(node)?;
-    let mut journal = taken_up(node, &standing, events)?;
+    let mut journal = reopened_journal(node, &standing, events)?;
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, &standing, journal, false, events);
     }
     let goal = journal.header.goal(&journal.header.target);
     let steps = plan(node, &standing, &goal)?;
     let seen = object.look().ok();
-    // Once the machine was touched pods can only be in the way of a network that goes; and where the cluster is
-    // away HNS says so.
+    // Once the machine was changed, pods only matter if a network is removed; if the cluster does not answer, HNS shows
+    // them.
     let goes = steps.iter().any(|step| matches!(step, Step::Vacate { .. }));
     let goes = goes && object.cordon(object.name()).is_ok();
     let emptied = standing.is_draining() || journal.header.terms.drain.is_some() && goes;
@@ -211,7 +210,7 @@ pub fn resume_proven(node: &mut dyn Node, object: &NodeObject, proof: Proof, eve
     commit(node, &standing, journal, &course, object, (changed, downtime), events)
 }
 
-/// Takes an interrupted run back: the former generation stands again, or nothing does.
+/// Undoes an interrupted run: restores the previous generation, or removes everything if there was none.
 ///
 /// # Errors
 /// As [`apply`]; and when there is no interrupted run.
@@ -219,7 +218,7 @@ pub fn undo(node: &mut dyn Node, events: Sink) -> Result<Applied> {
     undo_with(node, &NodeObject::unknown(), events)
 }
 
-/// As [`undo`], with the Node, whose pods may have come to networks of ours meanwhile.
+/// As [`undo`], with the Node, because pods may have been attached to our networks meanwhile.
 ///
 /// # Errors
 /// As [`undo`].
@@ -228,20 +227,21 @@ pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Resu
     if standing.is_draining() {
         return abandon(node, standing, object, events);
     }
-    let mut journal = taken_up(node, &standing, events)?;
+    let mut journal = reopened_journal(node, &standing, events)?;
     if journal.header.terms.is_renewal() {
         return renewal::finish(node, &standing, journal, true, events);
     }
-    // Where nothing stood before, pods can only have come since.
+    // If nothing was installed before, pods can only have been attached since.
     journal.header.terms.drops_pods |= journal.header.from.is_none();
     let former = standing.base().cloned();
     let target = former.as_ref().map(|receipt| receipt.target.clone()).unwrap_or_default();
-    let target = journal.header.way_back(&target);
+    let target = journal.header.undo_goal(&target);
     let steps = plan(node, &standing, &target)?;
     let from = journal.header.from;
     let written = |receipt: &&Receipt| Some(receipt.generation) > from;
     let written_by_it = standing.receipts.last().filter(written);
-    // The Node says what it said, unless the run came as far as its receipt. Of a first one Calico itself tells it.
+    // The Node keeps its items, unless the run came as far as its receipt. For a first generation, Calico itself writes
+    // them.
     let stands = former.as_ref().and_then(|receipt| receipt.about.as_ref());
     let told = if object.name().is_empty() || written_by_it.is_none() && stands.is_some() {
         Vec::new()
@@ -252,10 +252,11 @@ pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Resu
     let course = Course::new(steps, told);
     let (changed, downtime) = take(node, &mut journal, &target, &standing.owned(), &course, object, events)?;
     open_endpoints(node, &standing, &journal, &target, events)?;
+    // Before the receipt goes: while it is there, an undo that begins again knows that the Node was told.
+    tell(node, &mut journal, &course, object, events)?;
     if let Some(receipt) = written_by_it {
         receipt.remove(node)?;
     }
-    tell(node, &mut journal, &course, object, events)?;
     leave_cordon(node, &journal, object)?;
     journal.end(node)?;
     let kept: Vec<&Receipt> = standing.receipts.iter().filter(|receipt| !written(receipt)).collect();
@@ -264,41 +265,40 @@ pub fn undo_with(node: &mut dyn Node, object: &NodeObject, events: Sink) -> Resu
     Ok(Applied { changed, generation, downtime })
 }
 
-/// Has the Node say once more what stands, where an earlier run could not tell it.
+/// Writes the items of the current generation to the Node, if an earlier run could not.
 pub fn tell_again(object: &NodeObject, standing: &Standing, events: Sink) {
-    let about = standing.receipts.last().map(|receipt| receipt.about.as_ref());
+    let about = standing.receipt().and_then(|receipt| receipt.about.as_ref());
     let (Some(about), Ok(seen)) = (about, object.look()) else { return };
-    let achieved = about.map(|about| about.settings.to_string());
-    for step in node_object::told(object.name(), achieved.as_deref(), Some(&seen)) {
+    for step in node_object::told(object.name(), Some(about.settings.as_str()), Some(&seen)) {
         if let Step::Put { id, after, .. } = &step {
             put_note(object, id, after.as_ref(), events);
         }
     }
 }
 
-/// Ends a run that has touched nothing on the machine: there is only its cordon to hand on. What differs from the
-/// generation that stands was so before.
+/// Ends a run that has changed nothing on the machine: only its cordon is recorded. Differences from the current
+/// generation existed before.
 fn abandon(node: &mut dyn Node, standing: Standing, object: &NodeObject, events: Sink) -> Result<Applied> {
     let settled = standing.owned();
+    let generation = standing.receipt().map(|receipt| receipt.generation);
     let Standing { receipts, journal, .. } = standing;
     let journal = journal.ok_or_else(nothing_interrupted)?;
     leave_cordon(node, &journal, object)?;
     journal.end(node)?;
     retention::collect(node, &receipts.iter().collect::<Vec<_>>(), &settled, events);
-    let generation = receipts.last().filter(|receipt| receipt.about.is_some()).map(|receipt| receipt.generation);
     Ok(Applied { changed: 0, generation, downtime: Duration::ZERO })
 }
 
-/// Ends an uninstall that had more to take away than Calico; nothing is done where it is over.
+/// Ends an uninstall that removed more than Calico; does nothing if it is already over.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the file cannot be removed.
 pub fn end_uninstall(node: &dyn Node) -> Result<()> {
     Journal::load(node)?.map_or(Ok(()), |journal| journal.end(node))
 }
 
-/// Where no Felix is left, what one has put on another product's endpoints decides nothing any more. Within the
-/// run: until it is done, the journal says so.
+/// Once Felix is removed, its ACLs on another product's endpoints must be removed too. This is part of the run: until
+/// it is done, the journal stays.
 fn open_endpoints(
     node: &mut dyn Node,
     standing: &Standing,
@@ -319,11 +319,11 @@ fn open_endpoints(
     Ok(())
 }
 
-/// The interrupted run's journal, written anew: its last line may be torn, and more will follow.
-fn taken_up(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
+/// Rewrites the interrupted run's journal: its last line may be torn, and more lines will follow.
+fn reopened_journal(node: &mut dyn Node, standing: &Standing, events: Sink) -> Result<Journal> {
     let journal = standing.journal.clone().ok_or_else(nothing_interrupted)?;
     stale_files::sweep_of(node, standing, &journal, events)?;
-    // One that came to run since, or to depend on ours, may be stopped from here on.
+    // Services that were started since, or that depend on ours since, may be stopped from here on.
     let touched = journal.is_touched();
     let mut header = journal.header;
     header.touched = touched;
@@ -348,10 +348,10 @@ fn forward(
     let steps = course.steps();
     let owned = standing.owned();
     let target = journal.header.target.clone();
-    // What the services themselves change is not in the steps, and is ours to give back all the same.
+    // Items that the services themselves change are not in the steps, but must be restored all the same.
     let derived = target.world.keys().filter(|id| id.is_derived()).chain(&target.leave).cloned();
     let touched: BTreeSet<Id> = steps.iter().map(|step| step.id().clone()).chain(derived).collect();
-    // Whether others' services run is to be as it was before this run, and not as on the first day.
+    // Other products' services are restored to their state before this run, not to the state before the first install.
     let lasting = |id: &Id| !matches!(id, Id::Running(name) if !is_own(name));
     for id in touched.into_iter().filter(lasting) {
         if owned.contains_key(&id) || journal.originals.contains_key(&id) {
@@ -362,7 +362,7 @@ fn forward(
                 let before = cordon_before(node, object)?;
                 journal.original(node, &id, before.as_ref())?;
             }
-            // What the Node says of Calico goes with Calico.
+            // What the Node records about Calico is removed with Calico.
             id if id.is_in_cluster() => {}
             id => {
                 let original = original(node, id, steps)?;
@@ -376,17 +376,16 @@ fn forward(
     take(node, journal, &goal, &owned, course, object, events)
 }
 
-/// Whether the Node was cordoned before. What an earlier run of ours left is ours to give back.
+/// Whether the Node was cordoned before this run. A cordon that an earlier run of ours left is ours to undo.
 fn cordon_before(node: &dyn Node, object: &NodeObject) -> Result<Option<State>> {
     let left = Cordon::load(node)?.is_some_and(|left| left.node == object.name());
     if left { Ok(None) } else { object.cordon(object.name()) }
 }
 
-/// Hands on that a Node is still to be uncordoned, before the journal ends that knows it. Not where it is seen to take
-/// pods.
+/// Records that a Node must still be uncordoned before its journal is deleted. Not if the Node is known to be
+/// schedulable.
 fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> Result<()> {
-    let ours = journal.originals.iter().filter(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none());
-    for (id, _) in ours {
+    for id in journal.cordons() {
         if matches!(object.cordon(&id.target()), Ok(None)) {
             continue;
         }
@@ -398,7 +397,7 @@ fn leave_cordon(node: &mut dyn Node, journal: &Journal, object: &NodeObject) -> 
     Ok(())
 }
 
-/// What an item is before we touch it, its bytes safe in the store.
+/// Returns the state of an item before our first change, and saves its bytes in the store.
 fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State>> {
     if comes_with_release(id, steps) {
         return Ok(None);
@@ -410,7 +409,7 @@ fn original(node: &mut dyn Node, id: &Id, steps: &[Step]) -> Result<Option<State
     Ok(state)
 }
 
-/// Writes the receipt, ends the journal, and drops what no generation needs.
+/// Writes the receipt, ends the journal, and deletes what no generation needs.
 fn commit(
     node: &mut dyn Node,
     standing: &Standing,
@@ -425,7 +424,7 @@ fn commit(
     owned.extend(journal.originals.clone());
     let settled = owned.clone();
     owned.retain(|id, _| target.world.contains_key(id) || target.leave.contains(id) || target.absent.contains(id));
-    // What an uninstall found by our marks alone is gone for good.
+    // Items that an uninstall found only by our marks are not kept for a rollback.
     if journal.header.about.is_none() {
         owned.clear();
     }
@@ -439,8 +438,8 @@ fn commit(
     if journal.header.terms.removal == Removal::default() {
         journal.end(node)?;
     } else {
-        // What else goes with Calico is done by the caller, which ends the run then. Until then it is a run that
-        // starts from nothing: what it started from may be gone from the store.
+        // The caller removes what else goes with Calico, and ends the run then. Until then it is a run that starts from
+        // nothing: the store may no longer have what it started from.
         journal.is_made(node, generation)?;
     }
     let former = standing.receipts.iter().filter(|former| former.generation < generation);

@@ -1,5 +1,5 @@
-//! That a run which is over has left the Node cordoned, so that whoever comes next knows to uncordon it. While a
-//! run is under way its journal says so.
+//! The record that a finished run has left the Node cordoned, so that a later run uncordons it. During a run the
+//! journal records it.
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ pub struct Cordon {
     /// Name of the Kubernetes Node.
     pub node: String,
     pub run: String,
-    /// The verb.
+    /// The verb of the run.
     pub command: String,
     pub since: Timestamp,
     /// How the run reached the cluster.
@@ -30,15 +30,15 @@ fn path() -> WinPath {
 }
 
 impl Cordon {
-    /// What is written down, if a run of ours cordoned the Node and nobody has undone that.
+    /// Returns the record, if a run of ours cordoned the Node and nobody has uncordoned it.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
         record::load(node, &path())
     }
 
-    /// Writes it down.
+    /// Writes the record.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -46,7 +46,7 @@ impl Cordon {
         record::save(node, &path(), self).context("write down that the node is cordoned")
     }
 
-    /// The Node takes pods again.
+    /// Removes the record: the Node is schedulable again.
     ///
     /// # Errors
     /// Fault `CordonNotForgotten` when the file cannot be removed.

@@ -1,5 +1,5 @@
-//! Stops at every journal write, receipt and put, before and after it takes effect and in the
-//! middle of a line, then goes forward or back, also when it stops again on the way.
+//! Stops at every journal write, receipt and put, before and after it takes effect and in the middle of a line; then
+//! resumes or undoes, also if it stops again during that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,13 +29,13 @@ use crate::plan::desired::{Inputs, KubeconfigFile, desired};
 use crate::report::event::Event;
 use crate::values::{Sha256, WinPath};
 
-/// A sandbox node on which another product and an earlier hand-made Calico have left their things.
+/// A sandbox node with items of another product and of an earlier manual Calico installation.
 struct Lab {
     dir: TempDir,
     before: Picture,
 }
 
-/// Everything on a node but our own state folder, whose journal and receipts differ by design.
+/// Everything on a node except our own state folder, whose journal and receipts differ by design.
 #[derive(Debug, PartialEq, Eq)]
 struct Picture(BTreeMap<String, String>);
 
@@ -70,7 +70,7 @@ impl Lab {
         Self { dir, before }
     }
 
-    /// A process that works on the node; with a fault, one that ends where the fault says.
+    /// A process that works on the node; with a fault, it ends at the fault.
     fn node(&self, fault: Option<&str>) -> SandboxNode {
         let faults = fault.map(|fault| Fault::parse(fault).unwrap()).into_iter().collect();
         SandboxNode::open(self.dir.path())
@@ -81,7 +81,7 @@ impl Lab {
     }
 }
 
-/// What CalicoNode does to the machine: networks, and the registry's record of the boot.
+/// What CalicoNode does to the machine: creates networks, and records the boot in the registry.
 fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
     if name != "CalicoNode" {
         return Ok(());
@@ -109,11 +109,11 @@ fn bring_up(node: &mut SandboxNode, name: &str) -> Result<()> {
     }
     let key = registry::last_boot_time();
     node.put(&key, Some(&State::RegValue(RegValue::String("now".into()))))?;
-    at_work(node)
+    startup_succeeded(node)
 }
 
-/// What CalicoNode's agent says when node startup has succeeded.
-fn at_work(node: &mut SandboxNode) -> Result<()> {
+/// What CalicoNode's agent reports when node startup has succeeded.
+fn startup_succeeded(node: &mut SandboxNode) -> Result<()> {
     let Some(process) = node.process("CalicoNode")? else { return Ok(()) };
     let said = AgentState { phase: Phase::Running, ..AgentState::new(Role::Node, process.pid, node.now()) };
     let path = node.disk(&state::path(Role::Node));
@@ -122,7 +122,7 @@ fn at_work(node: &mut SandboxNode) -> Result<()> {
 }
 
 impl Picture {
-    /// What differs, a line each; empty when nothing does.
+    /// Returns the differences, one per line; empty if there are none.
     fn against(&self, other: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let differ = names.into_iter().filter(|name| self.0.get(*name) != other.0.get(*name));
@@ -152,7 +152,7 @@ impl Picture {
     }
 }
 
-/// A wanted node with this VNI, its release, files and executable in the store.
+/// A target with this VNI, with its release, files and executable in the store.
 fn target(node: &mut SandboxNode, vni: u32) -> (Target, About) {
     let mut settings = samples::settings("v3.32.1");
     settings.network.vni = vni.try_into().unwrap();
@@ -211,14 +211,14 @@ fn run(node: &mut SandboxNode, target: &Target, about: Option<&About>) -> Result
     apply(node, &Change { run: "r", command, target, about, terms: Terms::default(), shown: None }, &mut |_| ())
 }
 
-/// From one standing to another. `None` is the bare node.
+/// From one generation to another. `None` is a node without Calico.
 struct Transition {
     from: Option<u32>,
     to: Option<u32>,
 }
 
 impl Transition {
-    /// A node that stands at `from`, and how it looks there.
+    /// A node with the generation `from`, and its picture.
     fn start(&self) -> (Lab, Picture) {
         let lab = Lab::new();
         if let Some(vni) = self.from {
@@ -240,7 +240,7 @@ impl Transition {
         }
     }
 
-    /// Runs until a fault. Says whether there was one.
+    /// Runs until a fault. Returns whether there was one.
     fn interrupted(&self, lab: &Lab, fault: &str) -> bool {
         let (goal, about) = self.goal(&mut lab.node(None));
         let mut node = lab.node(Some(fault));
@@ -253,7 +253,7 @@ impl Transition {
         }
     }
 
-    /// The node stands at the goal, a second run plans nothing, and an uninstall gives everything back.
+    /// The node has reached the goal, a second run plans nothing, and an uninstall restores everything.
     fn check_forward(&self, lab: &Lab, fault: &str) {
         let mut node = lab.node(None);
         let (goal, about) = self.goal(&mut node);
@@ -273,7 +273,7 @@ impl Transition {
         assert_eq!(Standing::load(&lab.node(None)).unwrap().journal, None, "{fault}");
     }
 
-    /// Every point of the way, in each of the ways it can end there.
+    /// Every point of the transition, with each fault that is possible there.
     fn every_fault(&self) -> Vec<String> {
         let (lab, _) = self.start();
         let (goal, about) = self.goal(&mut lab.node(None));
@@ -290,12 +290,13 @@ const INSTALL: Transition = Transition { from: None, to: Some(4096) };
 const UNINSTALL: Transition = Transition { from: Some(4096), to: None };
 const NEW_VNI: Transition = Transition { from: Some(4096), to: Some(5000) };
 
-/// Where a run ends before its journal begins nothing is half-way, and resume says so.
+/// Whether an interrupted run is left. If a run ends before its journal begins, nothing is half done, and resume says
+/// so.
 fn pending(lab: &Lab) -> bool {
     Standing::load(&lab.node(None)).unwrap().journal.is_some()
 }
 
-fn every_point_goes_forward(transition: &Transition) {
+fn every_point_can_be_resumed(transition: &Transition) {
     let mut crashes = 0;
     for fault in transition.every_fault() {
         let (lab, start) = transition.start();
@@ -307,7 +308,7 @@ fn every_point_goes_forward(transition: &Transition) {
             resume(&mut lab.node(None), &mut |_| ()).unwrap_or_else(|error| panic!("{fault}: resume: {error:#}"));
             transition.check_forward(&lab, &fault);
         } else {
-            // Before the journal's first line, or after its last.
+            // The fault was before the journal's first line, or after its last.
             let untouched = Picture::of(lab.dir.path()) == start;
             assert!(
                 untouched || Standing::load(&lab.node(None)).unwrap().receipt().is_some() == transition.to.is_some(),
@@ -318,7 +319,7 @@ fn every_point_goes_forward(transition: &Transition) {
     assert!(crashes > 20, "only {crashes} crash points");
 }
 
-fn every_point_goes_back(transition: &Transition) {
+fn every_point_can_be_undone(transition: &Transition) {
     for fault in transition.every_fault() {
         let (lab, start) = transition.start();
         if transition.interrupted(&lab, &fault) && pending(&lab) {
@@ -328,7 +329,7 @@ fn every_point_goes_back(transition: &Transition) {
     }
 }
 
-/// Crashes again during recovery: a spread of first crashes, each with every second one.
+/// Crashes again during recovery: a selection of first crashes, each with every second one.
 fn crashes_during_recovery(transition: &Transition) {
     let faults = transition.every_fault();
     let spread: Vec<&String> = faults.iter().step_by(faults.len() / 7).collect();
@@ -362,47 +363,47 @@ fn crashes_during_recovery(transition: &Transition) {
 }
 
 #[test]
-fn an_install_that_stops_anywhere_goes_forward() {
-    every_point_goes_forward(&INSTALL);
+fn an_install_that_stops_anywhere_can_be_resumed() {
+    every_point_can_be_resumed(&INSTALL);
 }
 
 #[test]
-fn an_install_that_stops_anywhere_goes_back() {
-    every_point_goes_back(&INSTALL);
+fn an_install_that_stops_anywhere_can_be_undone() {
+    every_point_can_be_undone(&INSTALL);
 }
 
 #[test]
-fn an_uninstall_that_stops_anywhere_goes_forward() {
-    every_point_goes_forward(&UNINSTALL);
+fn an_uninstall_that_stops_anywhere_can_be_resumed() {
+    every_point_can_be_resumed(&UNINSTALL);
 }
 
 #[test]
-fn an_uninstall_that_stops_anywhere_goes_back() {
-    every_point_goes_back(&UNINSTALL);
+fn an_uninstall_that_stops_anywhere_can_be_undone() {
+    every_point_can_be_undone(&UNINSTALL);
 }
 
 #[test]
-fn a_vni_change_that_stops_anywhere_goes_forward_or_back() {
-    every_point_goes_forward(&NEW_VNI);
-    every_point_goes_back(&NEW_VNI);
+fn a_vni_change_that_stops_anywhere_can_be_resumed_or_undone() {
+    every_point_can_be_resumed(&NEW_VNI);
+    every_point_can_be_undone(&NEW_VNI);
 }
 
 #[test]
-fn a_crash_during_recovery_is_one_more_crash() {
+fn recovery_survives_another_crash() {
     for transition in [INSTALL, UNINSTALL, NEW_VNI] {
         crashes_during_recovery(&transition);
     }
 }
 
-/// On its first start since boot CalicoNode takes down the networks of before and makes them anew,
-/// after the plan saw them as they should be.
+/// On its first start since boot, CalicoNode removes and re-creates the old networks, after the plan saw them in the
+/// wanted state.
 #[test]
-fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
+fn undo_waits_for_networks_that_are_re_created_after_a_boot() {
     let (lab, start) = UNINSTALL.start();
     assert!(UNINSTALL.interrupted(&lab, "put running CalicoNode=exit-after"));
     let mut node = SandboxNode::open(lab.dir.path()).unwrap().with_start_hook(Box::new(|node, name, _| {
         let calico = Id::Network("Calico".into());
-        if name == "CalicoNode" { node.put(&calico, None).and_then(|()| at_work(node)) } else { Ok(()) }
+        if name == "CalicoNode" { node.put(&calico, None).and_then(|_| startup_succeeded(node)) } else { Ok(()) }
     }));
     let mut waited = 0;
     undo(&mut node, &mut |event| {
@@ -417,10 +418,10 @@ fn networks_that_the_boot_takes_down_during_an_undo_are_waited_for() {
     UNINSTALL.check_back(&lab, &start, "a boot during the undo");
 }
 
-/// At boot CalicoNode starts with the settings of before, and makes a network by them while a run is
-/// under way that was planned without it.
+/// At boot CalicoNode starts with the old settings, and creates a network by them during a run that was planned without
+/// it.
 #[test]
-fn a_network_that_calico_node_made_before_it_was_stopped_goes_before_it_starts() {
+fn a_wrong_network_made_before_the_stop_is_deleted_before_calico_node_starts() {
     let (lab, _) = NEW_VNI.start();
     assert!(NEW_VNI.interrupted(&lab, "put network Calico=exit-after"));
     let mut node = lab.node(None);
@@ -447,10 +448,10 @@ fn a_network_that_calico_node_made_before_it_was_stopped_goes_before_it_starts()
     NEW_VNI.check_forward(&lab, "a boot");
 }
 
-/// At boot CalicoNode writes down for which boot the network is up: also when an uninstall was planned
-/// just before, until it is stopped.
+/// At boot CalicoNode records for which boot the network is up, until it is stopped: also if an uninstall was planned
+/// just before.
 #[test]
-fn what_calico_node_wrote_after_the_plan_goes_with_an_uninstall() {
+fn uninstall_removes_what_calico_node_wrote_after_the_plan() {
     let (lab, _) = UNINSTALL.start();
     let says = |boot: &str| {
         let value = State::RegValue(RegValue::String(boot.into()));

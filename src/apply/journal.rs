@@ -1,4 +1,4 @@
-//! The write-ahead journal of one run: where it goes, what each item was before, how far it got.
+//! The write-ahead journal of one run: its target, the state of each item before, and how far it got.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -19,39 +19,39 @@ use crate::plan::order::is_own;
 use crate::plan::{Owned, Target, pairs};
 use crate::values::{Sha256, WinPath};
 
-/// The number in every journal's header; a later format gets the next one. In 1 there was no cluster: what a run
-/// did there stood in a record beside it.
+/// The schema number in every journal's header; a later format gets the next one. Schema 1 had no cluster items: those
+/// were in a separate record.
 const SCHEMA: u32 = 2;
 
-/// What a run set out to do.
+/// What a run was started to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     schema: u32,
     pub run: String,
     /// The verb: `install`, `uninstall`, …
     pub command: String,
-    /// The generation that stood before; none on a bare node. Where `--undo` goes back to.
+    /// The previous generation; none on a node without Calico. `--undo` restores it.
     pub from: Option<u32>,
     pub target: Target,
     pub about: Option<About>,
     pub started: Timestamp,
-    /// Which services ran when the run began, for targets that leave that as it is: ours, and those of
-    /// others that this run may stop.
+    /// The services that ran when the run began, for targets that leave that unchanged: ours, and others that this run
+    /// may stop.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub running: BTreeSet<Id>,
     #[serde(flatten)]
     pub terms: Terms,
-    /// Something on the machine was touched before this journal began: by the run itself, or by an interrupted one
-    /// that it ends.
+    /// Something on the machine was changed before this journal began: by the run itself, or by an interrupted one that
+    /// it ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub touched: bool,
-    /// The networks of the generation that stood, as they were: what its target leaves to Windows, as
-    /// the adapter, is to be as it was when the run is undone.
+    /// The networks of the previous generation, as they were: what its target leaves to Windows, for example the
+    /// adapter, is restored when the run is undone.
     #[serde(default, with = "pairs", skip_serializing_if = "World::is_empty")]
     pub networks: World,
 }
 
-/// What a run was told besides its target: whoever ends it does as it was told.
+/// The options of a run besides its target: whoever ends the run follows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The machine, as [`crate::facts::NodeFacts::machine_id`] has it.
@@ -60,20 +60,20 @@ pub struct Terms {
     /// The boot in which the run began, as [`crate::facts::NodeFacts::boot_id`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// What is to become of the run when Windows starts before it is over; none leaves that to people.
+    /// What CalicoNode does with the run if Windows starts before it is over; if none, an administrator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_boot: Option<AtBoot>,
-    /// How pods are moved away before; none leaves them where they are.
+    /// How pods are moved away first; none leaves them in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainOptions>,
-    /// Whether pods that were not moved away lose a network that goes.
+    /// Whether pods that were not moved away lose a network that is removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops_pods: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub access: ClusterAccess,
     #[serde(default, skip_serializing_if = "is_default")]
     pub removal: Removal,
-    /// The files with credentials that get new contents, and nothing else is to change; none where the target counts.
+    /// The files with credentials that get new contents; nothing else is changed then. Empty: the target counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renewed: Vec<Renewed>,
 }
@@ -82,7 +82,7 @@ pub struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewed {
     pub path: WinPath,
-    /// What the generation that stands wants there until then; its bytes are in the store.
+    /// The digest in the current generation until then; its bytes are in the store.
     pub before: Sha256,
     pub after: Sha256,
 }
@@ -93,17 +93,17 @@ impl Terms {
     }
 }
 
-/// What goes besides Calico in an uninstall, once it is gone.
+/// What an uninstall removes besides Calico, once Calico is removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Removal {
     /// Our own folder: generations, logs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub purge: bool,
-    /// What Calico wrote in the cluster.
+    /// What Calico wrote to the cluster.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cluster_traces: bool,
-    /// The token secret that install made.
+    /// The token secret that install created.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub token_secret: bool,
 }
@@ -112,7 +112,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What CalicoNode sees to when it finds a run that a boot cut off.
+/// What CalicoNode does with a run that a boot interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtBoot {
@@ -128,12 +128,12 @@ enum Line {
     Step { n: usize, of: usize, id: Id },
 }
 
-/// An interrupted or running run, as the disk has it.
+/// An interrupted or current run, as read from the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub header: Header,
     pub originals: Owned,
-    /// The last step that was begun: number, of how many, on what.
+    /// The last step that was begun: its number, the number of steps, and its item.
     pub last_step: Option<(usize, usize, Id)>,
     /// Whether a step on the machine was begun.
     on_machine: bool,
@@ -168,8 +168,8 @@ impl Header {
         }
     }
 
-    /// Where a run goes that was stopped half-way: to this target, and what ran before and may be as
-    /// it is runs again, since it may be this run that stopped it.
+    /// The goal of a run that was stopped in the middle: this target; and services that ran before, and whose state the
+    /// target leaves unchanged, are started again, since this run may have stopped them.
     pub fn goal(&self, target: &Target) -> Target {
         let mut goal = target.clone();
         let others = |id: &Id| matches!(id, Id::Running(name) if !is_own(name));
@@ -178,8 +178,8 @@ impl Header {
         goal
     }
 
-    /// Where undoing goes: to the former target, with its networks on the adapters that they were on.
-    pub fn way_back(&self, former: &Target) -> Target {
+    /// The goal of undoing: the previous target, with its networks on their previous adapters.
+    pub fn undo_goal(&self, former: &Target) -> Target {
         let mut goal = self.goal(former);
         for (id, was) in &self.networks {
             if let (Some(State::Network(wanted)), State::Network(was)) = (goal.world.get_mut(id), was)
@@ -192,7 +192,7 @@ impl Header {
     }
 }
 
-/// As `install (run R, since T), at step 7 of 23: service CalicoNode`.
+/// For example `install (run R, since T), at step 7 of 23: service CalicoNode`.
 impl Display for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Header { command, run, started, .. } = &self.header;
@@ -205,10 +205,10 @@ impl Display for Journal {
 }
 
 impl Journal {
-    /// The journal on the node's disk, if a run is under way or was interrupted.
+    /// Reads the journal from the node's disk, if a run is in progress or was interrupted.
     ///
     /// # Errors
-    /// When it cannot be read, has no header, or a line other than a torn last one is not ours.
+    /// When it cannot be read, has no header, or a line other than a torn last one is not valid.
     pub fn load(node: &dyn Node) -> Result<Option<Self>> {
         let file = node.disk(&path());
         match fs::read(&file) {
@@ -219,10 +219,10 @@ impl Journal {
         }
     }
 
-    /// Bytes and not text: a torn line may end in the middle of a letter.
+    /// Parses bytes, not text: a torn line may end in the middle of a character.
     fn parse(text: &[u8]) -> Result<Self> {
-        // A line without its end was being written when the power went: it never counted. The header
-        // is not such a line: [`Self::begin`] writes it in one step, so a file without it lost it.
+        // A line without a newline was being written when the power failed: it never counted. The header cannot be such
+        // a line: [`Self::begin`] writes it in one step, so a file without it is damaged.
         let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
         let first = lines.next().ok_or_else(|| no_header("it is empty, or ends in its first line"))?;
         let mut journal = Self { header: header(first)?, originals: Owned::new(), last_step: None, on_machine: false };
@@ -242,7 +242,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Begins it anew as a run that starts from what it made: there is nothing to take back any more.
+    /// Rewrites the journal as a run that starts from the new generation: there is nothing to undo any more.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -250,19 +250,19 @@ impl Journal {
         Self::begin(node, Header { from: Some(generation), touched: true, ..self.header }, Owned::new())
     }
 
-    /// Whether the run moves pods away first, and has touched nothing on the machine yet.
+    /// Whether the run moves pods away first, and has changed nothing on the machine yet.
     pub fn is_draining(&self) -> bool {
         self.header.terms.drain.is_some() && !self.is_touched()
     }
 
-    /// Whether something on the machine may be different from before.
+    /// Whether something on the machine may have changed.
     pub fn is_touched(&self) -> bool {
         self.header.touched || self.on_machine
     }
 
-    /// Whether the run cordoned a Node that took pods before.
-    pub fn has_cordoned(&self) -> bool {
-        self.originals.iter().any(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none())
+    /// The Nodes that were schedulable before the run, as the ids of their cordons.
+    pub fn cordons(&self) -> impl Iterator<Item = &Id> {
+        self.originals.iter().filter(|(id, before)| matches!(id, Id::Cordon(_)) && before.is_none()).map(|(id, _)| id)
     }
 
     /// Begins a journal in one step, with the originals that an interrupted run left.
@@ -279,7 +279,7 @@ impl Journal {
         Ok(Self { header, originals, last_step: None, on_machine: false })
     }
 
-    /// Writes down what an item was before our first touch.
+    /// Records the state of an item before our first change.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -293,7 +293,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes down that a step is about to be taken.
+    /// Records that a step is about to be taken.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -304,7 +304,7 @@ impl Journal {
             .with_context(|| format!("journal the step on {id}"))
     }
 
-    /// The run is over, one way or the other.
+    /// Ends the run, whether it was finished or undone.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -313,7 +313,7 @@ impl Journal {
     }
 }
 
-/// The header, of a version that we know.
+/// Parses the header, if its schema is known.
 fn header(line: &[u8]) -> Result<Header> {
     #[derive(Deserialize)]
     struct Probe {
@@ -357,14 +357,16 @@ fn line(line: &Line) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// A journal as this version writes it, with all that a header can have. Never edit the file.
+    /// A journal as this version writes it, with every field that a header can have. Never edit the file.
     const FROZEN: &str = include_str!("../../tests/fixtures/journals/v2.jsonl");
 
     #[test]
     fn journals_of_every_released_schema_can_be_read() {
         let journal = Journal::parse(FROZEN.as_bytes()).unwrap();
         let terms = &journal.header.terms;
-        assert!(terms.drain.is_some() && terms.removal.purge && terms.is_renewal() && journal.has_cordoned());
+        assert!(
+            terms.drain.is_some() && terms.removal.purge && terms.is_renewal() && journal.cordons().next().is_some()
+        );
         let header = line(&Line::Run(Box::new(journal.header))).unwrap();
         assert_eq!(FROZEN.lines().next(), Some(&*header), "a field was lost or renamed");
     }
@@ -393,7 +395,7 @@ mod tests {
         let first = whole.find('\n').unwrap() + 1;
         for cut in 0..whole.len() {
             match Journal::parse(&whole.as_bytes()[..cut]) {
-                Ok(cut_off) => assert!(cut >= first && cut_off.header == journal.header, "cut at {cut}"),
+                Ok(torn) => assert!(cut >= first && torn.header == journal.header, "cut at {cut}"),
                 Err(error) => assert!(cut < first && Fault::id_of(&error) == "JournalHeaderMissing", "cut at {cut}"),
             }
         }

@@ -14,14 +14,14 @@ use crate::item::Access;
 use crate::node::{Node, STATE_DIR, record};
 use crate::values::WinPath;
 
-/// Held for as long as a run changes things. The system drops it when the process ends, however.
+/// Held while a run changes things. The system releases it when the process ends for any reason.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
     holder: PathBuf,
 }
 
-/// Who holds the lock, for others to say.
+/// Who holds the lock, for messages of other runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub run: String,
@@ -34,11 +34,11 @@ impl Lock {
     /// Takes the lock.
     ///
     /// # Errors
-    /// `BUSY` naming the other run; or when the state folder cannot be made.
+    /// `BUSY` naming the other run; or when the state folder cannot be created.
     pub fn take(node: &mut dyn Node, holder: &Holder) -> Result<Self> {
         let folder = WinPath::known(STATE_DIR);
-        // Everything of ours lies below, and inherits that nobody else may read it: `save` makes the
-        // folders that are missing so.
+        // Everything of ours is below this folder, and inherits that nobody else may read it: `save` creates missing
+        // folders with these rights.
         if !node.disk(&folder).is_dir() {
             node.save(&folder.join("lock"), b"", Access::Administrators).with_context(|| format!("make {folder}"))?;
         }
@@ -48,15 +48,15 @@ impl Lock {
             options.create(true).truncate(false).write(true);
             options.open(&path).with_context(|| format!("open {}", path.display()))
         };
-        // The holder stands in a file of its own: on Windows a locked file cannot be read.
+        // The holder is written to a separate file: on Windows a locked file cannot be read.
         let about = node.disk(&folder.join("lock.json"));
         let mut tries = 0;
         let file = loop {
             let file = open()?;
             match file.try_lock() {
-                // A purge may have removed the file between the two: then the lock is one on nothing.
+                // A purge may have removed the file between the two calls: then the lock is on a deleted file.
                 Ok(()) if open()?.try_lock().is_err() => break file,
-                // `status` holds it for a moment, to see whether anybody else does.
+                // `status` holds the lock for a moment, to see whether another process does.
                 Ok(()) | Err(TryLockError::WouldBlock) if tries < 10 => tries += 1,
                 Ok(()) | Err(TryLockError::WouldBlock) => return Err(busy(read(&about).as_ref()).into()),
                 Err(TryLockError::Error(error)) => return Err(error).context("take the lock"),
@@ -67,12 +67,12 @@ impl Lock {
         Ok(Self { _file: file, holder: about })
     }
 
-    /// Removes our own folder but for the config that an administrator put into it. The lock goes
-    /// last, so that no other run begins in a folder that is being removed. Says what stays.
+    /// Removes our own folder except the config that an administrator put into it. The lock is removed last, so that no
+    /// other run begins in a folder that is being removed. Returns what remains.
     ///
     /// # Errors
-    /// When the store still keeps a folder that was there before us, and no receipt says whose it
-    /// is; nothing is removed then. When something cannot be removed.
+    /// When the store still keeps a folder that existed before the install, and no receipt records whose it is; nothing
+    /// is removed then. When something cannot be removed.
     pub fn purge(self, node: &dyn Node) -> Result<Vec<String>> {
         let folder = WinPath::known(STATE_DIR);
         let foreign = store::tree(store::FOREIGN);
@@ -97,13 +97,13 @@ impl Lock {
             let path = entry.with_context(|| format!("read {folder}"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
             match name.as_str() {
-                // The journal knows that all this is to go.
+                // The journal records that all this is to be removed.
                 "lock" | "journal.jsonl" => continue,
                 "config.yaml" => {
                     left.push(folder.join("config.yaml").to_string());
                     continue;
                 }
-                // What others had put into a release of ours.
+                // Files of others from our releases.
                 store::KEPT => {
                     left.push(folder.join(store::KEPT).to_string());
                     continue;
@@ -118,23 +118,23 @@ impl Lock {
         }
         record::forget(node, &folder.join("journal.jsonl"))?;
         node.remove(&folder.join("lock"))?;
-        // Windows frees the lock's name, and with it the folder, only when it is closed.
+        // Windows frees the lock's name, and with it the folder, only when the file is closed.
         drop(self);
-        // Not when the config stays, or when another run has begun in that moment.
+        // The folder remains if the config remains, or if another run has just begun.
         let _not_empty = fs::remove_dir(node.disk(&folder));
         Ok(left)
     }
 }
 
-/// Sees that no run is in progress.
+/// Checks that no run is in progress.
 ///
 /// # Errors
-/// `BUSY` naming it.
+/// `BUSY` naming the run.
 pub fn free(node: &dyn Node) -> Result<()> {
     holder(node).map_or(Ok(()), |holder| Err(busy(Some(&holder)).into()))
 }
 
-/// The run in progress, if there is one.
+/// Returns the run in progress, if there is one.
 pub fn holder(node: &dyn Node) -> Option<Holder> {
     let folder = WinPath::known(STATE_DIR);
     let file = File::open(node.disk(&folder.join("lock"))).ok()?;
@@ -160,7 +160,7 @@ fn busy(holder: Option<&Holder>) -> Fault {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Only tidiness: whether the lock is held is asked of the system, not of this file.
+        // Only tidiness: the system knows whether the lock is held, not this file.
         let _removed = fs::remove_file(&self.holder);
     }
 }

@@ -1,5 +1,5 @@
-//! What of a node is ours although no receipt says so: told by the marks that we leave on what we
-//! make, and by the known names of what cannot carry one.
+//! Items that are ours although no receipt records them: found by the marks that we leave on what we create, and by the
+//! known names of items that cannot carry a mark.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,14 @@ use crate::paths;
 use crate::plan::Owned;
 use crate::values::WinPath;
 
-/// Where a release is unless its config says otherwise.
+/// The folder of a release unless its config names another.
 const ROOT: &str = r"C:\CalicoWindows";
 
-/// Everything that bears our mark and is not in `owned`. HNS networks, CNI files and what else cannot
-/// bear one are only taken where something that does shows that we were at work here.
+/// Returns every item that has our mark and is not in `owned`. HNS networks, CNI files and other items that cannot
+/// carry a mark count only if a marked item shows that we installed Calico here.
 ///
 /// # Errors
-/// When the node cannot be looked at: a failed question is no answer.
+/// When the node cannot be read: a failed query does not mean that nothing is there.
 pub fn found(node: &dyn Node, owned: &Owned) -> Result<BTreeSet<Id>> {
     let mut found = marked(node)?;
     if !found.is_empty() {
@@ -77,7 +77,7 @@ fn marked(node: &dyn Node) -> Result<BTreeSet<Id>> {
     Ok(found)
 }
 
-/// Where the release lies, as the services know it.
+/// The folder of the release, according to the services.
 fn root(node: &dyn Node) -> WinPath {
     let text = fs::read(node.disk(&WinPath::known(AgentConfig::PATH))).unwrap_or_default();
     let said = serde_json::from_slice::<AgentConfig>(&text).ok().and_then(|config| config.startup.program.parent());
@@ -106,7 +106,7 @@ fn unmarked(node: &dyn Node) -> Result<BTreeSet<Id>> {
     Ok(found)
 }
 
-/// CNI configurations that name our kubeconfig, and plugins that are those of our release.
+/// Returns the CNI configurations that name our kubeconfig, and the plugins that are those of our release.
 fn cni(node: &dyn Node, conf_dir: &WinPath, bin_dir: &WinPath) -> Result<BTreeSet<Id>> {
     let root = root(node);
     let mut found = BTreeSet::new();
@@ -114,7 +114,7 @@ fn cni(node: &dyn Node, conf_dir: &WinPath, bin_dir: &WinPath) -> Result<BTreeSe
     for entry in fs::read_dir(node.disk(conf_dir)).into_iter().flatten() {
         let entry = entry.with_context(|| format!("read {conf_dir}"))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Read as JSON for the sake of what is escaped in it; what is none is nobody's of Calico.
+        // Parsed as JSON because of escaped characters; a file that is not JSON is not Calico's.
         let text = fs::read(entry.path()).unwrap_or_default();
         let conf: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         if mentions(&conf, &kubeconfig) {

@@ -1,5 +1,5 @@
-//! Carrying a plan out: the journal before the first touch, compare-and-set at each step, the
-//! receipt at the end, and the way forward or back after a crash.
+//! Applying a plan: the journal before the first change, compare-and-set at each step, the receipt at the end, and
+//! finishing or undoing after a crash.
 
 pub mod acls;
 pub mod cancel;
@@ -17,5 +17,6 @@ pub mod renewal;
 pub mod retention;
 mod stale_files;
 pub mod standing;
-mod steps;
+pub mod steps;
 pub mod store;
+mod waits;

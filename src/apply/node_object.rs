@@ -1,5 +1,5 @@
-//! The Node of this machine in its cluster, and the pods on it: what a run does there. The machine is changed also
-//! while the cluster is away; only what cannot do without it fails.
+//! This machine's Node in its cluster, and the pods on it: what a run does there. The machine is changed even if the
+//! cluster does not answer; only what needs the cluster fails.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,24 +17,24 @@ use crate::node::Node;
 use crate::node::hns::Endpoint;
 use crate::report::event::{Event, Sink};
 
-/// How long pods may take to end unless a drain's limit says otherwise.
+/// How long pods may take to end unless a drain sets another limit.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How long a container may still run whose pod is gone from the cluster.
+/// How long a container may still run after its pod was deleted from the cluster.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a run was told to reach the cluster, for whoever ends it; nothing for the usual way. Never what is in the
-/// kubeconfig.
+/// How a run was told to reach the cluster, for whoever ends it; empty for the usual way. Never the kubeconfig's
+/// contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// Where the kubeconfig lies.
+    /// The path of the kubeconfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
 }
 
-/// The Node, and who may be asked about it.
+/// The Node, and the cluster to ask about it.
 pub struct NodeObject<'a> {
     name: String,
     cluster: Reach<'a>,
@@ -52,12 +52,12 @@ enum Reach<'a> {
 }
 
 impl<'a> NodeObject<'a> {
-    /// Of a cluster that was asked before. `limit`: how long pods may take to end.
+    /// With a cluster that has answered before. `limit`: how long pods may take to end.
     pub fn new(name: &str, cluster: &'a Cluster, limit: Option<Duration>) -> Self {
         Self::with(name, Reach::Known(cluster), limit)
     }
 
-    /// Of a cluster that was looked for.
+    /// With the result of looking for the cluster.
     pub fn found(name: &str, cluster: Result<Cluster>) -> Self {
         let reach = match cluster {
             Ok(cluster) => Reach::Found(Box::new(cluster)),
@@ -66,7 +66,7 @@ impl<'a> NodeObject<'a> {
         Self::with(name, reach, None)
     }
 
-    /// Where no Node is known, so that nobody can be asked.
+    /// Without a Node: nothing can be asked.
     pub fn unknown() -> Self {
         Self::with("", Reach::Away("it is not known which Node this machine is".into()), None)
     }
@@ -89,7 +89,7 @@ impl<'a> NodeObject<'a> {
         }
     }
 
-    /// What of the Node is an item; nothing where there is no such Node.
+    /// Returns the Node's items; empty if there is no such Node.
     ///
     /// # Errors
     /// When the cluster cannot be asked.
@@ -97,12 +97,12 @@ impl<'a> NodeObject<'a> {
         Ok(self.while_it_answers(|cluster| twice(cluster, &self.name))?.unwrap_or_default())
     }
 
-    /// From here on a cluster that did not answer is asked again.
+    /// From here on, a cluster that did not answer is asked again.
     pub fn ask_again(&self) {
         self.silent.take();
     }
 
-    /// Whether a Node takes no new pods.
+    /// Whether a Node is cordoned.
     ///
     /// # Errors
     /// `NodeAbsent`; when the cluster cannot be asked.
@@ -111,7 +111,7 @@ impl<'a> NodeObject<'a> {
         Ok(items.remove(&Id::Cordon(name.to_owned())))
     }
 
-    /// Makes an item of the Node so.
+    /// Sets the state of an item of the Node.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
@@ -135,7 +135,7 @@ impl<'a> NodeObject<'a> {
         answer
     }
 
-    /// Moves the pods away. Ctrl-C ends it.
+    /// Moves the pods away. Ctrl-C ends the wait.
     ///
     /// # Errors
     /// As [`Cluster::drain`].
@@ -150,11 +150,11 @@ impl<'a> NodeObject<'a> {
         self.cluster()?.pods_on(&self.name)
     }
 
-    /// Takes pods off a network that goes: leaked endpoints are deleted, pods of DaemonSets too, and their
-    /// endpoints are waited for. `drops`: every endpoint is deleted, and then its pod.
+    /// Detaches pods from a network that is removed: deletes leaked endpoints and pods of DaemonSets, and waits until
+    /// their endpoints are deleted. `drops`: deletes every endpoint, and then its pod.
     ///
     /// # Errors
-    /// `PodsAttached` when others are attached; `PodsNotGone` when it takes too long.
+    /// `PodsAttached` if other pods are attached; `PodsNotGone` if it takes too long.
     pub fn vacate(&self, node: &mut dyn Node, network: &str, drops: bool, events: Sink) -> Result<()> {
         let begun = Instant::now();
         let mut deleted = BTreeSet::new();
@@ -184,7 +184,8 @@ impl<'a> NodeObject<'a> {
             for endpoint in &live {
                 match pod_of(endpoint, &known) {
                     Some(pod) if pod.is_of_daemon_set() || pod.ending => {
-                        // Again, if that did not take: "not found" may be a server's that is behind.
+                        // Deleted again if the pod is not ending: "not found" may come from an API server that is
+                        // behind.
                         if !pod.ending {
                             self.cluster()?.delete_pod(pod)?;
                             if deleted.insert((endpoint.ip, pod.to_string())) {
@@ -209,7 +210,7 @@ impl<'a> NodeObject<'a> {
             if elapsed >= self.limit {
                 let what = format!("pods did not leave the HNS network {network} in {} s", self.limit.as_secs());
                 return Err(Fault::new(Exit::DrainBlocked, "PodsNotGone", what)
-                    .hint("look at what keeps them: kubectl describe pod; then run the command again")
+                    .hint("look at what keeps them: kubectl describe pod\nthen run the command again")
                     .because(Error::msg(waits.join("\n"))));
             }
             cancel::check()?;
@@ -219,8 +220,8 @@ impl<'a> NodeObject<'a> {
         }
     }
 
-    /// Deletes the endpoints of pods, and then the pods: they never get another network. One that nothing
-    /// makes again is named.
+    /// Deletes the endpoints of pods, and then the pods: a pod never gets another endpoint. Names the pods that no
+    /// controller re-creates.
     fn drop(&self, node: &mut dyn Node, live: &[Endpoint], events: Sink) -> Result<()> {
         let known = self.known();
         for endpoint in live {
@@ -249,13 +250,14 @@ impl<'a> NodeObject<'a> {
     }
 }
 
-/// The items of a Node; asked again before it is believed to be absent: that may be a server's answer that is behind.
+/// Returns the items of a Node. Asks a second time before it counts as absent: the answer may come from an API server
+/// that is behind.
 fn twice(cluster: &Cluster, name: &str) -> Result<Option<World>> {
     let found = cluster.node_items(name)?;
     if found.is_some() { Ok(found) } else { cluster.node_items(name) }
 }
 
-/// The refusal of a change under pods that would stay attached.
+/// The error for a change that would keep pods attached.
 pub fn still_attached(who: &[String], state: &str) -> Error {
     let what = format!("pods are attached to the HNS network that this change replaces; {state}");
     Fault::new(Exit::Conflict, "PodsAttached", what)
@@ -263,7 +265,7 @@ pub fn still_attached(who: &[String], state: &str) -> Error {
         .because(Error::msg(who.join("\n")))
 }
 
-/// The endpoints of pods on this machine.
+/// Returns the endpoints of pods on this machine.
 ///
 /// # Errors
 /// When HNS cannot be asked.
@@ -271,7 +273,7 @@ pub fn pods_endpoints(node: &dyn Node) -> Result<Vec<Endpoint>> {
     Ok(node.endpoints()?.into_iter().filter(Endpoint::is_a_pods).collect())
 }
 
-/// The pod that has an endpoint's address.
+/// Returns the pod that has the endpoint's address.
 pub fn pod_of<'a>(endpoint: &Endpoint, known: &'a [PodOnNode]) -> Option<&'a PodOnNode> {
     let ip = endpoint.ip?;
     known.iter().find(|pod| pod.addresses.contains(&ip))

@@ -1,4 +1,4 @@
-//! What a node is now, as far as a plan has to know.
+//! The current state of a node, as far as a plan needs it.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::plan::diff::{self, ids};
 use crate::plan::order::is_own;
 use crate::plan::{Owned, Target};
 
-/// What the node is, for everything that a plan to `target` has to know.
+/// Returns the state of every item that a plan to `target` needs.
 ///
 /// # Errors
-/// When an item cannot be looked at: a failed question is no answer.
+/// When an item cannot be read: a failed query does not mean that it is absent.
 pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World> {
     let mut world = World::new();
     for id in ids(target, owned) {
@@ -31,15 +31,15 @@ pub fn observe(node: &dyn Node, target: &Target, owned: &Owned) -> Result<World>
     Ok(world)
 }
 
-/// The services of others that depend on one of these, also by way of others.
+/// Returns the services of others that depend on one of these, also indirectly.
 ///
 /// # Errors
-/// When they cannot be asked for.
+/// When the service manager cannot be asked.
 pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for service in services {
         for name in node.dependents(service).with_context(|| format!("list what depends on service {service}"))? {
-            // Windows compares names without case; one that is known goes by the name it is known by.
+            // Windows compares names without case; a known service keeps its known name.
             let known = services.iter().find(|known| known.eq_ignore_ascii_case(&name)).cloned();
             found.insert(known.unwrap_or(name));
         }
@@ -48,7 +48,7 @@ pub fn dependents(node: &dyn Node, services: &[String]) -> Result<BTreeSet<Strin
     Ok(found)
 }
 
-/// The services of others that run, of those that a run to this target may stop.
+/// Returns the running services of others, among those that a run to this target may stop.
 pub(super) fn others_running(node: &dyn Node, target: &Target, owned: &Owned) -> Result<BTreeSet<Id>> {
     let services = diff::services(target, owned);
     let mut running = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Receipts: what is ours, what generation stands, and what it was made from. One file for each
+//! Receipts: which items are ours, which generation is current, and what it was made from. One file for each
 //! generation; the highest counts. The format is frozen: see `tests/fixtures/receipts`.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::settings::Backend;
 use crate::values::{NodeName, Sha256, Vni, WinPath};
 use crate::version::CalicoVersion;
 
-/// The number in every receipt; a reader of a later one must still read this.
+/// The schema number in every receipt; later versions must still read this one.
 const SCHEMA: u32 = 1;
 
 /// One generation of this node.
@@ -30,14 +30,14 @@ pub struct Receipt {
     pub run: String,
     pub command: String,
     pub finished: Timestamp,
-    /// What stands; none after an uninstall.
+    /// What is installed; none after an uninstall.
     pub about: Option<About>,
     pub target: Target,
     #[serde(with = "pairs")]
     pub owned: Owned,
 }
 
-/// What a generation was made from, in the words of its config.
+/// What a generation was made from, in the terms of its config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
@@ -48,24 +48,24 @@ pub struct About {
     pub calico_namespace: String,
     /// Digest of the settings, to tell whether a config changed.
     pub settings: Sha256,
-    /// Digest of the config as it was given, for a later change to start from. It may hold secrets,
-    /// so its text is in the store.
+    /// Digest of the config as it was given, which a later change starts from. The config may contain secrets, so its
+    /// text is in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Sha256>,
-    /// Digest of the effective config, every field by its path, to tell what a change changes. May hold
-    /// secrets too, so its text is in the store.
+    /// Digest of the effective config, every field by its path, to show what a change changes. It may contain secrets
+    /// too, so its text is in the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Sha256>,
-    /// Digest of the archive, where there was one.
+    /// Digest of the archive, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<Sha256>,
     /// Where the release was fetched from.
     pub source: String,
-    /// Name of the token secret that we made in the Calico namespace, if we did.
+    /// Name of the token secret that we created in the Calico namespace, if we did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret: Option<String>,
-    /// Where the kubeconfig lies that the run was told to use, and its context, for later runs to reach
-    /// the cluster as it did; none for the usual ones. Never what is in it.
+    /// The path of the kubeconfig that the run was told to use, and its context, so that later runs reach the cluster
+    /// in the same way; none for the defaults. Never its contents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ impl Receipt {
         Self { schema: SCHEMA, generation, run: run.into(), command: command.into(), finished, about, target, owned }
     }
 
-    /// Writes it where [`all`] finds it.
+    /// Writes it to the place that [`all`] reads.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -95,7 +95,7 @@ impl Receipt {
         node.save(&path(self.generation), &text, Access::Administrators).context("write the receipt")
     }
 
-    /// Takes it back: the run that wrote it is undone.
+    /// Removes it: the run that wrote it is undone.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -103,7 +103,7 @@ impl Receipt {
         record::forget(node, &path(self.generation)).context("remove the receipt of the undone run")
     }
 
-    /// Digests of the blobs and trees that this generation needs, originals included.
+    /// Returns the digests of the blobs and trees that this generation needs, originals included.
     pub fn needs(&self) -> BTreeSet<String> {
         let states = self.target.world.values().chain(self.owned.values().flatten());
         let configs = self.about.iter().flat_map(|about| about.config.iter().chain(&about.effective));
@@ -119,8 +119,8 @@ fn path(generation: u32) -> WinPath {
     folder().join(&format!("{generation:04}.json"))
 }
 
-/// All receipts by their generations, oldest first, each as far as it can be read. Other files that
-/// somebody put beside them are nothing to us.
+/// Returns all receipts by their generations, oldest first, each as far as it can be read. Ignores other files in the
+/// folder.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -164,7 +164,7 @@ fn parse(text: &str, name: &str) -> Result<Receipt> {
     Ok(serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?)
 }
 
-/// What stands now: the newest receipt of something that is installed.
+/// Returns the current generation: the newest receipt, if something is installed.
 pub fn standing(receipts: &[Receipt]) -> Option<&Receipt> {
     receipts.last().filter(|receipt| receipt.about.is_some())
 }
@@ -190,8 +190,8 @@ mod tests {
     /// Ids and states as every version writes them into receipts and journals. Lines are added, never edited.
     const WORDS: &str = include_str!("../../tests/fixtures/receipts/words-v1.jsonl");
 
-    /// The places of an id and of what a state is made of, in lists without gaps. A new variant belongs here, and into
-    /// the file of words.
+    /// Returns the indexes of an id and of the parts of a state, in lists without gaps. Add a new variant here and to
+    /// the file of ids and states.
     fn places(id: &Id, state: Option<&State>) -> Vec<(&'static str, usize)> {
         let id = match id {
             Id::Dir(_) => 0,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_id_and_state_is_written_as_it_always_was() {
+    fn every_id_and_state_keeps_its_serialized_form() {
         let mut seen = BTreeMap::<&str, BTreeSet<usize>>::new();
         for line in WORDS.lines() {
             let (id, state): (Id, Option<State>) = serde_json::from_str(line).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_from_the_future_is_refused_and_named() {
+    fn a_receipt_of_a_later_schema_is_refused_with_its_name() {
         let error = parse(r#"{"schema": 2}"#, "0001.json").unwrap_err();
         assert!(error.to_string().contains("0001.json") && error.to_string().contains("schema 2"), "{error}");
     }

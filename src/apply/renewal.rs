@@ -1,7 +1,6 @@
-//! New credentials in the place of those that end. That is no new generation: the world that was
-//! wanted is the same, and going back to a former one must not bring an old token back. So the
-//! receipts learn of it, and what they say of everything else stays. It is a run like others all the same: one that
-//! power cuts off is finished or undone.
+//! Replaces credentials that expire. This makes no new generation: the target is the same, and a rollback must not
+//! restore an old token. So the receipts get the new digests and otherwise stay unchanged. It is still a run like
+//! others: one that a power failure interrupts is finished or undone.
 
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ use crate::plan::Owned;
 use crate::report::event::Sink;
 use crate::values::{Sha256, WinPath};
 
-/// Replaces files that install made with these contents, in one step each, for SYSTEM and
-/// Administrators only. The caller holds the lock.
+/// Replaces the contents of files that install wrote, one step each, for SYSTEM and Administrators only. The caller
+/// holds the lock.
 ///
 /// # Errors
-/// Fault `InterruptedRun` while a run of another kind is to be finished first, `NotInstalled` for a file that no
-/// standing generation has; and when the disk refuses: call [`super::converge::undo_with`] then.
+/// Fault `InterruptedRun` if a run of another kind must be finished first, `NotInstalled` for a file that is not in the
+/// current generation; and when the disk refuses: then call [`super::converge::undo_with`].
 pub fn replace(
     node: &mut dyn Node,
     run: &str,
@@ -33,9 +32,9 @@ pub fn replace(
     files: &[(WinPath, Vec<u8>)],
     events: Sink<'_>,
 ) -> Result<Applied> {
-    may_begin(&Standing::load(node)?)?;
-    finish_interrupted(node, events)?;
     let standing = Standing::load(node)?;
+    may_begin(&standing)?;
+    let standing = finish_interrupted(node, standing, events)?;
     let mut renewed = Vec::new();
     for (path, bytes) in files {
         let state = standing.receipt().and_then(|receipt| receipt.target.world.get(&Id::File(path.clone())));
@@ -57,7 +56,7 @@ pub fn replace(
     finish(node, &standing, journal, false, events)
 }
 
-/// Sees that no run of another kind is to be ended first.
+/// Checks that no run of another kind must be ended first.
 ///
 /// # Errors
 /// Fault `InterruptedRun`.
@@ -73,22 +72,23 @@ pub fn may_begin(standing: &Standing) -> Result<()> {
     }
 }
 
-/// Finishes a renewal that power cut off, before anything else is done: its credentials may be in use already.
+/// Finishes an interrupted renewal before anything else is done: its credentials may be in use already. Returns the
+/// state of the node afterwards.
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn finish_interrupted(node: &mut dyn Node, events: Sink<'_>) -> Result<()> {
-    let mut standing = Standing::load(node)?;
+pub fn finish_interrupted(node: &mut dyn Node, mut standing: Standing, events: Sink<'_>) -> Result<Standing> {
     match standing.journal.take() {
         Some(journal) if journal.header.terms.is_renewal() => {
             stale_files::sweep_of(node, &standing, &journal, events)?;
-            finish(node, &standing, journal, false, events).map(drop)
+            finish(node, &standing, journal, false, events)?;
+            Standing::load(node)
         }
-        _ => Ok(()),
+        journal => Ok(Standing { journal, ..standing }),
     }
 }
 
-/// Takes the run to its end, or back.
+/// Finishes or undoes the run.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -101,7 +101,7 @@ pub(super) fn finish(
 ) -> Result<Applied> {
     let renewed = journal.header.terms.renewed.clone();
     let wanted = |renewed: &Renewed| if back { renewed.before.clone() } else { renewed.after.clone() };
-    // First what is believed: `repair` would bring an old token back.
+    // The receipts first: otherwise `repair` would restore an old token.
     for mut receipt in standing.receipts.iter().cloned() {
         let mut changed = false;
         for file in &renewed {
@@ -126,7 +126,7 @@ pub(super) fn finish(
         }
     }
     journal.end(node)?;
-    // The old token must not lie about.
+    // The old token must not remain on the disk.
     retention::tidy(node, events);
     let generation = standing.receipt().map(|receipt| receipt.generation);
     Ok(Applied { changed, generation, downtime: Duration::ZERO })

@@ -1,4 +1,4 @@
-//! What of former generations the store keeps: to be gone back to, within bounds.
+//! What the store keeps of previous generations, for rollbacks, within bounds.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use crate::node::Node;
 use crate::plan::Owned;
 use crate::report::event::{Event, Sink};
 
-/// How much is kept at most.
+/// The most that is kept.
 struct Bounds {
-    /// Generations that can be restored, the one that stands among them.
+    /// Generations that can be restored, including the current one.
     generations: usize,
     /// Receipts: small, and the history of the node.
     receipts: usize,
-    /// What the store may hold for the sake of generations before the last two. Bytes.
+    /// Bytes that the store may hold for generations before the last two.
     store: u64,
 }
 
 const BOUNDS: Bounds = Bounds { generations: 5, receipts: 50, store: 1 << 30 };
 
-/// Drops what was gathered for a run that then never began: a token must not lie about. Says by an
-/// event when something cannot be dropped.
+/// Deletes what was stored for a run that then never began: a token must not remain. Reports by an event what cannot be
+/// deleted.
 pub fn tidy(node: &dyn Node, events: Sink) {
     if let Ok(Standing { receipts, journal: None, .. }) = Standing::load(node) {
         collect(node, &receipts.iter().collect::<Vec<_>>(), &Owned::new(), events);
@@ -33,8 +33,8 @@ pub fn tidy(node: &dyn Node, events: Sink) {
     }
 }
 
-/// Drops the oldest receipts, and of the store what none of the last generations needs. The run is
-/// over by then: what stays does not undo it. `settled`: the originals that it knew of.
+/// Deletes the oldest receipts, and everything in the store that none of the last generations needs. The run is already
+/// over: a failure here does not undo it. `settled`: the originals that the run knew.
 pub(super) fn collect(node: &dyn Node, receipts: &[&Receipt], settled: &Owned, events: Sink) {
     let needed = needed(receipts, &BOUNDS, |names| store::size(node, names));
     let trimmed = surplus(receipts, &BOUNDS).iter().try_for_each(|receipt| receipt.remove(node));
@@ -60,9 +60,8 @@ fn surplus<'a, 'b>(receipts: &'a [&'b Receipt], bounds: &Bounds) -> &'a [&'b Rec
     &receipts[..receipts.len().saturating_sub(bounds.receipts)]
 }
 
-/// What the last generations need of the store, and while nothing is installed only the last one. The
-/// one before can always be gone back to; those before it as far as the store's bound goes. `size`
-/// is that of so many names, in bytes.
+/// Returns what the last generations need of the store; while nothing is installed, only the last one. The previous
+/// generation can always be restored; older ones within the store's bound. `size` returns the bytes of such names.
 fn needed(receipts: &[&Receipt], bounds: &Bounds, size: impl Fn(&BTreeSet<String>) -> u64) -> BTreeSet<String> {
     let mut last = receipts.iter().rev().take(bounds.generations);
     let Some(newest) = last.next() else { return BTreeSet::new() };
@@ -89,7 +88,7 @@ mod tests {
 
     const MEBIBYTE: u64 = 1 << 20;
 
-    /// A receipt that needs one file, as it was in that generation.
+    /// A receipt that needs one file.
     fn receipt(generation: u32, installed: bool) -> Receipt {
         let frozen: Receipt = serde_json::from_str(include_str!("../../tests/fixtures/receipts/v1.json")).unwrap();
         let mut about = frozen.about.filter(|_| installed);
@@ -105,7 +104,7 @@ mod tests {
         Sha256::of(&generation.to_be_bytes())
     }
 
-    /// Which of so many generations can be restored, when each takes so many bytes.
+    /// Returns which of this many generations can be restored, if each needs this many bytes.
     fn kept(generations: u32, each: u64) -> Vec<u32> {
         let receipts: Vec<Receipt> = (1..=generations).map(|number| receipt(number, true)).collect();
         let needed = needed(&receipts.iter().collect::<Vec<_>>(), &BOUNDS, |names| names.len() as u64 * each);
@@ -113,21 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_five_generations_can_be_gone_back_to() {
+    fn the_last_five_generations_can_be_restored() {
         assert_eq!(kept(1, MEBIBYTE), [1]);
         assert_eq!(kept(5, MEBIBYTE), [1, 2, 3, 4, 5]);
         assert_eq!(kept(60, MEBIBYTE), [56, 57, 58, 59, 60]);
     }
 
     #[test]
-    fn a_gibibyte_is_the_most_for_those_before_the_last_two() {
+    fn generations_before_the_last_two_are_limited_to_a_gibibyte() {
         assert_eq!(kept(5, 256 * MEBIBYTE), [2, 3, 4, 5], "just a gibibyte");
         assert_eq!(kept(5, 256 * MEBIBYTE + 1), [3, 4, 5]);
         assert_eq!(kept(5, 2048 * MEBIBYTE), [4, 5], "the one before, however large it is");
     }
 
     #[test]
-    fn what_was_taken_off_is_not_gone_back_to() {
+    fn the_store_keeps_only_the_last_receipt_after_an_uninstall() {
         let receipts = [receipt(1, true), receipt(2, true), receipt(3, false)];
         let all: Vec<&Receipt> = receipts.iter().collect();
         assert_eq!(needed(&all, &BOUNDS, |_| 0), receipts[2].needs());
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_fifty_receipts_and_no_more() {
+    fn at_most_fifty_receipts_are_kept() {
         let receipts: Vec<Receipt> = (1..=53).map(|number| receipt(number, true)).collect();
         let all: Vec<&Receipt> = receipts.iter().collect();
         let gone: Vec<u32> = surplus(&all, &BOUNDS).iter().map(|receipt| receipt.generation).collect();

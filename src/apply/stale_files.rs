@@ -1,6 +1,5 @@
-//! What a process that ended in the middle of a step left: a file's replacement beside it, a registry
-//! key without its value. The step itself would make use of them, but a run that is undone does not take
-//! it again: half a kubeconfig must not lie about.
+//! What a process that ended in the middle of a step left: a file's replacement beside it, a registry key without its
+//! value. Repeating the step would use them, but undoing a run does not repeat it: half a kubeconfig must not remain.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,11 +18,11 @@ use crate::plan::order::NODE_SERVICE;
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
-/// Removes it in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent
-/// may be writing just now.
+/// Removes such files in our own folders, and beside those of `ids` that are files. Not what CalicoNode's agent may be
+/// writing.
 ///
 /// # Errors
-/// When a folder of ours cannot be listed or something cannot be removed.
+/// When a folder of ours cannot be listed, or something cannot be removed.
 pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Result<()> {
     let own = WinPath::known(STATE_DIR);
     let agents = files::beside(&node.disk(&WinPath::known(SAVED_NETWORK)));
@@ -51,9 +50,9 @@ pub fn sweep<'a>(node: &dyn Node, ids: impl IntoIterator<Item = &'a Id>) -> Resu
     Ok(())
 }
 
-/// As [`sweep`], of everything that an interrupted run may have touched; and the registry keys that were
-/// made for a value which was never written, since no step would be planned for them. An empty key that
-/// cannot be removed is only said: it keeps nobody from going on or back.
+/// As [`sweep`], for everything that an interrupted run may have changed; and removes the registry keys that were
+/// created for a value which was never written, since no step would be planned for them. An empty key that cannot be
+/// removed is only reported: the run can be resumed or undone all the same.
 ///
 /// # Errors
 /// As [`sweep`], and when the registry cannot be read.
@@ -61,7 +60,7 @@ pub fn sweep_of(node: &mut dyn Node, standing: &Standing, interrupted: &Journal,
     let owned = standing.owned();
     let touched: BTreeSet<&Id> = owned.keys().chain(interrupted.header.target.world.keys()).collect();
     sweep(node, touched.iter().copied())?;
-    // CalicoNode's agent may be writing its own just now.
+    // CalicoNode's agent may be writing its own values.
     let agents = registry::agents_own();
     let values = touched.into_iter().filter(|id| matches!(id, Id::RegValue { .. }) && !agents.contains(id));
     for id in values {
@@ -92,7 +91,7 @@ mod tests {
     use crate::node::sandbox::SandboxNode;
 
     #[test]
-    fn what_was_never_finished_goes_and_what_the_agent_may_be_writing_stays() {
+    fn unfinished_files_are_removed_except_those_of_the_agent() {
         let dir = tempfile::tempdir().unwrap();
         let mut node = SandboxNode::open(dir.path()).unwrap();
         let names = ["journal.jsonl", "state\\last-run.json", "store\\originals\\some", "node.save"];

@@ -1,4 +1,4 @@
-//! Where a node stands: its generations, and a run that is not over.
+//! The state of a node on record: its generations, and a run that is not over.
 
 use std::time::Duration;
 
@@ -12,22 +12,23 @@ use crate::report::event::{Event, Sink};
 use crate::values::NodeName;
 use crate::version::CalicoVersion;
 
-/// The standing of a node: its receipts, and a run that is not over.
 #[derive(Debug)]
 pub struct Standing {
     pub receipts: Vec<Receipt>,
     pub journal: Option<Journal>,
-    /// Why former receipts that nothing depends on cannot be read.
+    /// Why previous receipts that nothing depends on cannot be read.
     pub unreadable: Vec<String>,
 }
 
 impl Standing {
-    /// Reads it off the node's disk.
+    /// Reads it from the node's disk.
     ///
     /// # Errors
-    /// When the newest receipt, the one that an interrupted run started from, or the journal cannot
-    /// be read: without them we would not know what is ours.
+    /// When the newest receipt, the one that an interrupted run started from, or the journal cannot be read: without
+    /// them it is not known which items are ours.
     pub fn load(node: &dyn Node) -> Result<Self> {
+        #[cfg(test)]
+        crate::counted::count("standing");
         let journal = Journal::load(node)?;
         let from = journal.as_ref().and_then(|journal| journal.header.from);
         let all = receipt::all(node)?;
@@ -43,7 +44,7 @@ impl Standing {
         Ok(Self { receipts, journal, unreadable })
     }
 
-    /// Says what of the past cannot be read.
+    /// Reports which earlier records cannot be read.
     pub(super) fn tell(&self, events: Sink) {
         for why in &self.unreadable {
             let message = format!("a former generation is lost, which changes nothing now: {why}");
@@ -51,26 +52,24 @@ impl Standing {
         }
     }
 
-    /// The newest generation that is installed.
+    /// The newest generation, if Calico is installed.
     pub fn receipt(&self) -> Option<&Receipt> {
         receipt::standing(&self.receipts)
     }
 
-    /// The name of the Kubernetes Node, as the run under way or the newest generation that was installed
-    /// has it.
+    /// The name of the Kubernetes Node, from the current run or the newest generation that was installed.
     pub fn node_name(&self) -> Option<&NodeName> {
         let run = self.journal.as_ref().and_then(|journal| journal.header.about.as_ref());
         let newest = || self.receipts.iter().rev().find_map(|receipt| receipt.about.as_ref());
         run.or_else(newest).map(|about| &about.node_name)
     }
 
-    /// The release of the generation that stands.
+    /// The release of the current generation.
     pub fn release(&self) -> Option<&CalicoVersion> {
         Some(&self.receipt()?.about.as_ref()?.calico_version)
     }
 
-    /// The generation that a run starts from: the one that stands, or the one an interrupted run
-    /// started from.
+    /// The generation that a run starts from: the current one, or the one that an interrupted run started from.
     pub(super) fn base(&self) -> Option<&Receipt> {
         match &self.journal {
             Some(journal) => self.receipts.iter().find(|receipt| Some(receipt.generation) == journal.header.from),
@@ -87,7 +86,7 @@ impl Standing {
         owned
     }
 
-    /// Whether a run that is not over moves pods away first, and has touched nothing on the machine yet.
+    /// Whether a run that is not over moves pods away first, and has changed nothing on the machine yet.
     pub fn is_draining(&self) -> bool {
         self.journal.as_ref().is_some_and(Journal::is_draining)
     }
@@ -97,12 +96,12 @@ impl Standing {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     /// Steps that changed something.
     pub changed: usize,
-    /// The generation that stands now; none when nothing is installed.
+    /// The current generation; none if nothing is installed.
     pub generation: Option<u32>,
     /// From the first service stopped to the last one started.
     pub downtime: Duration,

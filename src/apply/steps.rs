@@ -1,4 +1,4 @@
-//! Takes the steps of a plan one by one, each journaled before, and judges what they left.
+//! Takes the steps of a plan one by one, each journaled before, and checks the result.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,29 +10,23 @@ use super::cancel;
 use super::journal::Journal;
 use super::node_object::NodeObject;
 use super::observe::observe;
-use crate::agent::Role;
-use crate::agent::logs as log;
-use crate::agent::state::{self, AgentState};
-use crate::calico::registry;
+use super::waits::{LOOK, await_item, since, unseen_network};
+use crate::calico::{networks, registry};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
-use crate::node::Node;
+use crate::node::{Node, Put};
 use crate::plan::diff::diff;
 use crate::plan::order::{NODE_SERVICE, phase};
-use crate::plan::{Owned, Step, Target, show};
+use crate::plan::{Owned, Step, Target};
 use crate::report::event::{Event, Sink};
 
-/// How often a wait looks. Small against anything Windows does, and the most that we add.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// How long a file may look wrong after the last step. Calico's node startup writes `nodename` anew, and
-/// empties it first.
+/// How long a file may look wrong after the last step. Calico's node startup rewrites `nodename`, and empties it first.
 const WRITTEN_ANEW: Duration = Duration::from_secs(2);
 
 /// The steps of a run, in the order in which they are taken.
 pub(super) struct Course {
     steps: Vec<Step>,
-    /// Where those begin that come when the machine is as it is to be, and was seen to work.
+    /// Where the steps begin that are taken after the machine has reached its target and the proof succeeded.
     proven: usize,
 }
 
@@ -48,7 +42,7 @@ impl Course {
     }
 }
 
-/// Takes the steps up to the proof, and sees that all is as wanted.
+/// Takes the steps up to the proof, and checks that the target is reached.
 pub(super) fn take(
     node: &mut dyn Node,
     journal: &mut Journal,
@@ -70,8 +64,7 @@ pub(super) fn take(
         waited += LOOK;
         left = self::left(node, target, owned)?;
     }
-    // A service that was still bringing up the network when the plan was made may have made one
-    // before it was stopped.
+    // A service that was still creating the network when the plan was made may have created one before it was stopped.
     if !left.is_empty() && left.iter().all(|step| step.id().is_derived()) {
         let again = Course::new(left, Vec::new());
         let (more, longer) = take_steps(node, journal, target, &again, 0..again.proven, object, events)?;
@@ -83,7 +76,7 @@ pub(super) fn take(
         return Err(Fault::new(
             Exit::VerifyFailed,
             "NotConverged",
-            format!("after the last step these are still not as wanted: {}", what.join(", ")),
+            format!("after the last step these are still not as wanted: {}{}", what.join(", "), apart(node)?),
         )
         .hint(format!(
             "something on this machine changes {} at the same time; find it, then run: calicoctl-win resume",
@@ -94,15 +87,31 @@ pub(super) fn take(
     Ok((changed, downtime))
 }
 
-/// Waits for networks that were there when the plan was made and are not now: on its first start
-/// since boot the node service takes down those of before and makes them anew. Says whether there
-/// were any.
+/// HNS may make `Calico` on another adapter than `External`, where a machine has several (rke2 issue 3533). Returns that
+/// for people; empty if both are on one.
+fn apart(node: &dyn Node) -> Result<String> {
+    let adapter = |name: &str| -> Result<Option<String>> {
+        Ok(match node.get(&Id::Network(name.into()))? {
+            Some(State::Network(network)) => network.adapter,
+            _ => None,
+        })
+    };
+    Ok(match (adapter(networks::PODS)?, adapter(networks::BOOTSTRAP)?) {
+        (Some(pods), Some(bootstrap)) if !pods.eq_ignore_ascii_case(&bootstrap) => {
+            format!("; HNS made the network Calico on adapter {pods}, and External is on adapter {bootstrap}")
+        }
+        _ => String::new(),
+    })
+}
+
+/// Waits for networks that existed when the plan was made and do not exist now: on its first start since boot,
+/// CalicoNode removes and re-creates the old ones. Returns whether there were any.
 fn await_missing(node: &mut dyn Node, left: &[Step], events: Sink) -> Result<bool> {
     let mut waited = false;
     let wrong =
         |id: &Id| left.iter().any(|step| matches!(step, Step::Put { id: other, after: None, .. } if other == id));
     for step in left {
-        // It may be there by now: what counts is that it was not when the rest was judged.
+        // It may exist by now: what counts is that it did not when the remaining steps were planned.
         if let Step::Await { id, state, within } = step
             && !wrong(id)
             && node.get(&Id::Running(NODE_SERVICE.into()))?.is_some()
@@ -114,15 +123,14 @@ fn await_missing(node: &mut dyn Node, left: &[Step], events: Sink) -> Result<boo
     Ok(waited)
 }
 
-/// What is still not as wanted. Folders of ours stay while others have something in them.
+/// Returns the steps that are still needed. Folders of ours remain while they contain files of others.
 fn left(node: &dyn Node, target: &Target, owned: &Owned) -> Result<Vec<Step>> {
     let mut left = diff(target, &observe(node, target, owned)?, owned);
     left.retain(|step| !matches!(step, Step::Put { id: Id::Dir(_), after: None, .. }));
     Ok(left)
 }
 
-/// Takes the steps that come when the machine is as it is to be: what the Node says. A machine that works is not
-/// given up for a note about it.
+/// Takes the steps after the proof: the items of the Node. A machine that works is not undone because a note failed.
 pub(super) fn tell(
     node: &mut dyn Node,
     journal: &mut Journal,
@@ -177,11 +185,11 @@ fn take_steps(
                 }
                 Step::Drain { .. } => drain(journal, object, events).map(|message| said = Some(message)),
                 Step::Put { id, before, after } => {
-                    // What the agent itself writes it may write until it is stopped.
+                    // The agent may write its own values until it is stopped.
                     let own = registry::agents_own().contains(id);
                     let any = own || id.is_derived() || comes_with_release(id, steps);
                     clear_for(node, step, steps, target)
-                        .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any))
+                        .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any, events))
                         .map(|did| changed += usize::from(did))
                 }
                 Step::Await { id, state, within } => await_item(node, id, state, *within, events),
@@ -201,7 +209,7 @@ fn take_steps(
     Ok((changed, clock.total()))
 }
 
-/// Makes an item of the Node so, and says what came of it.
+/// Sets the state of an item of the Node, and returns what was done.
 fn put_in_cluster(
     journal: &Journal,
     object: &NodeObject,
@@ -212,7 +220,11 @@ fn put_in_cluster(
     let name = id.target();
     if let Id::Cordon(_) = id {
         if let Some(Some(State::Cordon { .. })) = journal.originals.get(id) {
-            return Ok(format!("node {name} was cordoned by somebody before, and stays so"));
+            // A resumed run may find another state.
+            return match object.cordon(&name)? {
+                Some(_) => Ok(format!("node {name} was cordoned by somebody before, and stays so")),
+                None => Err(uncordoned_meanwhile(&name).into()),
+            };
         }
         object.put(id, after)?;
         return Ok(format!("node {name}: no new pods come"));
@@ -220,7 +232,7 @@ fn put_in_cluster(
     Ok(put_note(object, id, after, events))
 }
 
-/// Has the Node say something, or not any more; what keeps it from that is told.
+/// Writes or removes a note on the Node; a failure is only reported.
 pub(super) fn put_note(object: &NodeObject, id: &Id, after: Option<&State>, events: Sink) -> String {
     let name = id.target();
     let Err(error) = object.put(id, after) else {
@@ -229,7 +241,7 @@ pub(super) fn put_note(object: &NodeObject, id: &Id, after: Option<&State>, even
         return format!("node {name} {what}");
     };
     let (warning, message) = match after {
-        // It is for a fleet to see who is done, and who may not write it does without.
+        // The note shows a fleet which nodes are done; a user who may not write it does without.
         Some(_) if Fault::id_of(&error) == "ClusterForbidden" => {
             events(Event::Log { message: format!("node {name} may not be annotated with these rights: {error:#}") });
             return format!("node {name} is not told: these rights do not allow it");
@@ -247,25 +259,27 @@ pub(super) fn put_note(object: &NodeObject, id: &Id, after: Option<&State>, even
 fn drain(journal: &Journal, object: &NodeObject, events: Sink) -> Result<String> {
     let options = journal.header.terms.drain.clone().unwrap_or_default();
     let drained = object.drain(&options, events)?;
-    Ok(format!("{} pods went, {} stay", drained.goes.len(), drained.stays.len()))
+    Ok(drained.done())
 }
 
-/// Where pods were moved away, none may have come since: somebody may have uncordoned the Node. What the cluster
-/// does not say, HNS does.
+/// If pods were moved away, none may have been started since: somebody may have uncordoned the Node. If the cluster
+/// does not answer, HNS shows them.
 fn still_cordoned(steps: &[Step], object: &NodeObject) -> Result<()> {
     if !steps.iter().any(|step| matches!(step, Step::Drain { .. })) || !matches!(object.cordon(object.name()), Ok(None))
     {
         return Ok(());
     }
-    let what = format!("node {} was uncordoned by somebody while this run needs it empty", object.name());
-    Err(Fault::new(Exit::PlanStale, "NodeUncordoned", what)
-        .hint("find out who did, and run the command again when nobody else changes the node")
-        .into())
+    Err(uncordoned_meanwhile(object.name()).into())
 }
 
-/// Before the node service starts again: takes away a wrong network that it made between the plan and
-/// its stop. Right after a boot it is at just that, with the settings of before, and would not put up
-/// with what it made then.
+fn uncordoned_meanwhile(name: &str) -> Fault {
+    let what = format!("node {name} was uncordoned by somebody while this run needs it empty");
+    Fault::new(Exit::PlanStale, "NodeUncordoned", what)
+        .hint("find out who did, and run the command again when nobody else changes the node")
+}
+
+/// Before CalicoNode starts again: deletes a wrong network that it created between the plan and its stop. Right after a
+/// boot it does just that, with the old settings, and would later reject the network.
 fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) -> Result<()> {
     let run = Id::Running(NODE_SERVICE.into());
     let stops = |step: &Step| matches!(step, Step::Put { id, after: None, .. } if *id == run);
@@ -280,10 +294,20 @@ fn clear_for(node: &mut dyn Node, step: &Step, steps: &[Step], target: &Target) 
     Ok(())
 }
 
-/// Compare and set; `any` takes whatever is there. Says whether anything was done.
-fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&State>, any: bool) -> Result<bool> {
+/// The id of the warning for something that is removed only when Windows starts next.
+pub const GONE_WITH_REBOOT: &str = "GoneWithReboot";
+
+/// Compare and set; `any` accepts every current state. Returns whether anything was changed.
+fn put(
+    node: &mut dyn Node,
+    id: &Id,
+    before: Option<&State>,
+    after: Option<&State>,
+    any: bool,
+    events: Sink,
+) -> Result<bool> {
     let now = node.get(id).with_context(|| format!("look at {id}"))?;
-    // Whoever closes a folder, or opens it, may by that have done so with the folders in it.
+    // An earlier step that changed the rights of a folder may have changed those of the folders in it.
     let serves = |now: &State| after.is_some_and(|after| matches!(id, Id::Dir(_)) && now.satisfies(after));
     if now.as_ref() == after || now.as_ref().is_some_and(serves) {
         return Ok(false);
@@ -291,81 +315,36 @@ fn put(node: &mut dyn Node, id: &Id, before: Option<&State>, after: Option<&Stat
     if now.as_ref() != before && !any {
         return Err(changed_since_plan(id).into());
     }
-    node.put(id, after)?;
+    let done = node.put(id, after);
+    if done.is_err()
+        && *id == Id::Running(NODE_SERVICE.into())
+        && let Ok(Some(cause)) = unseen_network(node)
+    {
+        return Err(cause.into());
+    }
+    let Put { left_until_reboot, unknown_settings, name_held, address_away } = done?;
+    if let Some(ip) = address_away {
+        let message = format!("{id} is deleted, but some minutes later no adapter has its address {ip} back");
+        events(Event::Warning { id: "AdapterNotBack", message });
+    }
+    if let Some(left) = left_until_reboot {
+        let message = format!("{left} still runs, and goes when Windows starts next");
+        events(Event::Warning { id: GONE_WITH_REBOOT, message });
+    }
+    if !unknown_settings.is_empty() {
+        let unknown = unknown_settings.join(", ");
+        let message = format!("this Windows does not know a setting of {id}: {unknown}; it does without");
+        events(Event::Warning { id: "ServiceSettingUnknown", message });
+    }
+    if name_held {
+        let message = format!("{id} is deleted, but a program has it open: its name is free when that closes it");
+        events(Event::Warning { id: "ServiceNameHeld", message });
+    }
     Ok(true)
 }
 
-/// Waits until the services have made an item, or until one that runs does its work.
-fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: Duration, events: Sink) -> Result<()> {
-    if let Id::Running(_) = id {
-        return await_startup(node, within, events);
-    }
-    let begun = node.now();
-    let mut looked = Duration::ZERO;
-    loop {
-        let have = node.get(id).with_context(|| format!("look at {id}"))?;
-        if have.as_ref().is_some_and(|have| have.satisfies(wanted)) {
-            return Ok(());
-        }
-        if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
-            return Err(node_service_stopped(&format!("it made {id}")).into());
-        }
-        // The wall clock may be set back while we wait; what we slept ourselves counts all the same.
-        let elapsed = since(begun, node.now()).max(looked);
-        if elapsed >= within {
-            let found = have.map_or_else(|| "it is not there".into(), |have| format!("it is {}", show::state(&have)));
-            return Err(Fault::new(
-                Exit::VerifyFailed,
-                "NetworkNotMade",
-                format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
-            )
-            .hint("its log says what it waits for: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
-            .into());
-        }
-        cancel::check()?;
-        events(Event::Waiting { what: format!("{id} made by {NODE_SERVICE}"), elapsed, limit: within });
-        node.pause(LOOK);
-        looked += LOOK;
-    }
-}
-
-/// Waits until CalicoNode's agent says that Calico's node startup has succeeded. How often it failed
-/// before does not count: only how it ended.
-fn await_startup(node: &mut dyn Node, within: Duration, events: Sink) -> Result<()> {
-    let begun = node.now();
-    let mut looked = Duration::ZERO;
-    loop {
-        let said = state::live(node, Role::Node)?;
-        if said.as_ref().is_some_and(AgentState::at_work) {
-            return Ok(());
-        }
-        if node.get(&Id::Running(NODE_SERVICE.into()))?.is_none() {
-            return Err(node_service_stopped("Calico's node startup succeeded").into());
-        }
-        let elapsed = since(begun, node.now()).max(looked);
-        if elapsed >= within {
-            let how = said.map_or_else(|| "its agent says nothing".into(), |said| said.startup_so_far(node.now()));
-            let words = log::last_words(node, Role::Node);
-            let words = if words.is_empty() { String::new() } else { format!("; its log ends: {}", words.join(" | ")) };
-            let what = format!("Calico's node startup did not succeed within {} s: {how}{words}", within.as_secs());
-            return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
-                .hint("its whole log: calicoctl-win logs; the cause is most often the datastore or a right that is missing")
-                .into());
-        }
-        cancel::check()?;
-        events(Event::Waiting { what: "Calico's node startup".into(), elapsed, limit: within });
-        node.pause(LOOK);
-        looked += LOOK;
-    }
-}
-
-fn node_service_stopped(before: &str) -> Fault {
-    Fault::new(Exit::VerifyFailed, "NodeServiceStopped", format!("{NODE_SERVICE} stopped before {before}"))
-        .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
-}
-
-/// Whether an item lies in a release of ours that is swapped in on the way. One that comes from the
-/// store may bring a file of an earlier generation along: that is ours as well, whatever is in it.
+/// Whether an item is in a release of ours that is swapped in by these steps. A release from the store may contain a
+/// file of an earlier generation: that is ours too, whatever its contents.
 pub(super) fn comes_with_release(id: &Id, steps: &[Step]) -> bool {
     id.path().is_some_and(|path| {
         steps.iter().any(|step| {
@@ -409,7 +388,7 @@ fn phases(steps: &[Step]) -> Vec<(&'static str, usize)> {
 fn summary(part: &[Step]) -> String {
     let name = |step: &Step| match step.id() {
         id @ (Id::Service(_) | Id::DependsOn(_) | Id::Running(_) | Id::Network(_) | Id::Firewall(_)) => id.target(),
-        // The key is enough, by its last two words: the plan has each value.
+        // The last two parts of the key are enough: the plan shows each value.
         Id::RegValue { key, .. } => key.rmatch_indices('\\').nth(1).map_or(&**key, |(at, _)| &key[at + 1..]).to_owned(),
         id => id
             .path()
@@ -420,8 +399,8 @@ fn summary(part: &[Step]) -> String {
     if names.len() > 4 { format!("{} and {} more", names[..3].join(", "), names.len() - 3) } else { names.join(", ") }
 }
 
-/// Whether Windows rebuilds the virtual switch on this step: a network goes, or the node service
-/// starts and makes one.
+/// Whether Windows rebuilds the virtual switch in this step: a network is deleted, or CalicoNode starts and creates
+/// one.
 fn touches_host_network(step: &Step, steps: &[Step]) -> bool {
     match step {
         Step::Put { id: Id::Network(_), .. } => true,
@@ -430,11 +409,6 @@ fn touches_host_network(step: &Step, steps: &[Step]) -> bool {
         }
         _ => false,
     }
-}
-
-/// Non-negative time between two readings of the wall clock, which may be set back.
-fn since(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
 /// From the first service stopped to the last one started.

@@ -1,5 +1,5 @@
-//! The store on the node's disk: files by their digest, and whole trees, for as long as a
-//! generation needs them. SYSTEM and Administrators only, since kubeconfigs lie in it too.
+//! The store on the node's disk: files by their digest, and whole trees, while a generation needs them. SYSTEM and
+//! Administrators only, since it contains kubeconfigs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,20 +19,20 @@ use crate::paths;
 use crate::plan::Owned;
 use crate::values::{Sha256, WinPath};
 
-/// What a folder that we did not make is called in the store.
+/// The store's name for a folder that we did not create.
 pub const FOREIGN: &str = Tree::FOREIGN;
 
-/// Where a file's bytes lie.
+/// The path of a file's bytes.
 pub fn blob(sha256: &Sha256) -> WinPath {
     WinPath::known(STORE_DIR).join("blobs").join(sha256.as_str())
 }
 
-/// Where a staged or former tree lies, by its digest.
+/// The path of a staged or previous tree, by its digest.
 pub fn tree(name: &str) -> WinPath {
     WinPath::known(STORE_DIR).join("trees").join(name)
 }
 
-/// Puts bytes into the store.
+/// Adds bytes to the store.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -45,11 +45,11 @@ pub fn add(node: &mut dyn Node, bytes: &[u8]) -> Result<Sha256> {
     Ok(sha256)
 }
 
-/// Puts a file of the host's into the store. A copy, never a link: the file may be written to in
-/// place later, as an original is by its owner.
+/// Adds a file of the host to the store. A copy, never a link: the file may be written in place later, for example an
+/// original by its owner.
 ///
 /// # Errors
-/// When it cannot be read or stored, or is not what its digest says.
+/// When it cannot be read or stored, or does not match its digest.
 pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
     let to = node.disk(&blob(sha256));
     if is_whole(&to, sha256) {
@@ -77,7 +77,7 @@ pub fn add_file(node: &dyn Node, file: &Path, sha256: &Sha256) -> Result<()> {
     Err(Fault::new(Exit::PlanStale, "ChangedSincePlan", what).hint("find out what changes it, then run again").into())
 }
 
-/// Whether the bytes that a state is made of are in the store, whole. True for what needs none.
+/// Whether the bytes that a state needs are in the store and undamaged. True if it needs none.
 pub fn holds(node: &dyn Node, state: &State) -> bool {
     match (state, state.name_in_store()) {
         (State::File { sha256, .. }, _) => is_whole(&node.disk(&blob(sha256)), sha256),
@@ -86,13 +86,13 @@ pub fn holds(node: &dyn Node, state: &State) -> bool {
     }
 }
 
-/// Whether a blob is there and still what its name says. One that was damaged is stored anew.
+/// Whether a blob exists and still matches its name. A damaged one is stored again.
 fn is_whole(blob: &Path, sha256: &Sha256) -> bool {
     files::digest(blob).is_ok_and(|digest| digest == *sha256)
 }
 
-/// What an item was before our first touch, when its bytes are in the store. Receipt and journal say it
-/// too, and are what counts; this outlives both, so that nobody takes the bytes for what nothing needs.
+/// The state of an item before our first change, if its bytes are in the store. Receipt and journal record it too, and
+/// have priority; this record outlives both, so that the bytes are not deleted as unneeded.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Original {
     pub id: Id,
@@ -100,12 +100,12 @@ pub struct Original {
 }
 
 impl Original {
-    /// What it is called in the store.
+    /// Its name in the store.
     pub fn name(&self) -> Option<String> {
         self.state.name_in_store()
     }
 
-    /// Where its bytes lie.
+    /// The path of its bytes.
     pub fn place(&self) -> Option<WinPath> {
         let name = self.name()?;
         Some(match self.state {
@@ -114,15 +114,15 @@ impl Original {
         })
     }
 
-    /// Whether the store has the only copy: not when the item is so again.
+    /// Whether the store has the only copy: false if the item has this state again.
     fn is_only_copy(&self, node: &dyn Node) -> Result<bool> {
         let there = self.place().is_some_and(|place| node.disk(&place).exists());
         Ok(there && node.get(&self.id)?.and_then(|now| now.name_in_store()) != self.name())
     }
 }
 
-/// Keeps the bytes of an original before it is first touched, and writes down whose they are. A folder
-/// that we did not make stays in the store without that.
+/// Stores the bytes of an original before it is first changed, and records whose they are. A folder that we did not
+/// create stays in the store without such a record.
 ///
 /// # Errors
 /// As [`add_file`].
@@ -145,12 +145,12 @@ pub fn keep_original(node: &mut dyn Node, id: &Id, state: &State) -> Result<()> 
         .with_context(|| format!("keep the original of {path}"))
 }
 
-/// The folder in the store that says which bytes are originals, and of what.
+/// The folder in the store that records which bytes are originals, and of which items.
 pub fn originals_folder() -> WinPath {
     WinPath::known(STORE_DIR).join("originals")
 }
 
-/// The originals of which the store has the only copy.
+/// Returns the originals whose only copy is in the store.
 ///
 /// # Errors
 /// When the store or an item cannot be read.
@@ -168,7 +168,7 @@ fn written_down(node: &dyn Node) -> Result<Vec<(PathBuf, Original)>> {
     let folder = originals_folder();
     let mut originals = Vec::new();
     for (name, file) in entries(&node.disk(&folder))? {
-        // What a process that ended was writing tells of nothing yet: the item was not touched then.
+        // A file that a process was still writing when it ended records nothing yet: the item was not changed then.
         if name.ends_with(files::BESIDE) {
             continue;
         }
@@ -179,7 +179,7 @@ fn written_down(node: &dyn Node) -> Result<Vec<(PathBuf, Original)>> {
     Ok(originals)
 }
 
-/// The digest of a file of the host's.
+/// Returns the digest of a file of the host.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -187,25 +187,25 @@ pub fn digest(file: &Path) -> Result<Sha256> {
     files::digest(file).with_context(|| format!("read {}", file.display()))
 }
 
-/// The manifest of a tree on the host's disk.
+/// Returns the manifest of a tree on the host's disk.
 ///
 /// # Errors
-/// When it is not there or not ours.
+/// When it does not exist or is not valid.
 pub fn manifest(tree: &Path) -> Result<Manifest> {
     let file = tree.join(Manifest::FILE);
     let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("parse {}", file.display()))
 }
 
-/// The config that a generation was made from; those of earlier versions of this program kept none.
+/// Returns the config that a generation was made from; none if an earlier version of this program stored none.
 ///
 /// # Errors
-/// When it is not in the store, or is none.
+/// When it is not in the store, or is not valid.
 pub fn config(node: &dyn Node, receipt: &Receipt) -> Result<Option<Value>> {
     kept(node, receipt, receipt.about.as_ref().and_then(|about| about.config.as_ref()))
 }
 
-/// The effective config of a generation, every field by its path; none where it was not kept.
+/// Returns the effective config of a generation, every field by its path; none if it was not stored.
 ///
 /// # Errors
 /// When it is not in the store, or cannot be read.
@@ -220,8 +220,7 @@ fn kept<T: DeserializeOwned>(node: &dyn Node, receipt: &Receipt, digest: Option<
     serde_json::from_slice(&text).with_context(what).map(Some)
 }
 
-/// How many bytes these take in the store. What lies elsewhere, as the release that stands does, is
-/// not counted.
+/// Returns how many bytes these need in the store. Ignores what is elsewhere, for example the current release.
 pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
     let of = |name: &String| {
         let blob = fs::metadata(node.disk(&WinPath::known(STORE_DIR).join("blobs").join(name)));
@@ -232,9 +231,9 @@ pub fn size(node: &dyn Node, names: &BTreeSet<String>) -> u64 {
     names.iter().map(of).sum()
 }
 
-/// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what
-/// stays of a tree. An original of which the store has the only copy goes only by the run that brought
-/// the item back, which had `settled` it. Gives those that stay though nothing tells of them.
+/// Removes what no generation needs any more: secrets first of all. See [`discard_tree`] for what remains of a tree. An
+/// original whose only copy is in the store is removed only by the run that restored the item, which had `settled` it.
+/// Returns the remaining ones that no record mentions.
 ///
 /// # Errors
 /// When something cannot be removed.
@@ -257,7 +256,7 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>, settled: &Owned) -> R
     for part in ["blobs", "trees"] {
         let folder = node.disk(&WinPath::known(STORE_DIR).join(part));
         for (name, path) in entries(&folder)? {
-            // A folder that was there before us leaves the store by its way back alone.
+            // A folder that existed before the install leaves the store only when it is restored.
             if needed.contains(&name) || name == FOREIGN {
                 continue;
             }
@@ -271,11 +270,11 @@ pub fn collect(node: &dyn Node, needed: &BTreeSet<String>, settled: &Owned) -> R
     Ok(stay)
 }
 
-/// The folder of ours with what others put into a release of ours, once that is gone.
+/// Our folder for files that others put into a release of ours, after the release was removed.
 pub const KEPT: &str = "kept";
 
-/// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs below
-/// our own log folder, and what others put there below `kept`. Does nothing when it is not there.
+/// Removes a tree of ours from the store, but keeps what is not ours in it: the components' logs in our own log folder,
+/// and files of others in `kept`. Does nothing if there is no such tree.
 ///
 /// # Errors
 /// When something cannot be kept or removed.
@@ -294,9 +293,9 @@ pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
         }
         move_to(&logs, &kept).context("keep Calico's logs")?;
     }
-    // Without a manifest it is a release that was not wholly staged.
+    // Without a manifest, the release was not completely staged.
     if let Ok(manifest) = manifest(&path) {
-        for file in strangers(&path, &manifest, &written(node)?)? {
+        for file in foreign_files(&path, &manifest, &written(node)?)? {
             let kept = node.disk(&own.join(KEPT).join(short)).join(&file);
             move_to(&path.join(&file), &kept).with_context(|| format!("keep {}", file.display()))?;
         }
@@ -304,8 +303,8 @@ pub fn discard_tree(node: &dyn Node, name: &str) -> Result<()> {
     fs::remove_dir_all(&path).with_context(|| format!("remove {} from the store", path.display()))
 }
 
-/// What the receipts say that we wrote into a release, where nothing had stood before, relative to it and
-/// in lower case: etcd's key for example.
+/// Returns the files that we wrote into a release, if nothing was there before, relative to it and in lower case:
+/// etcd's key for example.
 fn written(node: &dyn Node) -> Result<BTreeSet<String>> {
     let mut written = BTreeSet::new();
     for receipt in receipt::all(node)?.into_iter().filter_map(|(_, receipt)| receipt.ok()) {
@@ -323,9 +322,9 @@ fn written(node: &dyn Node) -> Result<BTreeSet<String>> {
     Ok(written)
 }
 
-/// The files in a tree that neither the release nor we put there, relative to it. What confd writes
-/// into its working folder is its own.
-fn strangers(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
+/// Returns the files in a tree that neither the release nor we put there, relative to it. What confd writes into its
+/// working folder is its own.
+fn foreign_files(tree: &Path, manifest: &Manifest, written: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
     let root = WinPath::known(r"C:\");
     let ours = [paths::kubeconfig, paths::config_ps1, paths::nodename, paths::static_rules].map(|path| path(&root));
     let mut known: BTreeSet<String> = manifest.files.keys().map(|path| path.to_lowercase()).collect();

@@ -1,10 +1,11 @@
-//! What the Windows services are told: the document that install writes and `service run` reads.
+//! The config of the Windows services: the document that install writes and `service run` reads.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use super::services::Role;
 use crate::settings::{Backend, Datastore, EtcdTls};
 use crate::values::{NodeName, Vni, WinPath};
 
@@ -16,16 +17,16 @@ pub struct AgentConfig {
     pub backend: Backend,
     /// VSID that the HNS network `Calico` must have.
     pub vni: Vni,
-    /// Physical adapter for the network `External`; none lets HNS choose.
+    /// Physical adapter for the network `External`; if none, HNS chooses.
     pub adapter: Option<String>,
-    /// Where the components' logs go.
+    /// The folder of the components' logs.
     pub log_dir: WinPath,
     /// Seconds to wait for a valid IPv4 address after boot; 0 does not wait.
     pub valid_ip_timeout_s: u64,
-    /// Put 169.254.169.254/32 back after the vSwitch took it.
+    /// Restore 169.254.169.254/32 after the vSwitch removed it.
     pub metadata_route: bool,
-    /// The CNI configuration, which kubelet is shown only while the network stands; none for policy-only, and
-    /// where an earlier version of this program wrote the document.
+    /// The CNI configuration, which kubelet sees only while the network exists; none for policy-only, and if an earlier
+    /// version of this program wrote the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni_conf: Option<WinPath>,
     /// Run once at every boot and every start of kubelet, until it exits 0.
@@ -38,14 +39,23 @@ pub struct AgentConfig {
 impl AgentConfig {
     pub const PATH: &str = r"C:\ProgramData\calicoctl-win\services.json";
 
-    /// What Felix alone reads, in a document of its own: a change of it restarts no other service.
-    pub fn apart(mut self) -> (Self, FelixConfig) {
-        let (own, shared) = self.felix.env.into_iter().partition(|(name, _)| is_felix_s(name));
+    /// The program of a role. confd runs only for windows-bgp (defect B3 of upstream).
+    pub const fn command(&self, role: Role) -> Option<&Command> {
+        match role {
+            Role::Node => Some(&self.startup),
+            Role::Felix => Some(&self.felix),
+            Role::Confd => self.confd.as_ref(),
+        }
+    }
+
+    /// Moves what only Felix reads into a document of its own: a change of it restarts no other service.
+    pub fn split_felix(mut self) -> (Self, FelixConfig) {
+        let (own, shared) = self.felix.env.into_iter().partition(|(name, _)| is_felix_setting(name));
         self.felix.env = shared;
         (self, FelixConfig { env: own })
     }
 
-    /// Where Calico keeps its data, as its programs are told.
+    /// Where Calico keeps its data, from the programs' environment.
     pub fn datastore(&self) -> Datastore {
         let told = |name: &str| self.startup.env.get(name).map(String::as_str).unwrap_or_default();
         let file = |name: &str| told(name).parse::<WinPath>().ok();
@@ -69,8 +79,8 @@ impl AgentConfig {
     }
 }
 
-/// Felix reads each of its settings from a variable of this form; nobody else does.
-fn is_felix_s(name: &str) -> bool {
+/// Felix reads each of its settings from a variable of this form; no other component does.
+fn is_felix_setting(name: &str) -> bool {
     name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("FELIX_"))
 }
 
@@ -93,12 +103,12 @@ pub struct Command {
     pub args: Vec<String>,
     /// Working folder.
     pub dir: WinPath,
-    /// All of its own variables; the system's are added when it is started.
+    /// The complete set of its own variables; the system's are added when it is started.
     pub env: BTreeMap<String, String>,
 }
 
 impl Command {
-    /// Where Felix, run so, says whether it is ready; none when it is not told to.
+    /// The address at which Felix, started like this, reports whether it is ready; none if that is disabled.
     pub fn health(&self) -> Option<SocketAddr> {
         let var = |name: &str| {
             let mut own = self.env.iter();
@@ -106,7 +116,7 @@ impl Command {
         };
         let enabled = var("FELIX_HEALTHENABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let port = var("FELIX_HEALTHPORT").map_or(Some(9099), |port| port.parse().ok());
-        // A name, or every address of this machine, is this machine.
+        // A name, or the wildcard address, means this machine.
         let host = var("FELIX_HEALTHHOST").and_then(|host| host.parse().ok()).unwrap_or(Ipv4Addr::LOCALHOST);
         let host = if host.is_unspecified() { Ipv4Addr::LOCALHOST } else { host };
         port.filter(|_| enabled).map(|port| SocketAddr::from((host, port)))
@@ -118,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn felix_is_asked_where_it_was_told_to_answer() {
+    fn felix_is_asked_at_its_configured_health_address() {
         for (env, wanted) in [
             ("", None),
             ("FELIX_HEALTHENABLED=false", None),

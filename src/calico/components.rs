@@ -12,8 +12,8 @@ use crate::paths;
 use crate::settings::{self, Backend, Datastore, Ipam, NodeAddress, Settings};
 use crate::values::WinPath;
 
-/// What the services are told. `kubeconfig` is where the node's own kubeconfig lies; none where
-/// there is none, which only an etcd datastore allows.
+/// The config of the services. `kubeconfig` is the path of the node's own kubeconfig; none if there is none, which only
+/// an etcd datastore allows.
 ///
 /// # Errors
 /// When the release's version is not supported.
@@ -45,15 +45,15 @@ pub fn agent_config(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result
     })
 }
 
-/// The adapter that `External` is to use. Only an overlay network takes one: for windows-bgp HNS
-/// chooses, as it does for the scripts.
+/// The adapter that `External` must use. Only an overlay network has one: for windows-bgp HNS chooses, as with the
+/// scripts.
 pub fn adapter(settings: &Settings) -> Option<String> {
     settings.network.adapter.clone().filter(|_| settings.network.backend == Backend::Vxlan)
 }
 
 fn startup_args(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>) -> Vec<String> {
-    // Marking the node available needs the Kubernetes API. With etcd and no kubeconfig that step
-    // would fail for ever, except with the backend none, which skips it (defect B25 of upstream).
+    // Marking the node available needs the Kubernetes API. With etcd and no kubeconfig that step would always fail,
+    // except with the backend none, which skips it (defect B25 of upstream).
     let can_complete = kubeconfig.is_some() || settings.network.backend == Backend::None;
     let complete = layout.has_complete_startup() && can_complete;
     match layout.build() {
@@ -81,23 +81,23 @@ fn words(line: &str, last: Option<&str>) -> Vec<String> {
     line.split(' ').chain(last).map(str::to_owned).collect()
 }
 
-/// A component's variables. Every one is set here, so that a machine-wide `IP`, `NODENAME` or
-/// `KUBECONFIG` never wins in silence (defect B4 of upstream).
+/// A component's variables. Every one is set here, so that a machine-wide `IP`, `NODENAME` or `KUBECONFIG` is never
+/// used by accident (defect B4 of upstream).
 struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// What all components read: who the node is, and where the datastore is.
+    /// What all components read: the node's name, and the datastore.
     fn common(settings: &Settings, layout: &Layout, kubeconfig: Option<&WinPath>) -> Self {
         let mut env = Self(BTreeMap::new());
         env.set("CALICO_NETWORKING_BACKEND", settings.network.backend.name());
         env.set("KUBE_NETWORK", &settings.network.kube_network);
         env.set("NODENAME", settings.node_name.as_str());
         env.set("CALICO_K8S_NODE_REF", settings.node_name.as_str());
-        // host-local hands out the node's podCIDR, so the client must map it to IPAM blocks.
+        // host-local assigns addresses from the node's podCIDR, so the client must map it to IPAM blocks.
         env.set("USE_POD_CIDR", if settings.network.ipam == Ipam::HostLocal { "true" } else { "false" });
-        // Set to nothing where there is none, which reads as unset and hides the machine's own.
+        // Empty if there is none: that counts as unset, and hides the machine's own.
         env.set("KUBECONFIG", kubeconfig.map_or("", WinPath::as_str));
-        // Calico's client reads the prefixed name; node startup's last step the plain one (v3.32).
+        // Calico's client reads the prefixed name; the last step of node startup reads the plain one (v3.32).
         for name in ["CALICO_DATASTORE_TYPE", "DATASTORE_TYPE"] {
             env.set(name, datastore_type(&settings.datastore));
         }
@@ -115,11 +115,11 @@ impl Env {
         env
     }
 
-    /// Node startup makes the node's resources and the HNS network. Left to itself it also makes an IP
-    /// pool in a cluster that has none, as the scripts let it: the cluster's pools are its own matter.
+    /// Node startup creates the node's resources and the HNS network. By default it also creates an IP pool in a
+    /// cluster without one, and the scripts let it; we do not change the cluster's pools.
     fn startup(mut self, settings: &Settings) -> Self {
         self.set("NO_DEFAULT_POOLS", "true");
-        // With one of these beside it startup ends at once. Set to nothing they hide the machine's own.
+        // Startup ends at once if one of these is set too. Set to nothing, they hide the machine's own.
         for name in settings::POOL_CIDRS {
             self.set(name, "");
         }
@@ -135,11 +135,12 @@ impl Env {
     fn felix(mut self, settings: &Settings) -> Self {
         self.set("FELIX_FELIXHOSTNAME", settings.node_name.as_str());
         self.set("FELIX_METADATAADDR", "none");
-        // Only here does it say that it is in sync: one that lives and is not programs nothing for new pods.
+        // Only the health endpoint says whether Felix is in sync: a running Felix that is not ready programs nothing
+        // for new pods.
         self.set("FELIX_HEALTHENABLED", "true");
         self.set("FELIX_HEALTHHOST", "127.0.0.1");
         self.set("FELIX_HEALTHPORT", "9099");
-        // The environment wins over FelixConfiguration, so routes and network have one VNI.
+        // The environment overrides FelixConfiguration, so routes and network have one VNI.
         self.set("FELIX_VXLANVNI", &settings.network.vni.to_string());
         self.set("FELIX_LOGSEVERITYFILE", "none");
         self.set("FELIX_LOGSEVERITYSYS", "none");
@@ -147,7 +148,7 @@ impl Env {
         self
     }
 
-    /// The user's own variables win, whatever the case of their names.
+    /// The user's own variables override ours, whatever the case of their names.
     fn with_extra(mut self, extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         for (name, value) in extra {
             self.0.retain(|known, _| !known.eq_ignore_ascii_case(name));
@@ -161,7 +162,7 @@ impl Env {
     }
 }
 
-/// The word Calico uses: `kubernetes` or `etcdv3`.
+/// Calico's word: `kubernetes` or `etcdv3`.
 pub const fn datastore_type(datastore: &Datastore) -> &'static str {
     match datastore {
         Datastore::Kubernetes => "kubernetes",
@@ -178,8 +179,8 @@ pub const fn node_address(address: &NodeAddress) -> &str {
     }
 }
 
-/// The API group to write out, where the version knows the key and the datastore has API groups.
-/// Left to itself Calico discovers it at every call, and takes v1 when discovery fails.
+/// The API group to set explicitly, if the version knows the key and the datastore has API groups. Without it Calico
+/// discovers the group at every call, and uses v1 when discovery fails.
 pub fn api_group(settings: &Settings, layout: &Layout) -> Option<&'static str> {
     let known = layout.knows_api_group() && settings.datastore == Datastore::Kubernetes;
     settings.api_group.filter(|_| known).map(|group| match group {
@@ -226,7 +227,7 @@ mod tests {
         ");
     }
 
-    /// Defect B23: kubelet-service.ps1 up to v3.28 forgets the node's address that it was given.
+    /// Defect B23: kubelet-service.ps1 up to v3.28 ignores the configured node address.
     #[test]
     fn b23_the_nodes_address_reaches_node_startup_in_every_version() {
         for version in ["v3.20.0", "v3.28.2", "v3.30.3", "v3.33.0"] {
@@ -242,8 +243,8 @@ mod tests {
         }
     }
 
-    /// Defect B24: the scripts of v3.27 and v3.28 call an upgrade check that the binary no longer
-    /// has, and start the token refresher where its files do not exist.
+    /// Defect B24: the scripts of v3.27 and v3.28 call an upgrade check that the binary no longer has, and start the
+    /// token refresher although its files do not exist.
     #[test]
     fn b24_only_node_startup_felix_and_confd_are_ever_run() {
         for version in ["v3.21.0", "v3.27.0", "v3.27.4", "v3.28.0", "v3.32.1", "v3.33.0"] {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_variables_win_last_whatever_their_case() {
+    fn extra_variables_override_ours_whatever_their_case() {
         let mut settings = settings("v3.30.3");
         settings.services.extra_env =
             BTreeMap::from([("felix_logseverityscreen".into(), "debug".into()), ("HTTP_PROXY".into(), "p".into())]);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn felix_and_startup_have_the_vni_of_the_network() {
+    fn felix_and_startup_use_the_vni_of_the_network() {
         let mut settings = settings("v3.30.3");
         settings.network.vni = 5000.try_into().unwrap();
         let agent = agent(&settings);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn b25_etcd_without_a_kubeconfig_starts_up_and_takes_no_stray_one() {
+    fn b25_etcd_without_a_kubeconfig_starts_up_and_uses_no_other_one() {
         let mut settings = settings("v3.32.1");
         settings.datastore = etcd();
         let agent = agent_config(&settings, None).unwrap();
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_group_is_written_from_v3_32_on() {
+    fn the_api_group_is_set_from_v3_32_on() {
         let group = |version: &str| agent(&settings(version)).startup.env.get("CALICO_API_GROUP").cloned();
         assert_eq!(group("v3.31.7"), None);
         assert_eq!(group("v3.32.0").as_deref(), Some("crd.projectcalico.org/v1"));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_overlay_takes_an_adapter() {
+    fn only_an_overlay_uses_an_adapter() {
         let mut settings = settings("v3.30.3");
         settings.network.adapter = Some("Ethernet 2".into());
         assert_eq!(agent(&settings).adapter.as_deref(), Some("Ethernet 2"));

@@ -1,5 +1,4 @@
-//! `config.ps1` with the effective values, for the scripts and log collectors that read it. Nothing
-//! of ours does.
+//! `config.ps1` with the effective values, for the scripts and log collectors that read it. We do not read it.
 
 use super::components::{adapter, datastore_type, node_address};
 use crate::settings::{Datastore, Ipam, Settings};
@@ -11,14 +10,14 @@ const HEADER: &str = "\
 # Change the configuration with calicoctl-win instead.
 ";
 
-/// The script. It only assigns variables, under the names that upstream's `config.ps1` has.
-/// `kubeconfig` is where the node's own kubeconfig lies, if there is one.
+/// The script. It only assigns variables, with the names in upstream's `config.ps1`. `kubeconfig` is the path of the
+/// node's own kubeconfig, if there is one.
 pub fn render(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<u8> {
     let mut text = String::from(HEADER);
     for (name, value) in values(settings, kubeconfig) {
         text.push_str(&format!("{} = {}\n", variable(&name), literal(&value)));
     }
-    // Windows PowerShell 5.1 reads a script without a mark in the system's code page.
+    // Windows PowerShell 5.1 reads a script without a byte order mark in the system's code page.
     let mark: &[u8] = if text.is_ascii() { b"" } else { "\u{feff}".as_bytes() };
     [mark, text.as_bytes()].concat()
 }
@@ -63,7 +62,7 @@ fn values(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<(String, Str
         ("FELIX_LOGSEVERITYFILE", "none".into()),
         ("FELIX_LOGSEVERITYSYS", "none".into()),
     ];
-    // What the user adds to every component's environment wins here as it does there.
+    // Extra variables of the user override ours here, as they do in the components' environment.
     let extra = &settings.services.extra_env;
     known
         .into_iter()
@@ -73,7 +72,7 @@ fn values(settings: &Settings, kubeconfig: Option<&WinPath>) -> Vec<(String, Str
         .collect()
 }
 
-/// `$env:NAME`, or the form in braces for a name with characters that would end it.
+/// `$env:NAME`, or the form with braces for a name with characters that would end it.
 fn variable(name: &str) -> String {
     if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return format!("$env:{name}");
@@ -83,8 +82,8 @@ fn variable(name: &str) -> String {
     format!("${{env:{escaped}}}")
 }
 
-/// A PowerShell string in single quotes, in which nothing is expanded. PowerShell takes the four
-/// typographic quotes for single quotes too, so each of them is doubled like the plain one.
+/// A PowerShell string in single quotes, in which nothing is expanded. PowerShell treats the four typographic quotes as
+/// single quotes, so each of them is doubled too.
 fn literal(text: &str) -> String {
     let quote = |c: char| matches!(c, '\'' | '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}');
     let doubled: String = text.chars().flat_map(|c| std::iter::once(c).chain(quote(c).then_some(c))).collect();
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_expands_nothing_and_ends_where_it_should() {
+    fn a_literal_expands_nothing_and_escapes_every_quote() {
         for (text, wanted) in [
             ("", "''"),
             (r"C:\it's", r"'C:\it''s'"),
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_variables_take_the_place_of_ours() {
+    fn the_users_own_variables_replace_ours() {
         let mut settings = settings("v3.30.3");
         settings.services.extra_env = [("ip".into(), "10.1.2.3".into())].into();
         let text = String::from_utf8(render(&settings, None)).unwrap();
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_script_that_needs_it_has_a_byte_order_mark() {
+    fn only_a_script_that_is_not_ascii_has_a_byte_order_mark() {
         let mut settings = settings("v3.30.3");
         assert!(render(&settings, None).starts_with(b"# Written"));
         settings.network.adapter = Some("Ethern\u{e9}t".into());

@@ -1,4 +1,4 @@
-//! What an etcd client shows to etcd, and whom it trusts.
+//! The TLS identity of an etcd client, and the CA that it trusts.
 
 use crate::values::Secret;
 

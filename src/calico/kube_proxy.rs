@@ -1,6 +1,6 @@
-//! kube-proxy's service where it is Amazon's (EKS): there nobody sets its flags for Direct Server
-//! Return, without which traffic to services has the node's address as its source and policies do
-//! not match it. Upstream's installer adds them and never takes them back.
+//! kube-proxy's service on Amazon's nodes (EKS): users cannot set its flags for Direct Server Return there, and without
+//! it traffic to services has the node's address as its source, which policies do not match. Upstream's installer adds
+//! the flags and never removes them.
 
 use super::nssm;
 use crate::item::{RegValue, Service};
@@ -8,19 +8,19 @@ use crate::item::{RegValue, Service};
 /// Name of the service.
 pub const NAME: &str = "kube-proxy";
 
-/// The minor version of Kubernetes 1 from which on kube-proxy has the gate `WinDSR` on by itself;
-/// it will refuse the gate's name later (reference: Kubernetes' feature gates).
+/// The minor version of Kubernetes 1 from which kube-proxy has the gate `WinDSR` on by default; later versions will
+/// refuse the gate's name (reference: Kubernetes' feature gates).
 const GATE_NEEDED_BELOW: u64 = 33;
 
-/// The service with Direct Server Return on and all else as it is; none where it is on already, or
-/// where kube-proxy reads a file and no flags. `minor` is kube-proxy's, of Kubernetes 1.
+/// The service with Direct Server Return on and everything else unchanged; none if it is on already, or if kube-proxy
+/// reads a file and no flags. `minor` is kube-proxy's, of Kubernetes 1.
 pub fn with_dsr(service: &Service, minor: u64) -> Option<Service> {
     let (_, arguments) = nssm::program(service)?;
     let words: Vec<&str> = arguments.split_whitespace().map(|word| word.trim_matches('"')).collect();
     if words.iter().any(|word| *word == "--config" || word.starts_with("--config=")) {
         return None;
     }
-    // Of a flag that is given twice the last one counts.
+    // If a flag is given twice the last one counts.
     let dsr = words.iter().rev().find_map(|word| match word.strip_prefix("--enable-dsr")? {
         "" => Some(true),
         value => value.strip_prefix('=').map(|value| value == "true"),
@@ -59,17 +59,17 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_are_added_behind_what_is_there_and_only_once() {
+    fn the_flags_are_appended_once() {
         let bare = r#""C:\Program Files\Amazon\EKS\bin\kube-proxy.exe"  --v=2 --bind-address=10.0.0.7"#;
         let once = patched(bare, 32).unwrap();
         assert_eq!(once, format!("{bare} --enable-dsr=true --feature-gates=WinDSR=true"));
         assert_eq!(patched(&once, 32), None);
-        // The gate is on by itself later, and then refused.
+        // The gate is on by default later, and then refused.
         assert_eq!(patched(bare, 33).unwrap(), format!("{bare} --enable-dsr=true"));
     }
 
     #[test]
-    fn what_is_on_or_read_from_a_file_is_left_alone_and_off_is_overruled() {
+    fn flags_that_are_on_or_in_a_file_stay_and_off_is_overridden() {
         for (arguments, changes) in [
             ("--enable-dsr=true", false),
             ("--enable-dsr", false),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn under_nssm_the_flags_go_where_nssm_reads_them() {
+    fn with_nssm_the_flags_go_into_its_parameters() {
         let mut wrapped = samples::nssm("node");
         wrapped.parameters.insert("Application".into(), RegValue::ExpandString(r"C:\k\kube-proxy.exe".into()));
         wrapped.parameters.insert("AppParameters".into(), RegValue::ExpandString("--v=2".into()));

@@ -1,5 +1,5 @@
-//! The node's own kubeconfig, with which Calico's components and its CNI plugin talk to the API
-//! server, and what its token says of its own life.
+//! The node's own kubeconfig, which Calico's components and its CNI plugin use for the API server, and the claims of
+//! its token.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -15,19 +15,19 @@ const CLUSTER: &str = "kubernetes";
 const USER: &str = "calico-windows";
 const CONTEXT: &str = "calico-windows@kubernetes";
 
-/// What the node needs to talk to the API server as calico-node.
+/// What the node needs to connect to the API server as calico-node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeCredentials {
     /// URL of the API server. Never a ClusterIP: a Windows host cannot reach one.
     pub server: String,
-    /// PEM; empty when the system's own roots vouch for the server.
+    /// PEM; empty if the system's own roots verify the server.
     pub ca_pem: String,
     pub login: Login,
-    /// When the login ends; none for one that does not.
+    /// When the login expires; none if it does not.
     pub expires: Option<Timestamp>,
 }
 
-/// What is shown to the API server.
+/// How the client authenticates to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Login {
     /// A service account's token.
@@ -45,7 +45,7 @@ impl NodeCredentials {
     }
 }
 
-/// What a token says of itself. Nothing of it is verified: the API server does that.
+/// The claims of a token. They are not verified: the API server does that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     pub issued: Option<Timestamp>,
@@ -53,12 +53,12 @@ pub struct Claims {
     /// Namespace and name of the service account.
     pub account: Option<(String, String)>,
     pub audiences: Vec<String>,
-    /// The secret that holds it, for a token of the older sort.
+    /// The secret that holds it, for a token from a secret.
     pub secret: Option<String>,
 }
 
 impl Claims {
-    /// The moment from which a token is renewed: when two thirds of its life are over.
+    /// When a token is due for renewal: after two thirds of its lifetime.
     pub fn renew_from(&self) -> Option<Timestamp> {
         let (issued, expires) = (self.issued?, self.expires?);
         Some(issued + expires.duration_since(issued) * 2 / 3)
@@ -85,16 +85,16 @@ pub fn render(credentials: &NodeCredentials, namespace: &str) -> Result<Vec<u8>>
         current_context: CONTEXT.into(),
         users: vec![NamedUser { name: USER.into(), user: User::of(&credentials.login) }],
     };
-    // By way of a plain value, as all YAML that is not ours to point into: the YAML engine's code is
-    // generated anew for each type, and large.
+    // Through a plain value, like all YAML without positions: the YAML engine's code is generated again for each type,
+    // and large.
     let value = serde_json::to_value(&file).context("write the node's kubeconfig")?;
     Ok(serde_yaml::to_string(&value).context("write the node's kubeconfig")?.into_bytes())
 }
 
-/// Reads a kubeconfig of the form that [`render`] writes; that of the scripts has it too.
+/// Reads a kubeconfig of the form that [`render`] writes; the scripts write the same form.
 ///
 /// # Errors
-/// When it is no kubeconfig, or the current context has no server or token in it.
+/// When it is not a kubeconfig, or its current context has no server or token.
 pub fn parse(text: &str) -> Result<NodeCredentials> {
     let file: File = yaml::read(text).context("the node's kubeconfig is not a valid kubeconfig")?;
     let name = &file.current_context;
@@ -129,8 +129,8 @@ pub fn namespace(text: &str) -> Option<String> {
     file.contexts.into_iter().find(|context| context.name == file.current_context)?.context.namespace
 }
 
-/// When a login ends, by what it says of itself. None for a token without an end (that of a secret)
-/// and for what cannot be read.
+/// When a login expires, by its own claims. None for a token without expiry (from a secret) and for one that cannot be
+/// read.
 pub fn expiry(login: &Login) -> Option<Timestamp> {
     match login {
         Login::Token(token) => claims(token.reveal()).expires,
@@ -138,7 +138,7 @@ pub fn expiry(login: &Login) -> Option<Timestamp> {
     }
 }
 
-/// What a token says of itself; nothing for what is no JWT.
+/// The claims of a token; empty if it is not a JWT.
 pub fn claims(token: &str) -> Claims {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let Some(claims) = payload.and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok()) else {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfig_has_the_names_the_field_knows() {
+    fn the_kubeconfig_has_the_names_of_upstreams() {
         let text = String::from_utf8(render(&credentials("abc.def.ghi"), "calico-system").unwrap()).unwrap();
         insta::assert_snapshot!(text, @r"
         apiVersion: v1
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_however_long_or_odd() {
+    fn what_is_written_is_read_again_unchanged() {
         let long = jwt(&format!(r#"{{"exp":1800000000,"pad":"{}"}}"#, "x".repeat(4000)));
         for token in [long.as_str(), "12345", "null", "a: b # c", "'quoted\"", "- x", ""] {
             let mut wanted = credentials(token);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_whose_it_is_and_when_it_is_to_be_renewed() {
+    fn a_token_has_its_account_and_renewal_time() {
         let token = jwt(
             r#"{"iat":1700000000,"exp":1700003600,"sub":"system:serviceaccount:calico-system:calico-node","aud":["a"]}"#,
         );

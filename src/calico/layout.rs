@@ -1,5 +1,5 @@
-//! What a Calico for Windows release holds, by version: which binary is the node, which are the
-//! CNI plugins, and which files must be there for us to run it.
+//! What a Calico for Windows release contains, by version: the node binary, the CNI plugins, and the files that we need
+//! to run it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,10 +9,10 @@ use anyhow::Result;
 use crate::fault::{Exit, Fault};
 use crate::version::CalicoVersion;
 
-/// The one folder at the top of every release archive.
+/// The folder at the top of every release archive.
 pub const TOP: &str = "CalicoWindows";
 
-/// The versions whose layout and command lines we know, for people.
+/// The versions whose layout and command lines we know, for messages.
 pub const SUPPORTED: &str = "v3.20.0 to v3.33.x";
 
 /// What confd runs with; the same in every version.
@@ -36,8 +36,7 @@ pub enum Build {
 }
 
 impl Build {
-    /// Tells from the paths of an archive (below the top folder) how it was built; none when it has
-    /// neither binary.
+    /// Guesses from the paths of an archive (below the top folder) how it was built; none if it has neither binary.
     pub fn guess<'a>(paths: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         paths.into_iter().find_map(|path| match key(path).as_str() {
             "calico-node.exe" => Some(Self::NodeBinary),
@@ -59,9 +58,9 @@ impl fmt::Display for Build {
 /// A CNI binary to install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CniBinary {
-    /// Where it lies below the release's root, with `/`.
+    /// Its path below the release's root, with `/`.
     pub source: &'static str,
-    /// What it is called in CNI_BIN_DIR.
+    /// Its name in CNI_BIN_DIR.
     pub name: &'static str,
 }
 
@@ -76,7 +75,7 @@ impl Layout {
     /// The layout of a version.
     ///
     /// # Errors
-    /// [`Exit::Unsupported`] outside of [`SUPPORTED`]: what we do not know we do not install.
+    /// [`Exit::Unsupported`] outside of [`SUPPORTED`]: we do not install a version that we do not know.
     pub fn of(version: &CalicoVersion) -> Result<Self> {
         if !version.reaches(3, 20, 0) || version.reaches(3, 34, 0) {
             return Err(Fault::new(
@@ -107,7 +106,7 @@ impl Layout {
         }
     }
 
-    /// What [`Self::node_binary`] is started with to say its version.
+    /// The arguments with which [`Self::node_binary`] prints its version.
     pub const fn version_words(&self) -> &'static [&'static str] {
         match self.build {
             Build::NodeBinary => &["-v"],
@@ -146,13 +145,13 @@ impl Layout {
         self.version.reaches(3, 32, 0)
     }
 
-    /// Whether node startup has to be told to mark the node's network available (v3.31).
+    /// Whether node startup needs a command to mark the node's network available (v3.31).
     pub fn has_complete_startup(&self) -> bool {
         self.version.reaches(3, 31, 0)
     }
 
-    /// The files that must be there, below the root. Scripts, NSSM and the rest of upstream's
-    /// package are not needed, so a mirror may leave them out.
+    /// The files that are required, below the root. Scripts, NSSM and the rest of upstream's package are not, so a
+    /// mirror may leave them out.
     pub fn required(&self) -> impl Iterator<Item = &'static str> {
         let mut binaries = vec![self.node_binary()];
         binaries.extend(self.cni_binaries().map(|binary| binary.source));
@@ -160,15 +159,15 @@ impl Layout {
         binaries.into_iter().chain(CONFD_FILES)
     }
 
-    /// Whether the files of a release (below the top folder, `/` or `\`) are all there; the ones
-    /// that are missing otherwise. Names compare without case, as Windows compares them.
+    /// Whether all files of a release are there (paths below the top folder, with `/` or `\`); otherwise the missing
+    /// ones. Names compare without case, as on Windows.
     pub fn check<'a>(&self, paths: impl IntoIterator<Item = &'a str>) -> Result<(), Vec<String>> {
         let there: BTreeSet<String> = paths.into_iter().map(key).collect();
         let missing: Vec<String> = self.required().filter(|path| !there.contains(*path)).map(str::to_owned).collect();
         if missing.is_empty() { Ok(()) } else { Err(missing) }
     }
 
-    /// The refusal of a release in which files are missing; says which version it looks like.
+    /// The error for a release with missing files; says which version it looks like.
     pub fn refusal(&self, missing: &[String], looks_like: Option<Build>) -> Fault {
         let what = format!("this is no Calico {} release: it lacks {}", self.version, missing.join(", "));
         let fault = Fault::new(Exit::ReleaseInvalid, "ReleaseLayout", what);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switches_fall_where_the_releases_changed() {
+    fn the_layout_changes_with_the_releases() {
         let row = |version: &str| {
             let l = layout(version);
             let [_, ipam] = l.cni_binaries();
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_of_another_build_is_told_apart() {
+    fn a_release_of_another_build_is_recognized() {
         let new = layout("v3.33.0");
         let mut files: Vec<&str> = new.required().chain(["nssm-2.24/win64/nssm.exe", "README.txt"]).collect();
         assert_eq!(new.check(files.iter().copied()), Ok(()));

@@ -1,5 +1,5 @@
-//! The HNS networks that Calico needs, as they are to be. The agent makes `External` and checks
-//! `Calico`, the engine awaits both: here is what they agree on.
+//! The HNS networks that Calico needs. The agent creates `External` and checks `Calico`, and the engine waits for both:
+//! this is their common definition.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,7 @@ use crate::item::{Network, NetworkKind};
 use crate::settings::Backend;
 use crate::values::{Cidr, Vni};
 
-/// The network that CalicoNode makes first, so that the vSwitch stands before Calico needs it.
+/// The network that CalicoNode creates first, so that the vSwitch exists before Calico needs it.
 pub const BOOTSTRAP: &str = "External";
 /// The pods' network.
 pub const PODS: &str = "Calico";
@@ -15,12 +15,12 @@ pub const PODS: &str = "Calico";
 const BOOTSTRAP_GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 168, 255, 1);
 const BOOTSTRAP_VSID: u32 = 9999;
 
-/// Subnet of `External`, as upstream's scripts and others' tools know it.
+/// Subnet of `External`, as upstream's scripts and other tools expect it.
 pub fn bootstrap_prefix() -> Cidr {
     "192.168.255.0/30".parse().expect("a literal CIDR is one")
 }
 
-/// What `External` is to be; none with the backend none. `adapter` is the one it is to take.
+/// The wanted `External`; none with the backend none. `adapter` is the one that it must use.
 pub fn bootstrap(backend: Backend, adapter: Option<String>) -> Option<Network> {
     let kind = kind(backend)?;
     Some(Network {
@@ -33,15 +33,27 @@ pub fn bootstrap(backend: Backend, adapter: Option<String>) -> Option<Network> {
     })
 }
 
-/// What `Calico` is to be; none with the backend none. Its subnet is the IPAM block that the node
-/// gets, so it is left open.
+/// The wanted `Calico`; none with the backend none. Its subnet is the IPAM block that the node gets, so it is left
+/// open.
 pub fn pods(backend: Backend, vni: Vni) -> Option<Network> {
     let kind = kind(backend)?;
     let vsid = (kind == NetworkKind::Overlay).then(|| vni.get());
     Some(Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None })
 }
 
-/// Whether Calico makes networks of this kind.
+/// `Ethernet` for `Ethernet` and for `vEthernet (Ethernet)`, the host's side of its vSwitch.
+pub fn physical(interface: &str) -> &str {
+    interface.strip_prefix("vEthernet (").and_then(|rest| rest.strip_suffix(')')).unwrap_or(interface)
+}
+
+/// Whether a network is Calico's by its name. Other products' networks are never deleted (upstream's scripts delete
+/// every network but NAT: defect B13).
+pub fn is_calicos(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name == "external" || name.starts_with("calico")
+}
+
+/// Whether Calico creates networks of this kind.
 pub const fn is_calicos_kind(kind: NetworkKind) -> bool {
     matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge)
 }

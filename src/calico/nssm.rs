@@ -1,11 +1,11 @@
-//! NSSM, the wrapper under which upstream's scripts register Calico's services, and under which
-//! some clouds run containerd and kubelet: what such a service really runs. We never use it
-//! ourselves (defect B1: upstream's archive and scripts did not agree on where it lies).
+//! NSSM, the wrapper with which upstream's scripts register Calico's services, and with which some clouds run
+//! containerd and kubelet: finds the program that such a service runs. We never use it ourselves (defect B1: upstream's
+//! archive and scripts did not agree on its path).
 
 use crate::item::{RegValue, Service};
 
-/// What NSSM was told to run, from the service's registry key `Parameters`. Texts are as they
-/// stand there, with `%NAME%` not replaced.
+/// What NSSM runs, from the service's registry key `Parameters`. Texts are as written there, with `%NAME%` not
+/// expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrapped {
     pub application: String,
@@ -21,7 +21,7 @@ pub struct Wrapped {
 /// A service that upstream's scripts registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// The folder that Calico was unpacked to, as `C:\CalicoWindows`.
+    /// The folder that Calico was unpacked to, for example `C:\CalicoWindows`.
     pub root: String,
     /// `node`, `felix`, `confd` or `upgrade`.
     pub part: &'static str,
@@ -38,7 +38,7 @@ pub fn is_nssm(service: &Service) -> bool {
     })
 }
 
-/// What an NSSM service runs; none for another service, or where the application is missing.
+/// What an NSSM service runs; none for another service, or if the application is missing.
 pub fn wrapped(service: &Service) -> Option<Wrapped> {
     if !is_nssm(service) {
         return None;
@@ -65,9 +65,9 @@ pub fn wrapped(service: &Service) -> Option<Wrapped> {
     })
 }
 
-/// The program that a service really runs, without quotes, and its arguments as one command line:
-/// of an NSSM service what NSSM was told, of any other what its own command line says. A path
-/// among the arguments is never taken for the program (defect B21). None where neither is there.
+/// The program that a service runs, without quotes, and its arguments as one command line: for an NSSM service from its
+/// parameters, for any other from its own command line. A path among the arguments is never mistaken for the program
+/// (defect B21). None if neither is there.
 pub fn program(service: &Service) -> Option<(String, String)> {
     if is_nssm(service) {
         return wrapped(service).map(|wrapped| (wrapped.application, wrapped.arguments));
@@ -83,7 +83,7 @@ pub fn script(service: &Service) -> Option<Script> {
     if !matches!(shell.strip_suffix(".exe").unwrap_or(&shell), "powershell" | "pwsh") {
         return None;
     }
-    // The scripts give the bare path; one who did it by hand may have written -File "path".
+    // The scripts write the bare path; a service registered by hand may have -File "path".
     let arguments = wrapped.arguments.trim();
     let path = match arguments.to_ascii_lowercase().rfind("-file ") {
         Some(at) => arguments.get(at + "-file ".len()..)?,
@@ -97,8 +97,8 @@ pub fn script(service: &Service) -> Option<Script> {
     })
 }
 
-/// Splits a service's command line into program and arguments, as Windows means it: the program is
-/// quoted, or ends with the first `.exe` that ends a word, or else with the first blank.
+/// Splits a service's command line into program and arguments by Windows's rules: the program is quoted, or ends with
+/// the first `.exe` that ends a word, or else at the first blank.
 pub fn split(command_line: &str) -> Option<(&str, &str)> {
     let line = command_line.trim();
     let (program, arguments) = if let Some(rest) = line.strip_prefix('"') {
@@ -135,12 +135,13 @@ mod tests {
             start: StartType::Auto,
             depends_on: Vec::new(),
             restart_after: Vec::new(),
+            recovery: None,
             parameters: Default::default(),
         }
     }
 
     #[test]
-    fn b21_the_program_is_found_and_no_path_in_the_arguments_is_taken_for_it() {
+    fn b21_the_program_is_found_and_not_mistaken_for_a_path_in_the_arguments() {
         let rows = [
             r#""C:\Program Files\containerd\containerd.exe" --run-service --log-file C:\logs\c.exe"#,
             r"C:\Program Files\containerd\containerd.exe --config C:\etc\config.toml",
@@ -186,7 +187,7 @@ mod tests {
         Some(("C:\\Program Files\\containerd\\containerd.exe", "--config C:\\c\\config.toml"))
         "#);
         assert_eq!(script(&containerd), None);
-        // NSSM's own name in an argument does not make a service one of NSSM's.
+        // NSSM's name in an argument does not make a service an NSSM service.
         assert!(!is_nssm(&plain(r"C:\k\kubelet.exe --log C:\k\nssm.exe")));
         assert_eq!(program(&plain(r"C:\k\nssm.exe")), None, "NSSM with nothing to run");
     }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_services_are_known_by_their_script() {
+    fn upstreams_services_are_recognized_by_their_script() {
         let felix = nssm("felix");
         let script_of = |arguments: &str| {
             let mut service = felix.clone();

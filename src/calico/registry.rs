@@ -1,14 +1,14 @@
-//! What stands in the registry, all of it below HKEY_LOCAL_MACHINE.
+//! Our registry values, all below HKEY_LOCAL_MACHINE.
 
 use crate::item::{Id, RegValue, State};
 
-/// The key by which upstream's scripts and others' tools tell that Calico is installed.
+/// The key by which upstream's scripts and other tools detect Calico.
 pub const KEY: &str = r"Software\Tigera\Calico";
 
 /// The volatile key below it that marks one boot of Windows; see `node::windows::boot`.
 pub const BOOT_KEY: &str = "Boot";
 
-/// Under what name our entries stand in the Application log.
+/// The source of our entries in the Application log.
 pub const EVENT_SOURCE: &str = "calicoctl-win";
 
 /// A value of Calico's key.
@@ -21,24 +21,24 @@ pub fn installed_by() -> Id {
     value("InstalledBy")
 }
 
-/// For which boot the network is up. Felix and confd wait for it.
+/// The boot in which the network is up. Felix and confd wait for it.
 pub fn boot_id() -> Id {
     value("BootId")
 }
 
-/// The same for upstream's own scripts (`kubelet-service.ps1`), which compare it as a text.
+/// The same for upstream's own scripts (`kubelet-service.ps1`), which compare it as text.
 pub fn last_boot_time() -> Id {
     value("LastBootTime")
 }
 
-/// What the agent writes while it runs: ours to take away, but not to prescribe.
+/// What the agent writes while it runs: we remove these values but do not set them.
 pub fn agents_own() -> [Id; 2] {
     [boot_id(), last_boot_time()]
 }
 
-/// What lets Event Viewer show the text of our entries, and not "the description for Event ID …
-/// cannot be found": the file with the message of each id. Ours is the one that `eventcreate` uses
-/// for its own entries, a part of every Windows: its messages 1 to 1000 are `%1`, the entry's text.
+/// Lets Event Viewer show the text of our entries instead of "the description for Event ID … cannot be found": the file
+/// with the message of each id. We use the one that `eventcreate` uses for its own entries, a part of every Windows:
+/// its messages 1 to 1000 are `%1`, the entry's text.
 pub fn event_source() -> [(Id, State); 2] {
     let key = format!(r"SYSTEM\CurrentControlSet\Services\EventLog\Application\{EVENT_SOURCE}");
     let value = |name: &str, value| (Id::RegValue { key: key.clone(), name: name.into() }, State::RegValue(value));

@@ -1,10 +1,11 @@
-//! Every rendered document, for a reviewer to read: one snapshot a version, backend, datastore and
-//! runtime. Upstream's own form of each is section 4 of the field's documentation.
+//! Every rendered document, for review: one snapshot for each version, backend, datastore and runtime. Upstream's own
+//! form of each is in section 4 of the reference.
 
 use std::fmt::Write;
 
 use super::agent_config::Command;
 use super::samples::{etcd, settings};
+use super::services::Role;
 use super::{cni, components, config_ps1, kubeconfig, layout, services, static_rules};
 use crate::facts::RuntimeKind;
 use crate::paths;
@@ -41,10 +42,9 @@ fn page(settings: &Settings) -> String {
         section(&mut page, settings.cni.bin_dir.as_str(), &binaries.join("\n"));
     }
     let agent = components::agent_config(settings, Some(&kubeconfig)).unwrap();
-    section(&mut page, "node startup", &command(&agent.startup));
-    section(&mut page, "felix", &command(&agent.felix));
-    if let Some(confd) = &agent.confd {
-        section(&mut page, "confd", &command(confd));
+    for (role, program) in Role::ALL.into_iter().filter_map(|role| Some((role, agent.command(role)?))) {
+        let name = if role == Role::Node { "node startup" } else { role.word() };
+        section(&mut page, name, &command(program));
     }
     let services: String = services::services(settings).iter().map(|(name, _)| format!("{name}\n")).collect();
     section(&mut page, "services", &services);

@@ -1,65 +1,39 @@
-//! Settings and services for the tests of this room and of `plan`.
+//! Settings and services for the tests of this module and of `plan`.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use crate::facts::{ApiGroup, RuntimeKind};
+use super::agent_config::{AgentConfig, Command};
+use crate::config::{self, Origin, Override};
+use crate::facts::Facts;
 use crate::item::{RegValue, Service, StartType};
-use crate::settings::{
-    Backend, Calico, Cni, Credentials, Datastore, EtcdTls, Ipam, Kubernetes, Network, NodeAddress, Platform, Provider,
-    Services, Settings, Source,
-};
+use crate::settings::{Backend, Datastore, EtcdTls, Settings, resolve};
 use crate::values::{Vni, WinPath};
 
-/// A containerd node of a plain VXLAN cluster with everything at its default.
+/// A containerd node of a plain VXLAN cluster with default settings: those of the saved facts.
 pub fn settings(version: &str) -> Settings {
-    let root = WinPath::known(r"C:\CalicoWindows");
-    Settings {
-        calico: Calico {
-            version: version.parse().unwrap(),
-            source: Source::File("calico-windows.zip".into()),
-            sha256: None,
-            root: root.clone(),
-        },
-        provider: Provider::None,
+    let facts = include_str!("../../tests/fixtures/facts/server-2022.json");
+    let facts: Facts = serde_json::from_str(facts).unwrap();
+    let given = [
+        ("calico.version", version),
+        ("calico.source.path", "calico-windows.zip"),
+        ("calicoNetwork.windowsLoopbackDSR", "true"),
+    ];
+    let given = given.map(|(path, value)| Override { path: path.into(), value: value.into(), from: Origin::Set });
+    resolve(&config::load(&[], &given).unwrap(), &facts.node, facts.cluster.as_ref()).unwrap().settings
+}
+
+/// What the services are told on a node like that, with one program for all of them.
+pub fn agent(command: &Command) -> AgentConfig {
+    AgentConfig {
         node_name: "win-a1".parse().unwrap(),
-        kubernetes: Kubernetes {
-            service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
-            dns_servers: vec!["10.96.0.10".parse().unwrap()],
-            dns_search: vec!["svc.cluster.local".into()],
-            calico_namespace: "calico-system".into(),
-            credentials: Some(Credentials::TokenRequest),
-        },
-        network: Network {
-            backend: Backend::Vxlan,
-            kube_network: "Calico.*".into(),
-            node_address: NodeAddress::Autodetect,
-            ipam: Ipam::CalicoIpam,
-            vni: Vni::DEFAULT,
-            mac_prefix: "0E-2A".parse().unwrap(),
-            adapter: None,
-        },
-        datastore: Datastore::Kubernetes,
-        cni: Cni {
-            bin_dir: WinPath::known(r"C:\Program Files\containerd\cni\bin"),
-            conf_dir: WinPath::known(r"C:\Program Files\containerd\cni\conf"),
-            conf_file: "10-calico.conf".into(),
-            log_level: "info".into(),
-            single_network: true,
-            overrides: serde_json::Value::Null,
-        },
-        services: Services {
-            start: true,
-            valid_ip_timeout: Duration::from_secs(90),
-            log_dir: root.join("logs"),
-            felix_log_severity: "info".into(),
-            restart_kube_proxy: true,
-            extra_env: BTreeMap::new(),
-        },
-        platform: Platform { static_rules: false, metadata_route: false, firewall_kubectl_exec: true },
-        runtime: RuntimeKind::Containerd,
-        dsr: true,
-        api_group: Some(ApiGroup::V1),
+        backend: Backend::Vxlan,
+        vni: Vni::DEFAULT,
+        adapter: None,
+        log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
+        valid_ip_timeout_s: 90,
+        metadata_route: false,
+        cni_conf: None,
+        startup: command.clone(),
+        felix: command.clone(),
+        confd: None,
     }
 }
 
@@ -99,6 +73,7 @@ pub fn nssm(part: &str) -> Service {
         start: StartType::Auto,
         depends_on: if matches!(part, "felix" | "confd") { vec!["CalicoNode".into()] } else { Vec::new() },
         restart_after: Vec::new(),
+        recovery: None,
         parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
     }
 }

@@ -1,10 +1,12 @@
-//! The Windows services and firewall rules, as the Service Control Manager and the firewall are to
-//! have them. Names, descriptions and dependencies are upstream's, so that every guide still fits.
+//! The wanted Windows services and firewall rules. Names, descriptions and dependencies are upstream's, so that
+//! existing guides still apply.
+
+use serde::{Deserialize, Serialize};
 
 use crate::item::{FirewallRule, Service, StartType};
 use crate::settings::{Backend, Settings};
 
-/// Node startup: makes the node's Calico resources and the HNS networks.
+/// Node startup: creates the node's Calico resources and the HNS networks.
 pub const NODE: &str = "CalicoNode";
 /// Felix: network policy.
 pub const FELIX: &str = "CalicoFelix";
@@ -12,71 +14,123 @@ pub const FELIX: &str = "CalicoFelix";
 pub const CONFD: &str = "CalicoConfd";
 pub const KUBELET: &str = "kubelet";
 
-/// Ends the description of every service that we made.
+/// The role of one of our services. Whoever goes through all of them, or has one of their names, asks here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    Node,
+    Felix,
+    Confd,
+}
+
+impl Role {
+    /// In the order in which they start.
+    pub const ALL: [Self; 3] = [Self::Node, Self::Felix, Self::Confd];
+
+    /// The last argument of its command line: `service run node`. Its logs have this name, too.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Felix => "felix",
+            Self::Confd => "confd",
+        }
+    }
+
+    /// The name of its service.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Node => NODE,
+            Self::Felix => FELIX,
+            Self::Confd => CONFD,
+        }
+    }
+
+    pub fn of_service(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.service() == name)
+    }
+
+    /// The role in a service's command line, if it is one of ours.
+    pub fn of_command_line(image_path: &str) -> Option<Self> {
+        let words: Vec<&str> = image_path.split_whitespace().rev().take(3).collect();
+        let [word, "run", "service"] = words.as_slice() else {
+            return None;
+        };
+        Self::ALL.into_iter().find(|role| role.word() == *word)
+    }
+}
+
+/// The names of our services in their start order; they stop in reverse.
+pub const SERVICES: [&str; Role::ALL.len()] = {
+    let mut names = [""; Role::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Role::ALL[at].service();
+        at += 1;
+    }
+    names
+};
+
+/// The end of the description of every service that we create.
 pub const MARK: &str = " [managed by calicoctl-win]";
 
-/// The group of every firewall rule that we made.
+/// The group of every firewall rule that we create.
 pub const FIREWALL_GROUP: &str = "calicoctl-win";
 
-/// Where the executable that the services run is installed.
+/// The path of the executable that the services run.
 pub const EXECUTABLE: &str = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
 
-/// The folder that it lies in, with nothing else.
+/// Its folder, which contains nothing else.
 pub const FOLDER: &str = r"C:\Program Files\calicoctl-win";
 
-/// Seconds before the first, second and every later restart after a crash. That Felix leaves with
-/// 129 to be started again at once is the supervisor's business, not this table's.
+/// Seconds before the first, second and every later restart after a crash. Felix exits with 129 to be restarted at
+/// once: the supervisor handles that, not this table.
 const RESTART_AFTER: [u32; 3] = [5, 10, 60];
 
 /// The services that a backend needs, by name, in the order in which they start.
 pub fn services(settings: &Settings) -> Vec<(&'static str, Service)> {
     let mut services = vec![
-        (
-            NODE,
-            service(
-                "Calico Windows Startup",
-                "Calico Windows Startup, configures Calico datamodel resources for this node.",
-                "node",
-                &[],
-            ),
+        service(
+            Role::Node,
+            "Calico Windows Startup",
+            "Calico Windows Startup, configures Calico datamodel resources for this node.",
+            &[],
         ),
-        (
-            FELIX,
-            service(
-                "Calico Windows Agent",
-                "Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes.",
-                "felix",
-                &[NODE],
-            ),
+        service(
+            Role::Felix,
+            "Calico Windows Agent",
+            "Calico Windows Per-host Agent, Felix, provides network policy enforcement for Kubernetes.",
+            &[NODE],
         ),
     ];
     if settings.network.backend == Backend::WindowsBgp {
         let description = "Calico BGP Agent, confd, configures BGP routing.";
-        services.push((CONFD, service("Calico BGP Agent", description, "confd", &[NODE])));
+        services.push(service(Role::Confd, "Calico BGP Agent", description, &[NODE]));
     }
     services
 }
 
-fn service(display_name: &str, description: &str, component: &str, depends_on: &[&str]) -> Service {
-    Service {
+fn service(role: Role, display_name: &str, description: &str, depends_on: &[&str]) -> (&'static str, Service) {
+    let service = Service {
         display_name: display_name.into(),
         description: format!("{description}{MARK}"),
         // Quoted, since otherwise Windows would try `C:\Program.exe` first.
-        image_path: format!("\"{EXECUTABLE}\" service run {component}"),
+        image_path: format!("\"{EXECUTABLE}\" service run {}", role.word()),
         account: "LocalSystem".into(),
         start: StartType::Auto,
         depends_on: depends_on.iter().map(|&name| name.into()).collect(),
         restart_after: RESTART_AFTER.into(),
+        recovery: None,
         parameters: Default::default(),
-    }
+    };
+    (role.service(), service)
 }
 
-/// Whether a service was made by us.
+/// Whether a service is ours.
 pub fn is_ours(service: &Service) -> bool {
     service.description.ends_with(MARK)
 }
 
-/// The inbound rules, each under its display name: the firewall's COM interface knows no other.
+/// The inbound rules, each by its display name: the firewall's COM interface has no other name.
 pub fn firewall_rules(settings: &Settings) -> Vec<FirewallRule> {
     let mut rules = Vec::new();
     if settings.network.backend == Backend::Vxlan {
@@ -95,6 +149,9 @@ fn rule(display_name: &str, protocol: &str, local_ports: &str) -> FirewallRule {
         protocol: protocol.into(),
         local_ports: local_ports.into(),
         enabled: true,
+        profiles: String::new(),
+        remote_addresses: String::new(),
+        edge_traversal: false,
     }
 }
 
@@ -133,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn our_services_carry_our_mark_and_others_do_not() {
+    fn our_services_have_our_mark_and_others_do_not() {
         let (_, mut felix) = services(&settings("v3.30.3")).remove(1);
         assert!(is_ours(&felix));
         insta::assert_snapshot!(format!("{}\n{}", felix.description, felix.image_path), @r#"

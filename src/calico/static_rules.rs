@@ -1,12 +1,11 @@
-//! Rules that Felix puts before all policy, for clouds that need them.
+//! Rules that Felix applies before all policy, for clouds that need them.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 const TEMPLATE: &str = include_str!("../../templates/static-rules.aks.json");
 
-/// The file as Felix reads it. A value it does not like makes Felix panic at every start, so the
-/// words are types.
+/// The file as Felix reads it. An invalid value makes Felix panic at every start, so the values are typed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct StaticRules {
@@ -65,7 +64,7 @@ pub enum Kind {
     Acl,
 }
 
-/// What AKS needs: pods must not reach Azure's wireserver, which hands out the node's own secrets.
+/// What AKS needs: pods must not reach Azure's wireserver, which serves the node's own secrets.
 ///
 /// # Errors
 /// When the document built into this program is not valid, which a test rules out.
@@ -74,6 +73,12 @@ pub fn render() -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(&rules).context("write the static rules")?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+/// Whether a file has the rules that AKS needs and no others, however it is written.
+pub fn are_of_aks(file: &[u8]) -> bool {
+    let rules = serde_json::from_slice::<StaticRules>(file).ok();
+    rules.is_some() && rules == serde_json::from_str(TEMPLATE).ok()
 }
 
 #[cfg(test)]
@@ -90,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_felix_does_not_know_is_no_rule() {
+    fn a_word_that_felix_does_not_know_is_refused() {
         for (word, other) in [("Block", "Deny"), ("Out", "Outbound"), ("Switch", "Vm"), ("ACL", "NAT")] {
             let bad = TEMPLATE.replace(&format!("\"{word}\""), &format!("\"{other}\""));
             assert!(serde_json::from_str::<StaticRules>(&bad).is_err(), "{other}");

@@ -1,6 +1,5 @@
-//! What upstream's scripts left on a node, read back: the services that NSSM runs, the CNI
-//! configuration and the HNS networks, each in the words of `config.ps1`, from which they were made
-//! (reference: sections 2.2, 4.1, 7).
+//! Reads what upstream's scripts left on a node: the services that NSSM runs, the CNI configuration and the HNS
+//! networks, each as the variables of `config.ps1` from which they were made (reference: sections 2.2, 4.1, 7).
 
 use serde_json::{Map, Value, json};
 
@@ -9,13 +8,13 @@ use super::{networks, nssm};
 use crate::item::{Network, NetworkKind, Service};
 use crate::values::WinPath;
 
-/// A variable of `config.ps1` and what it really is.
+/// A variable of `config.ps1` and its effective value.
 pub type Found = (&'static str, String);
 
-/// An installation as the definition of its service CalicoNode shows it.
+/// An installation, from the definition of its service CalicoNode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
-    /// The folder with `config.ps1`; none when the service does not say, or not as a full path.
+    /// The folder with `config.ps1`; none if the service does not give it, or not as a full path.
     pub root: Option<WinPath>,
     /// Where NSSM writes what the component prints.
     pub log_dir: Option<WinPath>,
@@ -24,12 +23,12 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Reads what NSSM runs. None for a service that is not one of upstream's.
+    /// Reads what NSSM runs. None for a service that is not upstream's.
     pub fn of(service: &Service) -> Option<Self> {
         let script = nssm::script(service)?;
         let wrapped = nssm::wrapped(service)?;
         let directory = wrapped.directory.as_deref().and_then(resolved);
-        // NSSM's own syntax: a leading `:` or `+` adds the variable, `-` takes it away.
+        // NSSM's own syntax: a leading `:` or `+` adds the variable, `-` removes it.
         let environment = wrapped.environment.iter().filter_map(|line| {
             let (name, value) = line.trim_start_matches([':', '+']).split_once('=')?;
             (!name.is_empty() && !name.starts_with('-')).then(|| (name.to_owned(), value.to_owned()))
@@ -82,13 +81,13 @@ pub fn from_cni(conf: &CniConf) -> Vec<Found> {
         ("ETCD_CA_CERT_FILE", &conf.etcd_ca_cert_file),
     ];
     found.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-    // A placeholder that the scripts left in says nothing.
+    // Skip a placeholder that the scripts did not replace.
     found.retain(|(_, value)| !value.is_empty() && !value.starts_with('<'));
     found
 }
 
-/// Fields of a config document that only a CNI configuration says, by path, for a node whose
-/// administrator edited the template.
+/// Fields of a config document that only a CNI configuration has, by path, for a node whose administrator edited the
+/// template.
 pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     let mut fields = Vec::new();
     if !conf.windows_use_single_network {
@@ -97,7 +96,7 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     if !matches!(conf.log_level.to_lowercase().as_str(), "" | "info") {
         fields.push(("windowsNodes.cniLogLevel", conf.log_level.to_lowercase()));
     }
-    // What the plugin does not know has no effect.
+    // Keys that the plugin does not know have no effect.
     let mut known = conf.clone();
     known.rest.clear();
     known.ipam.rest.clear();
@@ -142,13 +141,13 @@ pub fn only_in_cni(conf: &CniConf) -> Vec<Found> {
     fields
 }
 
-/// What the network of the pods says, with its name. Pods may have several of them where they do
-/// not share one (`Calico-10-244-1-0`); they are alike.
+/// The values in the pods' network, with its name. There may be several such networks if pods do not share one
+/// (`Calico-10-244-1-0`); they are alike.
 pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>)> {
     let named = |name: &str| networks.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
     let parted = || networks.iter().find(|(own, _)| own.to_lowercase().starts_with("calico-"));
     let pods = named(networks::PODS).or_else(parted);
-    // Before the first pod there is only the one that CalicoNode makes.
+    // Before the first pod there is only the network that CalicoNode creates.
     let (name, network) = pods.or_else(|| named(networks::BOOTSTRAP))?;
     let mut found = vec![match network.kind {
         NetworkKind::Overlay => ("CALICO_NETWORKING_BACKEND", "vxlan".to_owned()),
@@ -161,7 +160,7 @@ pub fn from_networks(networks: &[(String, Network)]) -> Option<(&str, Vec<Found>
     Some((name, found))
 }
 
-/// Whose Kubernetes it is, where the networks show it (reference: section 5).
+/// Whose Kubernetes this is, if the networks show it (reference: section 5).
 pub fn provider(networks: &[(String, Network)]) -> Option<&'static str> {
     networks.iter().find_map(|(name, _)| match name.to_lowercase().as_str() {
         "azure" => Some("AKS"),
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_nssm_says_where_its_installation_is() {
+    fn an_nssm_service_gives_the_path_of_its_installation() {
         let found = Installation::of(&service(&[
             ("AppParameters", text(r"D:\Tools\CalicoWindows\libs\calico\..\..\node\node-service.ps1")),
             ("AppStdout", text(r"D:\logs\calico-node.log")),
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cni_configuration_says_what_it_was_made_from() {
+    fn a_cni_configuration_gives_the_variables_it_was_made_from() {
         let scripts = CniConf::parse(include_str!("../../tests/fixtures/cni/scripts-v3.30-containerd.conf")).unwrap();
         let lines: Vec<String> = from_cni(&scripts).iter().map(|(name, value)| format!("{name}={value}")).collect();
         insta::assert_snapshot!(lines.join("\n"), @r#"
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_network_says_backend_and_vni() {
+    fn the_pods_network_gives_backend_and_vni() {
         let network = |name: &str, kind, vsid| {
             let network = Network { kind, subnet: None, gateway: None, vsid, adapter: None, management_ip: None };
             (name.to_owned(), network)
@@ -263,7 +262,7 @@ mod tests {
             None => "nothing".into(),
         };
         assert_eq!(said(std::slice::from_ref(&nat)), "nothing");
-        // The VSID of External is nobody's VNI.
+        // The VSID of External is not a VNI of the cluster.
         assert_eq!(said(&[nat.clone(), external.clone()]), r#"External [("CALICO_NETWORKING_BACKEND", "vxlan")]"#);
         assert_eq!(
             said(&[external, network("calico", NetworkKind::Overlay, Some(5000))]),

@@ -1,22 +1,21 @@
-//! What people ask of a certificate: whose it is, who made it, and how long it holds. Signatures are
-//! rustls' to check; this only reads.
+//! Reads a certificate's subject, issuer and validity. Does not check signatures: rustls does.
 
 use jiff::Timestamp;
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Name;
 
-/// What stands in a certificate.
+/// The fields of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The common name, or what else there is of the subject.
+    /// The common name, or whatever else the subject has.
     pub subject: String,
     pub issuer: String,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
 }
 
-/// Reads the first certificate of a PEM text; none when there is none, or it is malformed.
+/// Reads the first certificate of a PEM text; none if there is none, or it is malformed.
 pub fn read(pem: &str) -> Option<Certificate> {
     let pem = Pem::iter_from_buffer(pem.as_bytes()).flatten().find(|pem| pem.label == "CERTIFICATE")?;
     let certificate = pem.parse_x509().ok()?;
@@ -53,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_whose_it_is_and_how_long_it_holds() {
+    fn a_certificate_gives_its_subject_and_validity() {
         let read = |subject, years| read(&pem(subject, years)).unwrap();
         let one = read("calico", (2024, 2049));
         assert_eq!((one.subject.as_str(), one.issuer.as_str()), ("calico", "calico"));
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_none() {
+    fn text_that_is_not_a_certificate_is_none() {
         let good = pem("calico", (2024, 2049));
         for bad in [String::new(), good.replace("CERTIFICATE", "PRIVATE KEY"), good.replacen("MII", "!!!", 1)] {
             assert_eq!(read(&bad), None, "{bad}");

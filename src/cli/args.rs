@@ -1,13 +1,14 @@
-//! What can be typed. Doc comments are the help text. What a change takes is in [`crate::run::options`].
+//! The command line's arguments. Doc comments are the help text. The options of changes are in [`crate::run::options`].
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-use crate::cluster::Taint;
+use super::components::{Component, LogOf};
 use crate::run::options::{
-    Apply, Confirm, DrainFlags, Global, Install, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
+    Apply, Confirm, Global, Install, Node, Reconfigure, Repair, Resume, Rollback, Source, Uninstall, Upgrade,
 };
+use crate::selftest::parts;
 
 /// Installs, changes and removes Calico on a Windows node of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -72,6 +73,8 @@ pub enum Verb {
     /// Check the cluster, and prepare it for Windows nodes; from any machine
     #[command(subcommand)]
     Cluster(ClusterVerb),
+    /// Prove on this machine what this program assumes of Windows; leaves nothing behind
+    Selftest(Selftest),
     /// Explain a check, exit code, event or config field
     Explain(Explain),
     /// Print a completion script
@@ -81,6 +84,65 @@ pub enum Verb {
     /// Print the version
     Version,
 }
+
+/// The commands by what they are for.
+pub(super) const GROUPS: [(&str, &[&str]); 6] = [
+    ("Set up", &["preflight", "plan", "apply", "install"]),
+    ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
+    ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
+    ("Repair", &["repair", "resume", "service"]),
+    ("Cluster", &["cluster", "node", "credentials", "release"]),
+    ("Machine", &["selftest", "completion", "options", "version"]),
+];
+
+/// What people type most, by command; each runs as it stands.
+pub(super) const EXAMPLES: [(&str, &[&str]); 27] = [
+    ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
+    ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
+    (
+        "apply",
+        &[
+            "apply -c node.yaml --yes -o json",
+            "apply -c node.yaml --dry-run",
+            "apply --plan plan.json",
+            "apply -c node.yaml --yes --drain=never",
+        ],
+    ),
+    (
+        "install",
+        &["install -c node.yaml", "install -c node.yaml --yes -o json", "install --release v3.32.1 --no-start"],
+    ),
+    (
+        "reconfigure",
+        &[
+            "reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000",
+            "reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000 --mode try",
+            "reconfigure --unset transport.proxy",
+        ],
+    ),
+    ("upgrade", &["upgrade --release v3.32.1", "upgrade --release calico-windows-v3.32.1.zip --dry-run"]),
+    ("confirm", &["confirm", "confirm --revert"]),
+    ("rollback", &["rollback --dry-run", "rollback", "rollback --to 3"]),
+    ("uninstall", &["uninstall --dry-run", "uninstall --drain", "uninstall --purge --cluster-traces"]),
+    ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
+    ("logs", &["logs -f", "logs --component felix --since 1h"]),
+    ("history", &["history", "history -o json"]),
+    ("receipt", &["receipt list", "receipt show 2"]),
+    ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins", "config diff"]),
+    ("config import", &["config import config.ps1 --out node.yaml", "config import --live"]),
+    ("explain", &["explain StrictAffinity", "explain 7", "explain calicoNetwork"]),
+    ("repair", &["repair --dry-run", "repair"]),
+    ("resume", &["resume", "resume --undo"]),
+    ("service", &["service status", "service restart"]),
+    ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
+    ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
+    ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
+    ("credentials", &["credentials show", "credentials rotate"]),
+    ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
+    ("selftest", &["selftest", "selftest -o json", "selftest --disruptive --adapter Ethernet2 --yes"]),
+    ("completion", &["completion powershell", "completion bash"]),
+    ("version", &["version", "version -o json"]),
+];
 
 #[derive(Debug, Args)]
 pub struct Preflight {
@@ -96,6 +158,22 @@ pub struct Preflight {
     /// Show every check, also those that pass
     #[arg(long)]
     pub all: bool,
+    /// Also ask Windows what this program assumes of it: the rows of selftest that only read
+    #[arg(long)]
+    pub deep: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Selftest {
+    /// Also create and delete an overlay network, which interrupts the network of an adapter
+    #[arg(long)]
+    pub disruptive: bool,
+    /// The adapter whose network may be interrupted [default: one without a gateway, if there are several]
+    #[arg(long, value_name = "NAME", requires = "disruptive")]
+    pub adapter: Option<String>,
+    /// This is a process that a row started
+    #[arg(long, hide = true, value_name = "NAME", value_parser = parts::NAMES)]
+    pub part: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -165,16 +243,6 @@ pub enum Service {
     },
 }
 
-/// What `service run` runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Component {
-    Node,
-    Felix,
-    Confd,
-    /// Watches over a change that is not confirmed
-    Guard,
-}
-
 #[derive(Debug, Args)]
 pub struct Logs {
     /// Follow: print what is written from now on
@@ -189,42 +257,6 @@ pub struct Logs {
     /// Only lines since then: 10m, 2h, or a time like 2026-01-02T15:04:05Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-}
-
-/// Whose logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogOf {
-    /// CalicoNode: the network and Calico's node startup
-    Node,
-    Felix,
-    Confd,
-    /// The runs of calicoctl-win
-    Tool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Node {
-    /// Keep new pods off the node
-    Cordon,
-    /// Let new pods run on the node again
-    Uncordon,
-    /// Cordon the node and evict its pods, like kubectl drain; cordons nothing if a pod may not be evicted
-    Drain(DrainFlags),
-    /// Add taints; other taints stay
-    Taint {
-        /// For example os=windows:NoSchedule
-        #[arg(value_name = "KEY[=VALUE]:EFFECT", required = true)]
-        taints: Vec<Taint>,
-        /// Replace the value of a taint with the same key and effect
-        #[arg(long)]
-        overwrite: bool,
-    },
-    /// Remove taints; other taints stay
-    Untaint {
-        /// A key alone means all taints with it
-        #[arg(value_name = "KEY[=VALUE][:EFFECT]", required = true)]
-        taints: Vec<Taint>,
-    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,9 +10,10 @@ use crate::report::reporter::Format;
 use crate::report::text::advice;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::values::count;
 
-/// Shows a report as the verb's document. `failure` is why it had to do without something; where
-/// no check says so, the verb fails with it.
+/// Shows a report as the verb's document. `failure`: why some checks had no input; if no check reports it, the verb
+/// fails with it.
 pub(crate) fn show(
     app: &mut App,
     verb: &str,
@@ -33,12 +34,12 @@ pub(crate) fn show(
     }
     Ending::shown(
         exit,
-        format!("{} ok, {} warnings, {} failed", report.summary.ok, report.summary.warn, report.summary.fail),
+        format!("{} ok, {}, {} failed", report.summary.ok, count(report.summary.warn, "warning"), report.summary.fail),
     )
 }
 
-/// The report as a person reads it: a line for each group, then what needs a look, failures last. `all`: every
-/// check; `quiet`: only what failed.
+/// Returns the report as text: a line for each group, then the checks that need attention, failures last. `all`: every
+/// check; `quiet`: only failures.
 fn text(report: &PreflightReport, all: bool, quiet: bool) -> String {
     let mut text = String::new();
     let mut groups: Vec<&str> = report.checks.iter().map(|check| check.group.as_str()).collect();
@@ -68,7 +69,7 @@ fn text(report: &PreflightReport, all: bool, quiet: bool) -> String {
     text
 }
 
-/// Where a check is shown when not all are: the worst comes last, next to the prompt.
+/// Returns the position of a check if not all are shown: the worst comes last, next to the prompt.
 fn order(check: &Check) -> Option<u8> {
     match check.status {
         CheckStatus::Ok | CheckStatus::Skip => None,
@@ -87,8 +88,8 @@ fn counts(checks: &[&Check]) -> String {
         (CheckStatus::Skip, "skipped"),
         (CheckStatus::Unknown, "without an answer"),
     ];
-    let count = |status| checks.iter().filter(|check| check.status == status).count();
-    let parts = words.into_iter().map(|(status, word)| (count(status), word)).filter(|(count, _)| *count > 0);
+    let number = |status| checks.iter().filter(|check| check.status == status).count();
+    let parts = words.into_iter().map(|(status, word)| (number(status), word)).filter(|(count, _)| *count > 0);
     let parts: Vec<String> = parts
         .map(|(count, word)| format!("{count} {}", if count == 1 { word.trim_end_matches('s') } else { word }))
         .collect();

@@ -1,7 +1,8 @@
-//! `cluster check`: the checks that need no node, from any machine. `cluster prepare`: the patches
-//! that a cluster needs before it takes Windows nodes.
+//! `cluster check`: the checks that need no node, from any machine. `cluster prepare`: the patches that a cluster needs
+//! before it can have Windows nodes.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::Result;
 
@@ -17,8 +18,8 @@ use crate::report::document::{ClusterPatch, ClusterPatches, RunResult};
 use crate::report::event::Event;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::checks::{examine, tell};
 use crate::run::options::Source;
-use crate::run::prepare::{examine, tell};
 use crate::settings::{self, Backend, Connection};
 
 pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
@@ -31,7 +32,8 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
     match verb {
         ClusterVerb::Check => {
             let side = settings::cluster_side(&layered, None, &facts);
-            let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
+            let names_backend = layered.config.spec.calico_network.backend.is_some();
+            let input = Input { side: Some(&side), names_backend, cluster: Some(&facts), ..Input::default() };
             let report = examine(app, &layered, Scope::Cluster, &input);
             tell(app, &report);
             show(app, "cluster check", &report, false, None)
@@ -65,13 +67,13 @@ fn prepare(app: &mut App, layered: &Layered, cluster: &Cluster, facts: &ClusterF
     if let Some(patch) = left.patches.first() {
         let what = format!("{} was patched, and is as before: {}", patch.object, patch.why);
         return Err(Fault::new(Exit::VerifyFailed, "ClusterPatchReverted", what)
-            .hint("something owns that object and takes the change back: change it there; kubectl get OBJECT -o yaml --show-managed-fields")
+            .hint("something owns that object and takes the change back: change it there\nto see what: kubectl get OBJECT -o yaml --show-managed-fields")
             .into());
     }
     Ending::result(RunResult::new(Exit::Ok, true, format!("{} made", counted(patches.len()))))
 }
 
-/// Makes patches, each told before it is made.
+/// Applies patches, and shows each one before.
 pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Result<()> {
     let made = cluster.prepare(patches, &mut |patch| {
         app.event(&Event::Log { message: patch.command() });
@@ -82,7 +84,7 @@ pub(crate) fn make(app: &mut App, cluster: &Cluster, patches: &[Patch]) -> Resul
     made
 }
 
-/// What the config wants of the cluster besides what every Windows node needs.
+/// Returns what the config needs from the cluster besides what every Windows node needs.
 pub(crate) fn wishes(layered: &Layered) -> Wishes {
     let network = &layered.config.spec.calico_network;
     Wishes { vni: network.vxlan.vxlan_vni, vxlan: network.backend == Some(Backend::Vxlan) }
@@ -139,12 +141,11 @@ pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts
     })
 }
 
-/// The config and the cluster, without a node: with a sandbox its own, else the one that the
-/// kubeconfig names.
-pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
+/// Returns the config and the cluster, without a node: with a sandbox its own cluster, else the one in the kubeconfig.
+pub(super) fn open(app: &mut App) -> Result<(Rc<Layered>, Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
-        let layered = app.config(&*node, &Source::default(), &[])?;
+        let layered = app.config(&*node, &Source::default())?;
         let connection = settings::connection(&layered, None)?;
         let cluster = app.cluster(&*node, &connection)?;
         return Ok((layered, cluster));
@@ -155,7 +156,7 @@ pub(super) fn open(app: &mut App) -> Result<(Layered, Cluster)> {
     Ok((layered, cluster))
 }
 
-/// The file that flag, variable or config name. The default is one of a Windows node.
+/// Returns the file that a flag, a variable or the config names. The default is a path on a Windows node.
 fn kubeconfig(connection: &Connection) -> Result<PathBuf> {
     if connection.kubeconfig_from == Origin::Default && !cfg!(windows) {
         let what = "no kubeconfig is given, so the cluster cannot be asked";

@@ -1,81 +1,27 @@
-//! The command line as clap parses it: the tree of [`Cli`] with groups and examples in its help, with
-//! candidates for completion, and with variables as scripts write them.
+//! The command line as clap parses it: the tree of [`Cli`] with groups and examples in its help, with candidates for
+//! completion, and with variables in the forms that scripts use.
 
 use std::env;
 use std::path::Path;
 
+use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCandidates;
 
-use super::args::Cli;
+use super::args::{Cli, EXAMPLES, GROUPS};
 use crate::apply::standing::Standing;
 use crate::config;
 use crate::node::Node;
 use crate::node::sandbox::SandboxNode;
 use crate::preflight;
-use crate::report::explain;
+use crate::report::{explain, screen};
 
-/// How the names of our variables begin.
+/// The prefix of our variables.
 const VARIABLES: &str = "CALICO_WIN_";
 
-/// The commands by what they are for.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Set up", &["preflight", "plan", "apply", "install"]),
-    ("Change", &["reconfigure", "upgrade", "confirm", "rollback", "uninstall"]),
-    ("Look", &["status", "history", "logs", "receipt", "config", "explain"]),
-    ("Repair", &["repair", "resume", "service"]),
-    ("Cluster", &["cluster", "node", "credentials", "release"]),
-    ("Machine", &["completion", "options", "version"]),
-];
-
-/// What people type most, by command; each runs as it stands.
-const EXAMPLES: [(&str, &[&str]); 26] = [
-    ("preflight", &["preflight", "preflight -c node.yaml --wait", "preflight --fix"]),
-    ("plan", &["plan -c node.yaml", "plan -c node.yaml --out plan.json", "plan --uninstall"]),
-    (
-        "apply",
-        &[
-            "apply -c node.yaml --yes -o json",
-            "apply -c node.yaml --dry-run",
-            "apply --plan plan.json",
-            "apply -c node.yaml --yes --drain=never",
-        ],
-    ),
-    (
-        "install",
-        &["install -c node.yaml", "install -c node.yaml --yes -o json", "install --release v3.32.1 --no-start"],
-    ),
-    (
-        "reconfigure",
-        &[
-            "reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000",
-            "reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000 --mode try",
-            "reconfigure --unset transport.proxy",
-        ],
-    ),
-    ("upgrade", &["upgrade --release v3.32.1", "upgrade --release calico-windows-v3.32.1.zip --dry-run"]),
-    ("confirm", &["confirm", "confirm --revert"]),
-    ("rollback", &["rollback --dry-run", "rollback", "rollback --to 3"]),
-    ("uninstall", &["uninstall --dry-run", "uninstall --drain", "uninstall --purge --cluster-traces"]),
-    ("status", &["status", "status --wait --timeout 5m", "status --watch", "status -o json"]),
-    ("logs", &["logs -f", "logs --component felix --since 1h"]),
-    ("history", &["history", "history -o json"]),
-    ("receipt", &["receipt list", "receipt show 2"]),
-    ("config", &["config init node.yaml", "config validate node.yaml", "config show --origins", "config diff"]),
-    ("config import", &["config import config.ps1 --out node.yaml", "config import --live"]),
-    ("explain", &["explain StrictAffinity", "explain 7", "explain calicoNetwork"]),
-    ("repair", &["repair --dry-run", "repair"]),
-    ("resume", &["resume", "resume --undo"]),
-    ("service", &["service status", "service restart"]),
-    ("cluster", &["cluster check", "cluster prepare", "cluster prepare --apply"]),
-    ("node", &["node drain --dry-run", "node cordon", "node taint os=windows:NoSchedule"]),
-    ("node drain", &["node drain --dry-run", "node drain --delete-emptydir-data --drain-timeout 5m"]),
-    ("credentials", &["credentials show", "credentials rotate"]),
-    ("release", &["release download --release v3.32.1", "release verify calico-windows-v3.32.1.zip", "release list"]),
-    ("completion", &["completion powershell", "completion bash"]),
-    ("version", &["version", "version -o json"]),
-];
+/// The width of help that is written to a file.
+const HELP: usize = 100;
 
 /// The tree for a shell that completes a command line: there every option is offered.
 pub(super) fn to_complete() -> Command {
@@ -91,14 +37,17 @@ pub(super) fn command() -> Command {
     tree.disable_help_flag(true).arg(help)
 }
 
-/// The same with the help that is shown: to give every command its examples and hide the global options takes
-/// longer than most commands need to start.
+/// The same with the help text: adding examples to every command, and hiding the global options, takes longer than most
+/// commands need to start.
 pub(super) fn with_help() -> Command {
-    // What a variable holds may be a secret.
+    // A variable may contain a secret.
     let command = each_argument(command(), &|arg| arg.hide_env_values(true));
     let overview = overview(&command);
-    let mut command = command.help_template("{about}\n\n{usage-heading} {usage}{after-help}").after_help(overview);
-    // Now every command has the global options too.
+    let mut command = command
+        .term_width(width())
+        .help_template("{about}\n\n{usage-heading} {usage}{after-help}")
+        .after_help(overview);
+    // From here on every command has the global options too.
     command.build();
     command.mut_subcommands(|verb| {
         let name = verb.get_name().to_owned();
@@ -106,20 +55,26 @@ pub(super) fn with_help() -> Command {
     })
 }
 
-/// The options that every command takes.
-pub(super) fn global_options() -> String {
+/// Returns the options that every command takes.
+pub(super) fn global_options() -> StyledStr {
     let tree = each_argument(Cli::command(), &|arg| arg.hide_env_values(true)).disable_help_flag(true);
-    tree.help_template("These options can be given to any command.\n\n{options}").render_help().to_string()
+    tree.term_width(width()).help_template("These options can be given to any command.\n\n{options}").render_help()
 }
 
-/// The commands in their groups.
+/// Returns the width of help.
+fn width() -> usize {
+    screen::columns(&std::io::stdout()).unwrap_or(HELP)
+}
+
+/// Returns the commands in their groups.
 fn overview(tree: &Command) -> String {
     let mut text = String::new();
     for (group, verbs) in GROUPS {
         text.push_str(&format!("{group}:\n"));
         for verb in verbs {
             let about = tree.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
-            text.push_str(&format!("  {verb:<12} {}\n", about.unwrap_or_default()));
+            let line = format!("  {verb:<12} {}", about.unwrap_or_default());
+            text.push_str(&(screen::rows(&line, Some(width())).join("\n") + "\n"));
         }
         text.push('\n');
     }
@@ -136,13 +91,13 @@ fn each_argument(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
     command.mut_args(change).mut_subcommands(|below| each_argument(below, change))
 }
 
-/// An empty variable is as good as none.
+/// Treats an empty variable as unset.
 fn without_empty_variable(arg: Arg) -> Arg {
     let empty = arg.get_env().is_some_and(|name| env::var_os(name).is_some_and(|value| value.is_empty()));
     if empty { arg.env(None) } else { arg }
 }
 
-/// A command's own options and examples; the global ones have a page of their own.
+/// Shows only a command's own options and examples; the global ones have a separate page.
 fn in_short(command: Command, path: &str) -> Command {
     let examples = EXAMPLES.iter().find(|(of, _)| *of == path).map_or_else(String::new, |(_, examples)| {
         let lines: Vec<String> = examples.iter().map(|line| format!("  calicoctl-win {line}\n")).collect();
@@ -157,7 +112,7 @@ fn in_short(command: Command, path: &str) -> Command {
         })
 }
 
-/// What may stand where a shell completes a value.
+/// Adds the candidates for shell completion of a value.
 fn with_candidates(arg: Arg) -> Arg {
     fn paths() -> impl Iterator<Item = (String, String)> {
         config::fields().map(|field| (field.path.trim_start_matches("spec.").to_owned(), field.help))
@@ -179,7 +134,7 @@ fn with_candidates(arg: Arg) -> Arg {
     }
 }
 
-/// The generations of this machine, or of the sandbox that the variable names; none if they cannot be read.
+/// Returns the generations of this machine, or of the sandbox that the variable names; none if they cannot be read.
 fn generations() -> anyhow::Result<Vec<CompletionCandidate>> {
     let node: Box<dyn Node> = match env::var_os("CALICO_WIN_SANDBOX") {
         Some(folder) => Box::new(SandboxNode::open(Path::new(&folder))?),
@@ -218,7 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_is_sound() {
+    fn every_command_has_examples_in_its_help() {
+        let mut tree = with_help();
+        tree.build();
+        for verb in tree.get_subcommands_mut().filter(|verb| !verb.is_hide_set()) {
+            let name = verb.get_name().to_owned();
+            let help = verb.render_help().to_string();
+            // `options` shows only what its description says.
+            let shown = help.contains("\nExamples:\n  calicoctl-win ") || ["options", "help"].contains(&name.as_str());
+            assert!(shown && help.contains("Global options: calicoctl-win options"), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn the_tree_is_valid() {
         with_help().debug_assert();
     }
 }

@@ -51,11 +51,11 @@ fn init(file: Option<&Path>, app: &mut App) -> Result<Ending> {
     Ending::result(RunResult::new(Exit::Ok, true, msg))
 }
 
-/// The effective config needs the node, and the cluster as far as it answers.
+/// Returns the effective config, which needs the node, and the cluster if it answers.
 fn resolved(app: &mut App) -> Result<Resolved> {
     let node = app.node()?;
-    let layered = app.config(&*node, &Source::default(), &[])?;
-    let node_facts = app.measure(&*node, &layered)?;
+    let layered = app.config(&*node, &Source::default())?;
+    let node_facts = app.measure(&*node, &layered, &Standing::load(&*node)?)?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
     let cluster = app
         .cluster(&*node, &connection)
@@ -75,7 +75,7 @@ fn show(origins: bool, app: &mut App) -> Result<Ending> {
     show_fields(app, &fields, origins)
 }
 
-/// What the current generation was made with.
+/// Returns the config that the current generation was made with.
 fn applied(app: &mut App) -> Result<BTreeMap<String, Value>> {
     let node = app.node()?;
     let standing = Standing::load(&*node)?;
@@ -109,11 +109,11 @@ fn show_fields(app: &mut App, fields: &[(String, Value, String)], origins: bool)
     if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, "shown") } else { Ok(Ending::Quiet) }
 }
 
-/// What a change would start from, against what the node was made with.
+/// Compares the config that a change would start from with the one that the node was made with.
 fn diff(app: &mut App) -> Result<Ending> {
     let applied = applied(app)?;
     let node = app.node()?;
-    start_from(app, &*node, &[], &Source::default())?;
+    start_from(app, &*node, &Standing::load(&*node)?, &[], &Source::default())?;
     drop(node);
     let changes = SettingChange::between(&applied, &effective(&resolved(app)?));
     let width = changes.iter().map(|change| change.path.len()).max().unwrap_or(0);

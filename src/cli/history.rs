@@ -1,4 +1,4 @@
-//! `history`: the runs on this node, as far as they are remembered.
+//! `history`: the recorded runs on this node.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     Ending::shown(Exit::Ok, "shown")
 }
 
-/// A run as it was written down when it began or ended.
+/// Parses a run's record, written when it began or ended.
 fn past(record: &Value) -> Option<PastRun> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let result = &record["result"];

@@ -1,15 +1,15 @@
-//! `config import`: the config of an installation that upstream's scripts made.
+//! `config import`: creates a config from an installation by upstream's scripts.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::calico::cni::CniConf;
-use crate::calico::services;
 use crate::calico::upstream::{self, Installation};
+use crate::calico::{services, static_rules};
 use crate::config::import::{self, Imported, Measured, Remark, Source};
 use crate::facts::{Part, RuntimeKind};
 use crate::fault::{Exit, Fault};
@@ -37,7 +37,7 @@ pub(crate) fn run(file: Option<&Path>, out: Option<&Path>, app: &mut App) -> Res
     show(&imported, &name, out, app)
 }
 
-/// What a file holds, or a little more than is taken.
+/// Returns the contents of a file, up to slightly more than the accepted size.
 fn bytes(file: &Path, name: &str) -> Result<Vec<u8>> {
     let unreadable = || {
         Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("cannot read {name}"))
@@ -50,7 +50,7 @@ fn bytes(file: &Path, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Prints the document, or writes it. A file is written only when all could be read.
+/// Prints the document, or writes it. A file is written only if everything could be read.
 fn show(imported: &Imported, name: &str, out: Option<&Path>, app: &mut App) -> Result<Ending> {
     let text = imported.text(name);
     let whole = imported.unread.is_empty();
@@ -97,7 +97,7 @@ fn not_all_read(imported: &Imported, name: &str) -> anyhow::Error {
         .because(anyhow::anyhow!("{}", lines.join("\n")))
 }
 
-/// What upstream's installation on this node is. What runs wins over what its `config.ps1` says.
+/// Reads upstream's installation on this node. The running state wins over its `config.ps1`.
 fn live(node: &dyn Node) -> Result<Imported> {
     let service = calico_node(node)?;
     let found = Installation::of(&service).ok_or_else(not_upstreams)?;
@@ -128,14 +128,14 @@ fn live(node: &dyn Node) -> Result<Imported> {
     if let Some(dir) = &found.log_dir {
         source.measured.extend(measured("the service CalicoNode", vec![("CALICO_LOG_DIR", dir.to_string())]));
     }
-    // Written by node startup with the name that it really took.
+    // Node startup writes the name that it used.
     let name = std::fs::read_to_string(node.disk(&paths::nodename(&root))).unwrap_or_default();
     let name = name.trim_start_matches('\u{feff}').trim();
     if !name.is_empty() && name != facts.host_name.to_lowercase() {
         source.measured.extend(measured("the file nodename", vec![("NODENAME", name.to_owned())]));
     }
     let mut fields: Vec<upstream::Found> = Vec::new();
-    // Where the CNI configuration lies is what the script says, or what the runtime does.
+    // The script names the CNI configuration's folder, or else the container runtime does.
     let (dir, file) = import::cni_file(&text, &source);
     let dir = dir.or_else(|| runtime.map(|runtime| runtime.cni_conf_dir.clone()));
     if let Some(conf) = dir.map(|dir| dir.join(&file)) {
@@ -152,8 +152,14 @@ fn live(node: &dyn Node) -> Result<Imported> {
         source.measured.extend(measured(&format!("the HNS network {network}"), found));
     }
     fields.extend(upstream::provider(&networks).map(|provider| ("kubernetesProvider", provider.to_owned())));
-    if node.disk(&paths::static_rules(&root)).is_file() {
-        fields.push(("platform.staticRules", "aks".into()));
+    let rules = paths::static_rules(&root);
+    match std::fs::read(node.disk(&rules)) {
+        Ok(text) if static_rules::are_of_aks(&text) => fields.push(("platform.staticRules", "aks".into())),
+        Ok(_) => unread.push(format!(
+            "{rules}: they are not those of AKS, and the document has no field for others: Felix would not get them"
+        )),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => unread.push(format!("{rules}: {error}")),
     }
     source.fields = fields;
     let mut imported = import::import(&text, &source)?;
@@ -195,7 +201,7 @@ fn networks(node: &dyn Node) -> Result<Vec<(String, Network)>> {
     Ok(named.collect())
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that must not exist yet.
 pub(super) fn write_new(file: &Path, text: &str) -> Result<()> {
     let mut new = File::create_new(file).map_err(|error| {
         let fault = Fault::new(Exit::Conflict, "FileExists", format!("cannot write {}", file.display()))

@@ -1,4 +1,4 @@
-//! `logs`: what the components wrote, rotated files first, and what they write now.
+//! `logs`: the logs of the components, rotated files first; and new lines with `--follow`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +11,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{LogOf, Logs};
+use super::args::Logs;
+use super::components::LogOf;
 use crate::agent::logs::put_aside;
 use crate::agent::{self, Role};
 use crate::fault::{Exit, Fault};
@@ -22,7 +23,7 @@ use crate::run::Ending;
 use crate::run::app::App;
 use crate::values::WinPath;
 
-/// How often followed files are looked at.
+/// How often followed files are read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
@@ -49,8 +50,8 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
         match format {
             Format::Json | Format::Yaml | Format::Junit => kept.push(fields()),
             Format::Ndjson => app.reporter.document("LogLine", &fields(), ""),
-            Format::Text if several => app.reporter.say(&format!("{name}: {line}")),
-            Format::Text => app.reporter.say(line),
+            Format::Text if several => app.reporter.log_line(&format!("{name}: {line}")),
+            Format::Text => app.reporter.log_line(line),
         }
     };
     let mut read: BTreeMap<PathBuf, u64> = BTreeMap::new();
@@ -65,13 +66,13 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
             read.insert(path, to);
         }
     }
-    // Until the session ends it.
+    // Until the session ends.
     if args.follow {
         loop {
             std::thread::sleep(LOOK_EVERY);
             for log in files(&*node, of).into_iter().filter(is_meant) {
-                // A file that is shorter than what was read of it is a new one, and the rest of the
-                // former one has the newest name among those put aside.
+                // A file that is shorter than the part we read is a new one; the rest of the previous one is in the
+                // newest rotated file.
                 let from = read.get(&log).copied().unwrap_or(0);
                 let size = fs::metadata(&log).map_or(0, |about| about.len());
                 let mut start = from;
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Logs, app: &mut App) -> Result<Ending> {
     Ending::shown(Exit::Ok, "done")
 }
 
-/// A time, or how long ago.
+/// Parses a time, or a duration before now.
 fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
@@ -104,12 +105,12 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
     Ok(now - SignedDuration::try_from(ago.length()).unwrap_or(SignedDuration::MAX))
 }
 
-/// The logs that are there, as `calico-felix.log`.
+/// Returns the log files that exist, for example `calico-felix.log`.
 fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
     let folder = agent::read_config(node).map_or_else(|_| WinPath::known(r"C:\CalicoWindows\logs"), |c| c.log_dir);
     let mut all = Vec::new();
-    for (role, wanted) in [(Role::Node, LogOf::Node), (Role::Felix, LogOf::Felix), (Role::Confd, LogOf::Confd)] {
-        if of.is_none_or(|of| of == wanted) {
+    for role in Role::ALL {
+        if of.is_none_or(|of| of == LogOf::Service(role)) {
             let log = |end: &str| node.disk(&folder.join(&format!("calico-{}{end}", role.word())));
             all.extend([log(".log"), log(".err.log")]);
         }
@@ -140,8 +141,8 @@ fn written(path: &Path) -> Option<Timestamp> {
     Timestamp::try_from(fs::metadata(path).ok()?.modified().ok()?).ok()
 }
 
-/// Lines of a file from a place on; gives the place after the last whole line. A file that is gone
-/// has none: it was put aside, or pruned, in that moment.
+/// Reads the lines of a file from an offset; returns the offset after the last complete line. A file that does not
+/// exist has no lines: it was rotated or deleted just now.
 fn lines(path: &Path, from: u64, each: &mut dyn FnMut(&str)) -> Result<u64> {
     let Ok(mut file) = File::open(path) else { return Ok(from) };
     let size = file.metadata().map_or(0, |about| about.len());
@@ -154,7 +155,7 @@ fn lines(path: &Path, from: u64, each: &mut dyn FnMut(&str)) -> Result<u64> {
         line.clear();
         let n = reader.read_until(b'\n', &mut line).with_context(|| format!("read {}", path.display()))?;
         if line.last() != Some(&b'\n') {
-            // Half a line: it is read when it is whole.
+            // Half a line: it is read when it is complete.
             return Ok(at);
         }
         at += n as u64;
@@ -162,10 +163,10 @@ fn lines(path: &Path, from: u64, each: &mut dyn FnMut(&str)) -> Result<u64> {
     }
 }
 
-/// Lets through what was written since a time. A line without a time goes with the one before it.
+/// Passes the lines written since a time. A line without a time belongs to the previous one.
 struct Filter {
     since: Option<Timestamp>,
-    /// When the line before was written; before the first one, when the file was.
+    /// The time of the previous line; before the first one, that of the file.
     last: Option<Timestamp>,
 }
 
@@ -177,8 +178,8 @@ impl Filter {
     }
 }
 
-/// The time at the start of a line: `2026-01-02T15:04:05.123Z`, or Calico's own `2026-01-02
-/// 15:04:05.123` in the machine's time zone.
+/// Returns the time at the start of a line: `2026-01-02T15:04:05.123Z`, or Calico's own `2026-01-02 15:04:05.123` in
+/// the machine's time zone.
 fn time_of(line: &str) -> Option<Timestamp> {
     let first = line.split_whitespace().next()?;
     if let Ok(time) = first.parse::<Timestamp>() {
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_dated_by_their_own_words() {
+    fn lines_are_dated_by_their_own_timestamps() {
         let mut filter = Filter { since: "2026-01-02T15:00:00Z".parse().ok(), last: None };
         let taken: Vec<bool> = [
             "2026-01-02T14:59:59.999Z calicoctl-win: old",
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_read_when_it_is_whole() {
+    fn half_a_line_is_read_when_it_is_complete() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("calico-felix.log");
         fs::write(&path, "one\r\ntw").unwrap();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn since_is_a_time_or_how_long_ago() {
+    fn since_is_a_time_or_a_duration() {
         let now = "2026-01-02T15:00:00Z".parse().unwrap();
         assert_eq!(since("10m", now).unwrap().to_string(), "2026-01-02T14:50:00Z");
         assert_eq!(since("2026-01-01T00:00:00Z", now).unwrap().to_string(), "2026-01-01T00:00:00Z");

@@ -1,20 +1,21 @@
-//! The command line: what can be typed, which verb runs, and what the screen shows.
+//! The command line: its arguments, which verb runs, and what the screen shows.
 
 mod args;
 mod checks;
 mod cluster;
 mod command;
+mod components;
 mod config;
 mod credentials;
 mod history;
 mod import;
 mod logs;
-mod node;
 mod offline;
 mod plan;
 mod preflight;
 mod receipt;
 mod release;
+mod selftest;
 mod service;
 mod status;
 mod usage;
@@ -28,17 +29,19 @@ use clap_complete::CompleteEnv;
 
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
+use crate::report::outlet;
 use crate::report::reporter::{Format, Reporter};
 use crate::run::app::{self, App};
-use crate::run::{Ending, change, confirm, detach, generations, resume, uninstall};
+use crate::run::verb::{self, Row};
+use crate::run::{Ending, change, confirm, detach, generations, node_object, resume, uninstall};
 use args::{Cli, Verb};
 
-/// The variable by which a completion script asks this program.
+/// The variable with which a completion script calls this program.
 const COMPLETE: &str = "CALICO_WIN_COMPLETE";
 
-/// Runs a command line and gives the process exit code.
+/// Runs a command line and returns the process's exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
-    // A shell that completes a command line ends here.
+    // A call by shell completion ends here.
     CompleteEnv::with_factory(command::to_complete).var(COMPLETE).complete();
     let args: Vec<OsString> = args.into_iter().collect();
     let begun = Instant::now();
@@ -53,16 +56,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),
     };
-    app.close(ending, begun.elapsed())
+    let code = app.close(ending, begun.elapsed());
+    outlet::settle();
+    code
 }
 
-/// Answers Ctrl-C where a verb takes its time; `logs -f` and `status --watch` end by it, and a service has its own.
+/// Handles Ctrl-C for a verb that takes time; `logs -f` and `status --watch` end with it, and a service handles it
+/// itself.
 fn answered(verb: &Verb, app: &App) -> Result<()> {
     let plain = matches!(
         verb,
         Verb::Logs(_)
             | Verb::Status(args::Status { watch: true, .. })
             | Verb::Service(args::Service::Run { .. })
+            | Verb::Selftest(args::Selftest { part: Some(_), .. })
             | Verb::Explain(_)
             | Verb::Completion(_)
             | Verb::Options
@@ -79,11 +86,11 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
             .into());
     }
     if app.global.detach && app.global.detached_run.is_none() {
-        // A variable that is set for a whole script is meant for what can be detached.
+        // A variable that is set for a whole script applies only to verbs that can be detached.
         let typed = app.args().iter().any(|word| word.to_str().is_some_and(|word| word.starts_with("--detach")));
-        let command = changing(&verb);
-        if typed || command.is_some() {
-            return detach::start(command, app);
+        let row = row(&verb);
+        if typed || row.is_some() {
+            return detach::start(row, app);
         }
     }
     match verb {
@@ -95,8 +102,8 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Reconfigure(args) => change::run(&args, app),
         Verb::Upgrade(args) => change::run(&args, app),
         Verb::Confirm(args) => confirm::run(&args, app),
-        Verb::Rollback(args) => generations::rollback(&args, app),
-        Verb::Repair(args) => generations::repair(&args, app),
+        Verb::Rollback(args) => generations::run(&args, app),
+        Verb::Repair(args) => generations::run(&args, app),
         Verb::Receipt(verb) => receipt::run(&verb, app),
         Verb::History => history::run(app),
         Verb::Resume(args) => resume::run(&args, app),
@@ -104,11 +111,12 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
         Verb::Status(args) => status::run(&args, app),
         Verb::Logs(args) => logs::run(&args, app),
         Verb::Service(verb) => service::run(&verb, app),
-        Verb::Node(verb) => node::run(&verb, app),
+        Verb::Node(verb) => node_object::run(&verb, app),
         Verb::Credentials(verb) => credentials::run(&verb, app),
         Verb::Config(verb) => config::run(&verb, app),
         Verb::Release(verb) => release::run(&verb, app),
         Verb::Cluster(verb) => cluster::run(&verb, app),
+        Verb::Selftest(args) => selftest::run(&args, app),
         Verb::Explain(args) => offline::explain(&args, app),
         Verb::Completion(args) => offline::completion(&args, app),
         Verb::Options => offline::options(app),
@@ -116,17 +124,47 @@ fn dispatch(verb: Verb, app: &mut App) -> Result<Ending> {
     }
 }
 
-/// The name of a command that can go on without its caller.
-const fn changing(verb: &Verb) -> Option<&'static str> {
+/// Returns a verb's row in the table of those that change the node: these can continue without their caller.
+const fn row(verb: &Verb) -> Option<&'static Row> {
     Some(match verb {
-        Verb::Apply(_) => "apply",
-        Verb::Install(_) => "install",
-        Verb::Reconfigure(_) => "reconfigure",
-        Verb::Upgrade(_) => "upgrade",
-        Verb::Rollback(_) => "rollback",
-        Verb::Repair(_) => "repair",
-        Verb::Resume(_) => "resume",
-        Verb::Uninstall(_) => "uninstall",
+        Verb::Apply(_) => &verb::APPLY,
+        Verb::Install(_) => &verb::INSTALL,
+        Verb::Reconfigure(_) => &verb::RECONFIGURE,
+        Verb::Upgrade(_) => &verb::UPGRADE,
+        Verb::Rollback(_) => &verb::ROLLBACK,
+        Verb::Repair(_) => &verb::REPAIR,
+        Verb::Resume(_) => &verb::RESUME,
+        Verb::Uninstall(_) => &verb::UNINSTALL,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::counted;
+
+    /// Returns how often config, generations and network were resolved in one run.
+    fn counted(words: &str, sandbox: &str) -> BTreeMap<&'static str, usize> {
+        let words = format!("calicoctl-win {words} --yes --quiet --sandbox {sandbox}");
+        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        let matches = command::command().try_get_matches_from(&words).unwrap();
+        let cli = Cli::from_arg_matches(&matches).unwrap();
+        let mut app = App::new(cli.global.clone(), Reporter::new(cli.global.style(), &app::run_id()), words);
+        drop(counted::take());
+        assert!(matches!(dispatch(cli.verb, &mut app).unwrap(), Ending::Result(result) if result.changed));
+        counted::take()
+    }
+
+    #[test]
+    fn a_run_resolves_config_generations_and_network_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let sandbox = folder.path().join("node").display().to_string();
+        let once = BTreeMap::from([("config", 1), ("network", 1), ("standing", 1)]);
+        assert_eq!(counted("install", &sandbox), once);
+        assert_eq!(counted("reconfigure --set calicoNetwork.vxlan.vxlanVNI=5000", &sandbox), once);
+        assert_eq!(counted("apply --set calicoNetwork.vxlan.vxlanVNI=6000", &sandbox), once);
+    }
 }

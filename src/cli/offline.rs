@@ -5,9 +5,10 @@ use clap_complete::env::Shells;
 use serde_json::json;
 
 use super::args::{Completion, Explain};
-use super::command;
 use super::{COMPLETE, Ending};
+use super::{command, usage};
 use crate::fault::{Exit, Fault};
+use crate::preflight;
 use crate::report::explain;
 use crate::report::reporter::Format;
 use crate::run::app::App;
@@ -30,12 +31,14 @@ pub(crate) fn completion(args: &Completion, app: &mut App) -> Result<Ending> {
 }
 
 pub(crate) fn options(app: &mut App) -> Result<Ending> {
-    app.reporter.raw(&command::global_options());
+    usage::show(&command::global_options(), app.global.color);
     Ok(Ending::Quiet)
 }
 
 pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
-    let Some(id) = &args.id else { return list(app) };
+    let Some(asked) = &args.id else { return list(app) };
+    let renamed = preflight::renamed(asked);
+    let id = renamed.map_or(asked.as_str(), |(_, current)| current);
     let mut page = explain::explain(id).map(str::to_owned).or_else(|| field(id)).or_else(|| section(id));
     if let (Some(page), true) = (&mut page, id.eq_ignore_ascii_case("ClusterRights")) {
         page.push_str(&format!("\n\n{}", crate::cluster::rights_manifest()));
@@ -49,16 +52,19 @@ pub(crate) fn explain(args: &Explain, app: &mut App) -> Result<Ending> {
             .hint(format!("{near}all of them are listed by: calicoctl-win explain"))
             .into());
     };
-    if let Some(exit) = Exit::all().find(|exit| exit.code().to_string() == *id || exit.name().eq_ignore_ascii_case(id))
-    {
+    if let Some(exit) = Exit::all().find(|exit| exit.code().to_string() == id || exit.name().eq_ignore_ascii_case(id)) {
         page.insert_str(0, &format!("{} (exit {})\n\n", exit.name(), exit.code()));
+    }
+    if let Some((former, current)) = renamed {
+        let note = format!("{former} is now named {current}. The next release does not accept the old name.\n\n");
+        page.insert_str(0, &note);
     }
     let body = json!({ "id": id, "text": page });
     app.reporter.document("Explanation", &body, &page);
-    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, id.clone()) } else { Ok(Ending::Quiet) }
+    if app.reporter.format() == Format::Ndjson { Ending::shown(Exit::Ok, id) } else { Ok(Ending::Quiet) }
 }
 
-/// Everything that has a page.
+/// Lists everything that has a page.
 fn list(app: &mut App) -> Result<Ending> {
     let ids: Vec<&str> = explain::ids().collect();
     let fields: Vec<String> = crate::config::fields().map(|field| short(&field.path).to_owned()).collect();
@@ -74,13 +80,13 @@ fn short(path: &str) -> &str {
     path.strip_prefix("spec.").unwrap_or(path)
 }
 
-/// The page of a config field comes from the schema itself.
+/// Returns the page of a config field, from the schema.
 fn field(path: &str) -> Option<String> {
     let field = crate::config::fields().find(|field| short(&field.path).eq_ignore_ascii_case(short(path)))?;
     Some(format!("{}: {}\n\n{}\n", field.path, field.takes, field.help))
 }
 
-/// The fields of a section of the config.
+/// Returns the fields of a section of the config.
 fn section(path: &str) -> Option<String> {
     let start = format!("{}.", short(path).to_lowercase());
     let fields = crate::config::fields().filter(|field| short(&field.path).to_lowercase().starts_with(&start));

@@ -1,4 +1,4 @@
-//! `plan`: what would be done, to look at, to save, or to gate a pipeline on.
+//! `plan`: shows or saves what would be done, or gates a pipeline on it.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::args::Plan as Args;
+use crate::apply::standing::Standing;
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{PlanDocument, RunResult};
@@ -26,8 +27,9 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
         if args.uninstall {
             uninstall::plan(&*node)?
         } else {
-            start_from(app, &*node, &[], &args.source)?;
-            let prepared = prepare(app, &mut *node, &args.source, None, Purpose::Look)?;
+            let standing = Standing::load(&*node)?;
+            start_from(app, &*node, &standing, &[], &args.source)?;
+            let prepared = prepare(app, &mut *node, standing, &args.source, None, Purpose::Look)?;
             if args.print_facts {
                 let facts = prepared.facts();
                 app.reporter.document("Facts", &facts, &serde_json::to_string_pretty(&facts)?);
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &Args, app: &mut App) -> Result<Ending> {
                 let saved =
                     Saved { plan: plan.clone(), settings: about.settings.clone(), config: whole_config.clone() };
                 saved.save(&mut *node, app, file)?;
-                // It is no part of the node.
+                // The file is not part of the node.
                 app.nothing_changed();
             }
             prepared.plan
@@ -69,7 +71,7 @@ fn facts(file: &Path) -> Result<Facts> {
     Ok(Facts { node: document.node, cluster: document.cluster })
 }
 
-/// Facts as `plan --print-facts` writes them: as text without, else with the head of every document.
+/// Facts as `plan --print-facts` writes them: text output has no `apiVersion` and `kind`, other formats have.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct FactsDocument {

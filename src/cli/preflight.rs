@@ -1,38 +1,43 @@
-//! `preflight`: every check, whether it passed or not; changes nothing, or with `--fix` what it can
-//! mend and is allowed to.
+//! `preflight`: runs every check and changes nothing; with `--fix`, fixes what it can, with consent.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::args::Preflight;
 use super::checks::show;
+use super::selftest;
 use super::status::limit;
+use crate::apply::standing::Standing;
 use crate::cluster::Cluster;
 use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::Fault;
 use crate::item::{Id, State};
 use crate::node::{Node, trust};
-use crate::preflight::{self, Input, Mend, Scope};
-use crate::report::document::{CheckStatus, Failure, PreflightReport};
+use crate::preflight::{self, Fix, Input, Scope};
+use crate::report::document::{Check, CheckStatus, Failure, PreflightReport};
 use crate::report::event::Event;
 use crate::run::Ending;
 use crate::run::app::App;
+use crate::run::checks::{self, examine, tell};
 use crate::run::options::Source;
-use crate::run::prepare::{cluster_facts, examine, tell};
+use crate::run::prepare::cluster_facts;
+use crate::selftest::report::{RowReport, Verdict};
+use crate::selftest::{Ground, Reach};
 use crate::settings::{self, Connection};
 
-/// How long `--wait` lets things be before it looks again.
+/// The pause between two rounds of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// One round of looking.
+/// One round of checks.
 struct Round {
-    layered: Layered,
+    layered: Rc<Layered>,
     facts: NodeFacts,
     cluster: Option<(Cluster, ClusterFacts)>,
     report: PreflightReport,
-    /// What the checks had to do without: the cluster, or settings that its answers allow.
+    /// Why some checks had no input: no cluster, or no settings that its answers allow.
     failure: Option<anyhow::Error>,
 }
 
@@ -45,33 +50,65 @@ impl Round {
 pub(crate) fn run(args: &Preflight, app: &mut App) -> Result<Ending> {
     let limit = limit(&args.timeout)?;
     let begun = Instant::now();
-    let node = app.node()?;
-    let mut round = look(app, &*node)?;
+    let mut node = app.node()?;
+    let mut round = look(app, args, &mut *node)?;
     while args.wait && !round.is_good() && begun.elapsed() < limit {
         app.event(&Event::Waiting { what: "all checks to pass".into(), elapsed: begun.elapsed(), limit });
         std::thread::sleep(PAUSE.min(limit.saturating_sub(begun.elapsed())));
-        round = look(app, &*node)?;
+        round = look(app, args, &mut *node)?;
     }
     drop(node);
-    if args.fix && mend(app, &round)? {
-        let node = app.node()?;
-        round = look(app, &*node)?;
+    if args.fix && fix(app, &round)? {
+        let mut node = app.node()?;
+        round = look(app, args, &mut *node)?;
     }
     tell(app, &round.report);
     show(app, "preflight", &round.report, args.all, round.failure)
 }
 
-fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
-    let layered = app.config(node, &Source::default(), &[])?;
-    let facts = app.measure_for_checks(node, &layered)?;
+fn look(app: &mut App, args: &Preflight, node: &mut dyn Node) -> Result<Round> {
+    let mut round = measured(app, &*node)?;
+    if args.deep {
+        let mut ground = Ground::new(node, selftest::program(app)?, None)?;
+        let found = crate::selftest::run(&mut ground, Reach::Reads, &mut |_| ());
+        for row in found.rows {
+            round.report.add(check(row));
+        }
+    }
+    Ok(round)
+}
+
+/// Returns a row of the selftest as a check.
+fn check(row: RowReport) -> Check {
+    Check {
+        status: match row.verdict {
+            Verdict::Ok => CheckStatus::Ok,
+            Verdict::Fail => CheckStatus::Fail,
+            Verdict::Skip => CheckStatus::Skip,
+        },
+        id: row.id,
+        group: "selftest".into(),
+        ignored: false,
+        detail: row.answered,
+        why: Some(row.rests),
+        fix: Some("attach the output of: calicoctl-win selftest -o json to a report".into()),
+    }
+}
+
+fn measured(app: &mut App, node: &dyn Node) -> Result<Round> {
+    let layered = app.config(node, &Source::default())?;
+    let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
+    let facts = app.measure_for_checks(node, &layered, installed)?;
     let connection = settings::connection(&layered, facts.cloud.as_ref())?;
-    // What is wrong with the node is worth knowing also while the cluster does not answer.
+    // The node's own checks are useful even if the cluster does not answer.
     let (cluster, report, failure) = match ask(app, node, &layered, &connection, &facts) {
         Ok((cluster, found)) => {
-            let (report, failure) = measured(app, &layered, &facts, &found);
-            (Some((cluster, found)), report, failure)
+            let resolved = settings::resolve(&layered, &facts, Some(&found));
+            let report = checks::measured(app, &layered, resolved.as_ref().ok(), &facts, &found);
+            // Why there are no settings, if the cluster's answers allow none.
+            (Some((cluster, found)), report, resolved.err())
         }
-        // That is nothing of the cluster's, and what may not be believed is not to be tried by other means.
+        // This is not the cluster's error, and an untrusted file must not be tried in other ways.
         Err(error) if Fault::id_of(&error) == trust::OTHERS_MAY_WRITE => return Err(error),
         Err(error) => {
             let failure = Failure::new(&error);
@@ -84,23 +121,23 @@ fn look(app: &mut App, node: &dyn Node) -> Result<Round> {
     Ok(Round { layered, facts, cluster, report, failure })
 }
 
-/// Mends what can be mended, with consent. False when there is nothing to mend.
-fn mend(app: &mut App, round: &Round) -> Result<bool> {
+/// Fixes what can be fixed automatically, with consent. Returns false if there is nothing to fix.
+fn fix(app: &mut App, round: &Round) -> Result<bool> {
     let failed = round.report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored);
-    let mut mends: Vec<Mend> = failed.filter_map(|check| preflight::mend(&check.id, Some(&round.facts))).collect();
-    mends.dedup();
+    let mut fixes: Vec<Fix> = failed.filter_map(|check| preflight::fix(&check.id, Some(&round.facts))).collect();
+    fixes.dedup();
     let patches = match &round.cluster {
-        Some((cluster, facts)) if mends.contains(&Mend::ClusterPatches) => {
+        Some((cluster, facts)) if fixes.contains(&Fix::ClusterPatches) => {
             cluster.preparation(facts, super::cluster::wishes(&round.layered))?.patches
         }
         _ => Vec::new(),
     };
-    mends.retain(|mend| *mend != Mend::ClusterPatches);
-    if mends.is_empty() && patches.is_empty() {
+    fixes.retain(|fix| *fix != Fix::ClusterPatches);
+    if fixes.is_empty() && patches.is_empty() {
         return Ok(false);
     }
-    for mend in &mends {
-        app.reporter.tell(&format!("  ~   {mend}"));
+    for fix in &fixes {
+        app.reporter.tell(&format!("  ~   {fix}"));
     }
     if !patches.is_empty() {
         app.reporter.tell(super::cluster::text(&patches).trim_end());
@@ -112,10 +149,10 @@ fn mend(app: &mut App, round: &Round) -> Result<bool> {
     if let (Some((cluster, _)), false) = (&round.cluster, patches.is_empty()) {
         super::cluster::make(app, cluster, &patches)?;
     }
-    if !mends.is_empty() {
-        let (mut node, _lock) = app.node_to_change("preflight")?;
-        for mend in &mends {
-            if let Mend::StartService(name) = mend {
+    if !fixes.is_empty() {
+        let (mut node, _lock, _) = app.node_to_change("preflight")?;
+        for fix in &fixes {
+            if let Fix::StartService(name) = fix {
                 node.put(&Id::Running(name.clone()), Some(&State::Running)).context("fix what a check found")?;
             }
         }
@@ -136,24 +173,4 @@ fn ask(
         app.event(&event);
     }
     Ok((cluster, answer?))
-}
-
-/// The report, and why there are no settings where the cluster's answers allow none.
-fn measured(
-    app: &mut App,
-    layered: &Layered,
-    node: &NodeFacts,
-    cluster: &ClusterFacts,
-) -> (PreflightReport, Option<anyhow::Error>) {
-    let resolved = settings::resolve(layered, node, Some(cluster));
-    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
-    let input = Input {
-        settings: resolved.as_ref().ok().map(|resolved| &resolved.settings),
-        side: Some(&side),
-        node: Some(node),
-        cluster: Some(cluster),
-        cluster_failure: None,
-        remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
-    };
-    (examine(app, layered, Scope::Everything, &input), resolved.err())
 }

@@ -1,4 +1,4 @@
-//! `receipt`: the generations of this node, each with what it was made of.
+//! `receipt`: the generations of this node, and what each consists of.
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -42,10 +42,10 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     }
 }
 
-/// The receipt of a generation.
+/// Returns the receipt of a generation.
 ///
 /// # Errors
-/// `NoSuchGeneration`, with those that there are.
+/// `NoSuchGeneration`, with the existing ones.
 fn named(standing: &Standing, number: u32) -> Result<&Receipt> {
     let found = standing.receipts.iter().find(|receipt| receipt.generation == number);
     found.ok_or_else(|| no_such(standing, &format!("generation {number}")).into())
@@ -96,12 +96,12 @@ fn line(node: &dyn Node, standing: &Standing, receipt: &Receipt) -> Result<Gener
         vni: about.map(|about| about.vni.get()),
         node_name: about.map(|about| about.node_name.to_string()),
         standing: stands,
-        can_go_back: !stands && about.is_some() && at_hand(node, receipt)?,
+        can_go_back: !stands && about.is_some() && is_complete(node, receipt)?,
     })
 }
 
-/// Whether all bytes that a generation is made of are in the store, or in place.
-fn at_hand(node: &dyn Node, receipt: &Receipt) -> Result<bool> {
+/// Whether everything that a generation consists of is in the store, or in place.
+fn is_complete(node: &dyn Node, receipt: &Receipt) -> Result<bool> {
     for (id, state) in &receipt.target.world {
         let bytes = matches!(state, State::File { .. } | State::Tree(_));
         if bytes && !store::holds(node, state) && node.get(id)?.as_ref() != Some(state) {

@@ -8,11 +8,10 @@ use serde_json::json;
 
 use super::args::Release;
 use crate::fault::{Exit, Fault};
-use crate::release::archive::Archive;
-use crate::release::download::Cache;
+use crate::release::archive::{Archive, version_in};
+use crate::release::download::{Cache, Cached};
 use crate::release::extract::{ExtractOptions, extract};
 use crate::release::locate;
-use crate::release::locate::version_in;
 use crate::report::document::RunResult;
 use crate::report::event::Event;
 use crate::report::text;
@@ -21,7 +20,7 @@ use crate::run::app::App;
 use crate::run::options::Source;
 use crate::run::stage::{cache_dir, check_layout, transport};
 use crate::settings;
-use crate::values::Sha256;
+use crate::values::{Sha256, count};
 use crate::version::CalicoVersion;
 
 pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
@@ -35,10 +34,10 @@ pub(crate) fn run(verb: &Release, app: &mut App) -> Result<Ending> {
     }
 }
 
-/// Fetches the release that config and flags name into the cache. `install --download-only` too.
+/// Downloads the release that config and flags name into the cache. Also used by `install --download-only`.
 pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
-    let layered = app.config(&*node, source, &[])?;
+    let layered = app.config(&*node, source)?;
     let wanted = settings::release(&layered)?;
     let connection = settings::connection(&layered, None)?;
     let mut from = wanted.source.clone();
@@ -73,7 +72,13 @@ fn verify(zip: &Path, sha256: Option<&str>, version: Option<&str>, app: &mut App
     let (sha256, version) = (digest(sha256)?, named_version(zip, version)?);
     let archive = check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
     let files = archive.paths().count();
-    let msg = format!("{}: {files} files, {}, sha256 {}", zip.display(), text::bytes(archive.total()), archive.sha256);
+    let msg = format!(
+        "{}: {}, {}, sha256 {}",
+        zip.display(),
+        count(files, "file"),
+        text::bytes(archive.total()),
+        archive.sha256
+    );
     let body =
         json!({ "path": zip, "sha256": archive.sha256, "files": files, "bytes": archive.total(), "version": version });
     app.reporter.document("ReleaseVerification", &body, &msg);
@@ -87,12 +92,13 @@ fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, 
         return app.would(format!("extract {} into {}", zip.display(), dest.display()));
     }
     if version.is_some() {
-        // Layout first: extraction alone looks at entries, not at what a version must hold.
+        // Layout first: extraction alone checks the entries, not the files that a version must have.
         check(zip, sha256.as_ref(), version.as_ref(), &mut |event| app.event(&event))?;
     }
     let begun = Instant::now();
+    app.event(&Event::PhaseStarted { phase: "unpack", place: None });
     let done = extract(zip, dest, &ExtractOptions { sha256 }, &mut |event| app.event(&event))?;
-    let message = format!("{} files, {} into {}", done.files, text::bytes(done.bytes), dest.display());
+    let message = format!("{}, {} into {}", count(done.files, "file"), text::bytes(done.bytes), dest.display());
     app.event(&Event::PhaseCompleted {
         phase: "unpack",
         message: message.clone(),
@@ -105,12 +111,14 @@ fn unpack(zip: &Path, dest: &Path, sha256: Option<&str>, version: Option<&str>, 
 fn list(app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let archives = Cache::at(&cache_dir(app, &*node)).list()?;
-    let text: String =
-        archives.iter().map(|(path, size)| format!("{}  {}\n", path.display(), text::bytes(*size))).collect();
+    let version = |cached: &Cached| cached.version.as_ref().map_or_else(|| "unknown".into(), ToString::to_string);
+    let line = |cached: &Cached| {
+        format!("{:<10} {:>10}  {}\n", version(cached), text::bytes(cached.bytes), cached.path.display())
+    };
+    let text: String = archives.iter().map(line).collect();
     let text = if text.is_empty() { "the cache is empty".into() } else { text };
-    let rows: Vec<_> = archives.iter().map(|(path, size)| json!({ "path": path, "bytes": size })).collect();
-    app.reporter.document("ReleaseList", &json!({ "archives": rows }), &text);
-    Ending::shown(Exit::Ok, format!("{} archives", archives.len()))
+    app.reporter.document("ReleaseList", &json!({ "archives": archives }), &text);
+    Ending::shown(Exit::Ok, count(archives.len(), "archive"))
 }
 
 fn check(

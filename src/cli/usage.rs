@@ -1,8 +1,10 @@
-//! What is told of a command line that cannot be parsed.
+//! The error for a command line that cannot be parsed.
 
 use std::env;
 use std::ffi::OsString;
+use std::io::Write;
 
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
@@ -10,24 +12,26 @@ use super::command::with_help;
 use crate::fault::{Exit, Fault};
 use crate::report::document::RunResult;
 use crate::report::reporter::{Format, Reporter, Style};
+use crate::report::screen::Color;
 use crate::run::app;
 
-/// From where two words are alike enough for one to be meant by the other: 1 is the same.
+/// The similarity from which a word is suggested for another: 1 is the same word.
 const ALIKE: f64 = 0.6;
 
-/// Help and version are clap's; a wrong command line ends like every failure, in the shape asked for.
+/// Help and version come from clap; a wrong command line fails like every run, in the requested format.
 pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
     let mut tree = with_help();
     let error = tree.try_get_matches_from_mut(args).err().unwrap_or(error);
+    let color = color_asked_for(args);
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _session_may_be_gone = error.print();
+        show(&error.render(), color);
         return Exit::Ok.code();
     }
     if args.len() < 2 {
-        let _session_may_be_gone = tree.print_help();
+        show(&tree.render_help(), color);
         return Exit::Ok.code();
     }
-    let style = Style { format: format_asked_for(args), ..Style::default() };
+    let style = Style { format: format_asked_for(args), color, ..Style::default() };
     let fault = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => no_command(&tree, args),
         ErrorKind::InvalidSubcommand => no_such_command(&tree, &error, args),
@@ -38,7 +42,14 @@ pub(super) fn usage(error: Error, args: &[OsString]) -> i32 {
     result.exit_code
 }
 
-/// The command, or group of commands, that the words lead to, and its whole name.
+/// Shows clap's text.
+pub(super) fn show(text: &StyledStr, color: Color) {
+    let mut out = std::io::stdout();
+    let text = if color.on(&out) { text.ansi().to_string() } else { text.to_string() };
+    let _session_may_be_gone = out.write_all(text.as_bytes());
+}
+
+/// Returns the command, or group of commands, that the words name, and its full name.
 fn reached<'a>(tree: &'a Command, args: &[OsString]) -> (&'a Command, String) {
     let mut reached = (tree, tree.get_name().to_owned());
     let mut words = args.iter().skip(1).map(|word| word.to_string_lossy());
@@ -64,14 +75,14 @@ fn visible(group: &Command) -> Vec<&str> {
     visible.filter(|name| *name != "help").collect()
 }
 
-/// Only the name of the program and global options, or of a group of commands, was typed.
+/// The error if only the program's name and global options, or a group of commands, was typed.
 fn no_command(tree: &Command, args: &[OsString]) -> Fault {
     let (group, name) = reached(tree, args);
     Fault::new(Exit::Usage, "Usage", format!("`{name}` needs a command: {}", visible(group).join(", ")))
         .hint(format!("see: {name} --help"))
 }
 
-/// The one command that is most like what was typed. Nobody is led to an uninstall by a slip.
+/// Suggests the one command that is most similar to what was typed; never uninstall, which a typo must not suggest.
 fn no_such_command(tree: &Command, error: &Error, args: &[OsString]) -> Fault {
     let typed = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => typed.as_str(),
@@ -95,7 +106,7 @@ fn meant<'a>(typed: &str, verbs: &[&'a str]) -> Option<&'a str> {
     allowed.filter(|verb| alike(verb) >= ALIKE).max_by(|one, other| alike(one).total_cmp(&alike(other)))
 }
 
-/// A value that nobody typed: it comes from a variable, which is named then.
+/// Names the variable of a value that was not typed.
 fn of_variable(tree: &Command, error: &Error, args: &[OsString]) -> Option<Fault> {
     let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = shown.split([' ', '=']).next()?;
@@ -121,7 +132,7 @@ fn of_variable(tree: &Command, error: &Error, args: &[OsString]) -> Option<Fault
     Some(Fault::new(Exit::Usage, "Usage", what).hint(format!("set it to {takes}, or remove it")))
 }
 
-/// clap's words as what went wrong (its first paragraph) and what to do (tips and usage).
+/// Splits clap's text into what went wrong (its first paragraph) and what to do (tips and usage).
 fn usage_fault(rendered: &str) -> Fault {
     let mut paragraphs = rendered.split("\n\n").map(|paragraph| {
         let lines: Vec<&str> = paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -131,29 +142,43 @@ fn usage_fault(rendered: &str) -> Fault {
     let what = first.strip_prefix("error: ").unwrap_or(&first);
     let mut rest: Vec<String> = paragraphs
         .filter(|paragraph| !paragraph.is_empty() && !paragraph.starts_with("For more information"))
-        .map(|paragraph| paragraph.trim_start_matches("tip: ").trim_start_matches("Usage: ").to_owned())
+        .map(|paragraph| paragraph.trim_start_matches("tip: ").replacen("Usage: ", "usage: ", 1))
         .collect();
     rest.push("see: calicoctl-win --help".into());
-    Fault::new(Exit::Usage, "Usage", what).hint(rest.join("; "))
+    Fault::new(Exit::Usage, "Usage", what).hint(rest.join("\n"))
 }
 
-/// The output format of a command line that could not be parsed.
+/// Returns the output format of a command line that could not be parsed.
 fn format_asked_for(args: &[OsString]) -> Format {
-    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let value = |index: usize, word: &str| match word {
-        "-o" | "--output" => words.get(index + 1).cloned(),
-        _ => word
-            .strip_prefix("--output=")
-            .or_else(|| word.strip_prefix("-o=").or_else(|| word.strip_prefix("-o")))
-            .map(str::to_owned),
-    };
-    let given = words.iter().enumerate().find_map(|(index, word)| value(index, word));
-    match given.or_else(|| env::var("CALICO_WIN_OUTPUT").ok()).as_deref() {
+    match asked_for(args, &["-o", "--output"], "CALICO_WIN_OUTPUT").as_deref() {
         Some("json") => Format::Json,
         Some("ndjson") => Format::Ndjson,
         Some("yaml") => Format::Yaml,
+        Some("junit") => Format::Junit,
         _ => Format::Text,
     }
+}
+
+/// Returns whether to colour the output.
+fn color_asked_for(args: &[OsString]) -> Color {
+    match asked_for(args, &["--color"], "CALICO_WIN_COLOR").as_deref() {
+        Some("always") => Color::Always,
+        Some("never") => Color::Never,
+        _ => Color::Auto,
+    }
+}
+
+/// Returns the value of an option with these names, or of its variable.
+fn asked_for(args: &[OsString], names: &[&str], variable: &str) -> Option<String> {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let value = |(index, word): (usize, &String)| {
+        names.iter().find_map(|name| match word.strip_prefix(name)? {
+            "" => words.get(index + 1).cloned(),
+            rest if name.starts_with("--") => rest.strip_prefix('=').map(str::to_owned),
+            rest => Some(rest.trim_start_matches('=').to_owned()),
+        })
+    };
+    words.iter().enumerate().find_map(value).or_else(|| env::var(variable).ok())
 }
 
 #[cfg(test)]
@@ -164,7 +189,7 @@ mod tests {
     use crate::cli::args::Cli;
 
     #[test]
-    fn a_slip_leads_to_one_command_and_never_to_uninstall() {
+    fn a_typo_suggests_one_command_and_never_uninstall() {
         let tree = Cli::command();
         let verbs = visible(&tree);
         for (typed, wanted) in [

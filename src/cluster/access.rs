@@ -1,4 +1,4 @@
-//! What the kubeconfig's user must be allowed to do, and which of it the cluster does not allow.
+//! The rights that the kubeconfig's user needs, and which of them the cluster does not grant.
 
 use std::sync::Arc;
 
@@ -25,25 +25,25 @@ enum Place {
     Named(&'static str),
 }
 
-/// Which group a right of the table is about.
+/// The API group of a right in the table below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
-    /// The one that serves Calico's resources.
+    /// The group that serves Calico's resources.
     Calico,
     Named(&'static str),
 }
 
-/// Where a question is asked at all.
+/// When a right is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
-    /// Only where the cluster serves Calico's resources.
+    /// Only if the cluster serves Calico's resources.
     WithCalico,
-    /// Amazon's parts are only looked for on Amazon's clusters.
+    /// Amazon's parts are only read on Amazon's clusters.
     Eks,
-    /// The namespace of calico-node is not named, so it is looked for in both.
+    /// The namespace of calico-node is not configured, so it is looked for in both.
     Looking,
-    /// The kubeconfig trusts any server, so the cluster's CA is read where it is published.
+    /// The kubeconfig trusts any server, so the cluster's CA is read from where it is published.
     CaUnknown,
 }
 
@@ -51,8 +51,8 @@ use Group::Named as G;
 use Place::{Calico as InCalico, Cluster as Anywhere, Named as In};
 use When::{Always, CaUnknown, Eks, Looking, WithCalico};
 
-/// `(verb, group, resource, name, place, when, needed)`. The empty group is the core one, and without a
-/// name it is about every object. What is not needed is for checks that are left out without it.
+/// `(verb, group, resource, name, place, when, needed)`. The empty group is the core one; without a name the right is
+/// for every object. Rights that are not needed are for checks, which are skipped without them.
 type Entry = (&'static str, Group, &'static str, &'static str, Place, When, bool);
 
 const RIGHTS: &[Entry] = &[
@@ -91,14 +91,14 @@ const RIGHTS: &[Entry] = &[
 
 const TOKEN: &str = "serviceaccounts/token";
 
-/// What decides which questions a run asks, besides its [`Needs`].
+/// What decides which requests a run makes, besides its [`Needs`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// Which group serves Calico's resources; none where they are not in this cluster.
+    /// Which group serves Calico's resources; none if they are not in this cluster.
     pub group: Option<ApiGroup>,
     /// The namespace of calico-node.
     pub namespace: &'a str,
-    /// Whether that was looked for.
+    /// Whether the namespace was looked for.
     pub looking: bool,
     pub eks: bool,
     pub ca_unknown: bool,
@@ -116,16 +116,16 @@ impl Asked<'_> {
     }
 }
 
-/// What a run asks of the cluster beyond looking at it.
+/// What a run needs of the cluster beyond reading its facts.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs<'a> {
-    /// Where the node's login is to come from; none where it gets none.
+    /// The source of the node's login; none if it gets none.
     pub login: Option<Credentials>,
-    /// Whether a token secret may be made where there is none.
+    /// Whether a token secret may be created if there is none.
     pub create_secret: bool,
-    /// Namespace and name of the secret with etcd's certificates; without the first it is Calico's.
+    /// Namespace and name of the secret with etcd's certificates; without the first, Calico's namespace.
     pub etcd_secret: Option<(Option<&'a str>, &'a str)>,
-    /// Calico keeps its data in etcd: what the API has of its resources is not what counts, and not read.
+    /// Calico keeps its data in etcd: its resources in the API are not used, and not read.
     pub etcd: bool,
 }
 
@@ -137,12 +137,11 @@ impl Default for Needs<'_> {
 
 type Change = (&'static str, Group, &'static str, Place);
 
-/// `(verb, group, resource, place)` of what a change of a node that runs needs besides: to keep pods
-/// off it, to move them away, to wait for the cluster's VNI, the Lease that keeps others from it, and
-/// what an uninstall clears away.
+/// `(verb, group, resource, place)` of the additional rights to change a running node: to cordon it, evict its pods,
+/// wait for the cluster's VNI, hold the Lease that excludes other runs, and remove what an uninstall cleans up.
 const CHANGES: &[Change] = &[
     ("patch", G(""), "nodes", Anywhere),
-    // What an uninstall takes back: CalicoNode's condition, and on request the blocks.
+    // An uninstall removes CalicoNode's condition, and on request the blocks.
     ("patch", G(""), "nodes/status", Anywhere),
     ("list", Group::Calico, "blockaffinities", Anywhere),
     ("delete", Group::Calico, "blockaffinities", Anywhere),
@@ -153,7 +152,7 @@ const CHANGES: &[Change] = &[
     ("get", G(""), "pods", Anywhere),
     ("delete", G(""), "pods", Anywhere),
     ("create", G(""), "pods/eviction", Anywhere),
-    // What becomes of the Node when a trial cannot be taken back.
+    // The Event on the Node if a trial cannot be reverted.
     ("create", G(""), "events", In(node::EVENTS)),
     ("get", G("apps"), "daemonsets", Anywhere),
     ("list", G("policy"), "poddisruptionbudgets", Anywhere),
@@ -185,7 +184,7 @@ type Line = (u64, u64);
 
 const POLICY: &str = "policy.networking.k8s.io";
 
-/// What the node's own identity needs for releases of this line.
+/// The rights that the node's own identity needs for releases of this line.
 pub(super) fn of_release(line: Line, group: ApiGroup) -> Vec<Right> {
     let used = OF_RELEASES.iter().filter(|(since, before, ..)| *since <= line && before.is_none_or(|end| line < end));
     used.flat_map(|(_, _, of, resource)| {
@@ -196,12 +195,12 @@ pub(super) fn of_release(line: Line, group: ApiGroup) -> Vec<Right> {
 
 const LEASES: &str = "coordination.k8s.io";
 
-/// Those of them that are asked about: who has these was given the others along with them.
+/// The rights among them that are checked: they are always granted together with the others.
 const CHANGES_ASKED: [(&str, &str); 4] =
     [("patch", "nodes"), ("delete", "pods"), ("create", "pods/eviction"), ("patch", "leases")];
 
-/// Every right that is asked about, for one cluster: those of the questions that an install asks there,
-/// and by which it is known whether a change may be made.
+/// Every right that is checked for one cluster: those for the requests that an install makes there, and the few that
+/// show whether a change is allowed.
 pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
     let used = |entry: &&Entry| {
         let (_, group, resource, .., when, _) = **entry;
@@ -261,7 +260,7 @@ fn change_right(&(verb, of, resource, place): &Change, group: ApiGroup, namespac
     Right { for_changes: true, ..right }
 }
 
-/// The rights of these that the cluster does not give.
+/// The rights among these that the cluster does not grant.
 pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Right>, Failure> {
     let mut reviews = JoinSet::new();
     for right in rights {
@@ -293,7 +292,7 @@ pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Ri
     Ok(missing)
 }
 
-/// Everything that is missing in one error, where the API server's own would name the first only.
+/// All missing rights in one error; the API server's own would name only the first.
 pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
     let needed: Vec<String> = missing.iter().filter(|right| right.needed).map(Right::to_string).collect();
     if needed.len() < 2 {
@@ -304,10 +303,10 @@ pub(super) fn fault(missing: &[Right]) -> Option<Fault> {
     Some(Fault::new(Exit::ClusterAccessDenied, "ClusterRights", what).hint(hint))
 }
 
-/// One line of the manifest: `(verb, groups, resource)`, the objects, and what it is for.
+/// One line of the manifest: `(verb, groups, resource)`, the objects, and the purpose.
 type Rule = ((String, Vec<String>, Vec<String>), Vec<String>, &'static str);
 
-/// The rules of one place. Objects that are asked about alike stand in one of them.
+/// The rules of one place. Objects with the same rights share a rule.
 fn rules(place: Place) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let wanted = RIGHTS.iter().filter(|(.., at, _, _)| *at == place).map(|entry| {
@@ -341,7 +340,7 @@ fn rules(place: Place) -> Vec<Rule> {
     rules
 }
 
-/// What the manifest leaves out, since most have no use for it, as lines to uncomment.
+/// What the manifest leaves out, since few need it, as lines to uncomment.
 const ON_REQUEST: [(Place, &str); 2] = [
     (
         InCalico,
@@ -355,15 +354,15 @@ const ON_REQUEST: [(Place, &str); 2] = [
     ),
 ];
 
-/// A manifest that gives all of them to the group `calicoctl-win`: a ClusterRole, and Roles for what is
-/// in a namespace.
+/// A manifest that grants all of them to the group `calicoctl-win`: a ClusterRole, and Roles for what is in a
+/// namespace.
 pub fn manifest() -> String {
     let mut text = String::from(
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
          # A cluster whose Calico lives in kube-system has no calico-system: give what stands there in kube-system,\n\
          # and set kubernetes.calicoNamespace: kube-system.\n",
     );
-    // calico-system is both the namespace of calico-node and one of those where it is looked for.
+    // calico-system is both the namespace of calico-node and one of the candidates.
     let places: [(Option<&str>, &[Place]); 5] = [
         (None, &[Anywhere]),
         (Some(NAMESPACES[0]), &[In(NAMESPACES[0]), InCalico]),
@@ -400,8 +399,8 @@ pub fn manifest() -> String {
     text + &renewal_manifest(NAMESPACES[0])
 }
 
-/// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's.
-/// Calico's own manifests allow that for calico-cni-plugin alone.
+/// The Role that lets calico-node request tokens for itself, so that CalicoNode can renew the node's. Calico's own
+/// manifests allow that only for calico-cni-plugin.
 pub fn renewal_manifest(namespace: &str) -> String {
     format!(
         "---\n\
@@ -435,7 +434,7 @@ mod tests {
     const PLAIN: Asked<'_> =
         Asked { group: Some(ApiGroup::V1), namespace: "kube-system", looking: false, eks: false, ca_unknown: false };
 
-    /// What is asked for beyond the default, and what of it is not.
+    /// The rights that differ from the default: added and removed ones.
     fn differs(asked: &Asked<'_>, needs: &Needs<'_>) -> String {
         let (usual, now) = (rights(&PLAIN, &Needs::default()), rights(asked, needs));
         let line = |sign: &str, right: &Right| format!("{sign} {right}\n");
@@ -482,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_and_a_cluster_are_asked_about_what_is_looked_for_there() {
+    fn the_rights_depend_on_platform_and_cluster() {
         let differs = |asked: &Asked<'_>| differs(asked, &Needs::default());
         insta::assert_snapshot!(differs(&Asked { eks: true, ..PLAIN }), @r"
         + get configmaps amazon-vpc-cni in kube-system
@@ -495,7 +494,7 @@ mod tests {
         + get serviceaccounts calico-node in kube-system
         + get configmaps kube-root-ca.crt in kube-system
         ");
-        // With etcd none of Calico's own is read from the API.
+        // With etcd none of Calico's own resources is read from the API.
         let etcd = differs(&Asked { group: None, ..PLAIN });
         assert!(
             etcd.lines()

@@ -1,4 +1,4 @@
-//! Requests to the API server and their answers: encoding, pages, tries, time limits.
+//! Requests to the API server and their responses: encoding, pages, retries, time limits.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -25,20 +25,20 @@ use super::kubeconfig::Access;
 use super::{FIELD_MANAGER, Options};
 use crate::report::event::Event;
 
-/// Questions under way at once. Each takes a connection of its own, and a TLS handshake costs more
-/// than the answer, so a few are faster than many.
+/// Concurrent requests. Each uses its own connection, and a TLS handshake costs more than the response, so a few are
+/// faster than many.
 const PARALLEL: usize = 3;
 
-/// A server that wants more than this is asked again all the same.
+/// If a server asks for a longer pause, we retry after this anyway.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// How long an API server that has just started may take to read the cluster's roles.
 const ROLES_READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// Objects a page, as kubectl asks for.
+/// Objects per page, as in kubectl.
 const PAGE: &str = "500";
 
-/// The longest answer that is read. A page of 500 large pods has some 10 MB.
+/// The longest response that is read. A page of 500 large pods has some 10 MB.
 const MOST_BYTES: usize = 64 << 20;
 
 /// A path of the API from its parts, each percent-encoded: `path(["api", "v1", "nodes", name])`.
@@ -48,7 +48,7 @@ pub fn path<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     url.path().to_owned()
 }
 
-/// A path with more parameters behind it, percent-encoded.
+/// A path with additional parameters, percent-encoded.
 pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
     let mut url = blank_url();
     url.query_pairs_mut().extend_pairs(parameters);
@@ -60,7 +60,7 @@ fn blank_url() -> Url {
     Url::parse("https://cluster").expect("a literal URL is right")
 }
 
-/// One question: what is done to which path.
+/// One request: method and path.
 #[derive(Debug)]
 pub(super) struct Call {
     pub method: Method,
@@ -90,13 +90,13 @@ impl Call {
         }
     }
 
-    /// As `GET /version`: what errors and the log call it.
+    /// For example `GET /version`: its name in errors and the log.
     pub fn name(&self) -> String {
         format!("{} {}", self.method, self.path.split('?').next().unwrap_or_default())
     }
 
-    /// Whether a good answer means that something in the cluster is different. Not so for the Lease of a
-    /// run, for tokens, and for questions about rights, which are asked by making an object.
+    /// Whether a successful response means that something in the cluster changed. Not so for the Lease of a run, for
+    /// tokens, and for access reviews, which are created as objects.
     fn changes_cluster(&self) -> bool {
         let only_asks = ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/", "/apis/coordination.k8s.io/"];
         let path = self.path.split('?').next().unwrap_or_default();
@@ -104,15 +104,14 @@ impl Call {
         self.method != Method::GET && !token && !only_asks.iter().any(|group| path.starts_with(group))
     }
 
-    /// Whether doing it twice is the same as doing it once, so that it may be sent again when
-    /// nobody knows whether it arrived. A merge patch is not: with a resource version in it the
-    /// second one would be a conflict.
+    /// Whether the request is idempotent, so that it may be sent again if it is unknown whether it arrived. A merge
+    /// patch is not: with a resource version in it the second one would be a conflict.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.method == Method::DELETE
     }
 }
 
-/// What came back, whole.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub status: u16,
@@ -126,19 +125,19 @@ impl Answer {
         content_type.is_some_and(|t| t.starts_with("application/json"))
     }
 
-    /// Its content type without parameters, as `text/html`; empty where there is none.
+    /// Its content type without parameters, for example `text/html`; empty if there is none.
     pub fn media_type(&self) -> &str {
         let content_type = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         content_type.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Where a redirect leads: scheme and host, since a query may hold a secret.
+    /// The target of a redirect: scheme and host only, since a query may contain a secret.
     pub fn location(&self) -> Option<String> {
         let url = Url::parse(self.headers.get(header::LOCATION)?.to_str().ok()?).ok()?;
         Some(format!("{}://{}", url.scheme(), url.host_str()?))
     }
 
-    /// How long the server asks to be left alone, a minute at most: the API server says seconds.
+    /// The server's Retry-After, a minute at most: the API server gives seconds.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
         Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
@@ -149,7 +148,7 @@ impl Answer {
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    // A list without items is `null` where Go made it.
+    // Go encodes a list without items as `null`.
     #[serde(default = "Option::default")]
     items: Option<Vec<T>>,
 }
@@ -168,10 +167,10 @@ pub(super) struct Api {
     client: kube::Client,
     options: Options,
     gate: Semaphore,
-    /// Seconds that this machine's clock is ahead of the server's, by its last answer.
+    /// Seconds that this machine's clock is ahead of the server's, from its last response.
     skew: Mutex<Option<i64>>,
     events: Mutex<Vec<Event>>,
-    /// What this user was seen to be allowed.
+    /// What this user was granted so far.
     pub granted: Granted,
     changed: OnceLock<Arc<AtomicBool>>,
 }
@@ -193,13 +192,13 @@ impl Api {
         })
     }
 
-    /// From here on says in `changed` that something in the cluster was changed.
+    /// From now on sets `changed` when something in the cluster was changed.
     pub fn watch(&self, changed: Arc<AtomicBool>) {
         let _only_once = self.changed.set(changed);
     }
 
-    /// Whether a question changed something: it did when the answer is good, and without a whole answer
-    /// nobody knows. A server that says no did nothing.
+    /// Records whether a request changed something: it did if it succeeded, and may have if there is no complete
+    /// response. An error response means it did not.
     fn note_change(&self, call: &Call, answered: Result<&Answer, &kube::Error>) {
         let refused = matches!(answered, Ok(answer) if !(200..300).contains(&answer.status));
         if let (false, true, Some(changed)) = (refused, call.changes_cluster(), self.changed.get()) {
@@ -211,7 +210,7 @@ impl Api {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Seconds that this machine's clock is ahead of the server's; HTTP's dates are whole seconds.
+    /// Seconds that this machine's clock is ahead of the server's; HTTP dates have whole seconds.
     pub fn clock_skew(&self) -> Option<i64> {
         *self.skew.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,7 +219,7 @@ impl Api {
         let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
         if let Some(theirs) = theirs.and_then(|date| rfc2822::DateTimeParser::new().parse_timestamp(date).ok()) {
             let skew = Timestamp::now().as_second() - theirs.as_second();
-            // What an answer takes to arrive is no skew.
+            // The time that a response takes is not skew.
             let skew = if skew.abs() <= 2 { 0 } else { skew };
             *self.skew.lock().unwrap_or_else(PoisonError::into_inner) = Some(skew);
         }
@@ -243,13 +242,12 @@ impl Api {
         Ok(self.list_from(path).await?.0)
     }
 
-    /// A list with the resource version that a watch goes on from.
+    /// A list with the resource version from which a watch continues.
     pub async fn list_from<T: DeserializeOwned>(&self, path: &str) -> Result<(Vec<T>, String), Failure> {
         self.list_as(path, "application/json").await
     }
 
-    /// As [`Self::list`], of each object only its `metadata`: a tenth of the bytes where Nodes or
-    /// Pods are counted.
+    /// As [`Self::list`], but only the `metadata` of each object: a tenth of the bytes when Nodes or Pods are counted.
     pub async fn list_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, Failure> {
         let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
         Ok(self.list_as(path, metadata).await?.0)
@@ -261,8 +259,8 @@ impl Api {
         accept: &'static str,
     ) -> Result<(Vec<T>, String), Failure> {
         match self.pages(path, accept).await {
-            // The list's snapshot was compacted between two pages. Going on with the token that
-            // comes along would mix two states of the cluster, so start over, once.
+            // The list's snapshot was compacted between two pages. Continuing with the returned token would mix two
+            // states of the cluster, so start over, once.
             Err(failure) if failure.status == Some(410) => self.pages(path, accept).await,
             other => other,
         }
@@ -307,7 +305,7 @@ impl Api {
         }
     }
 
-    /// Deletes an object as long as it is the one that these `DeleteOptions` name.
+    /// Deletes an object if it is the one that these `DeleteOptions` name.
     pub async fn delete_when(&self, path: &str, options: &impl Serialize) -> Result<bool, Failure> {
         match self.answer(&Call::write(Method::DELETE, path, "application/json", options)?).await {
             Ok(_) => Ok(true),
@@ -316,7 +314,7 @@ impl Api {
         }
     }
 
-    /// Asks until there is a good answer, an answer that will not change, or no time or try left.
+    /// Retries until there is a successful response, an error that will not change, or no time or retry left.
     async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");
         let deadline = Instant::now() + self.options.timeout;
@@ -353,7 +351,7 @@ impl Api {
         }
     }
 
-    /// Asks once, and beside the questions that wait for their turn: for who knows when to come again.
+    /// Makes one request outside the queue: for callers that know when to retry.
     pub async fn attempt(&self, call: &Call) -> Result<Answer, Trouble> {
         match timeout(self.options.timeout, self.once(call)).await {
             Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
@@ -366,7 +364,7 @@ impl Api {
         }
     }
 
-    /// What an attempt that came to nothing is called.
+    /// The failure for a failed attempt.
     pub fn failure(&self, call: &Call, trouble: Trouble) -> Failure {
         Failure::of(&self.server, call, trouble, &self.options)
     }
@@ -376,9 +374,8 @@ impl Api {
         failure.refused.as_ref().is_some_and(|access| self.granted.has(access))
     }
 
-    /// Asks again while the API server refuses what it granted before in this run; not where nothing is to be
-    /// asked again.
-    pub async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
+    /// Retries while the API server refuses what it granted before in this run; not if retries are disabled.
+    pub async fn retry_refused<T>(&self, ask: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
         if self.options.retries == 0 {
             return ask().await;
         }
@@ -422,7 +419,7 @@ impl Api {
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 
-    /// Asks for an answer that comes piece by piece.
+    /// Makes a request whose response is streamed.
     pub(super) async fn send(&self, call: &Call) -> Result<Response<Body>, kube::Error> {
         let mut request = Request::builder()
             .method(&call.method)
@@ -436,7 +433,7 @@ impl Api {
         self.client.send(request.body(body).map_err(kube::Error::HttpError)?).await
     }
 
-    /// `Warning: 299 - "text"` is how the API server tells of pruned fields and old APIs.
+    /// With `Warning: 299 - "text"` the API server reports pruned fields and old APIs.
     fn note_warnings(&self, answer: &Answer) {
         for warning in answer.headers.get_all(header::WARNING).iter().filter_map(|w| w.to_str().ok()) {
             let text =

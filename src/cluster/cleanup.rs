@@ -1,5 +1,5 @@
-//! What Calico leaves of a node in the cluster when it goes: a condition and annotations of the Node,
-//! and the addresses that were set apart for its pods.
+//! Removes what Calico left of a node in the cluster: a condition and annotations of the Node, and the IPAM blocks of
+//! its pods.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::node::{is_calico_up, node_path};
 use crate::facts::ApiGroup;
 use crate::fault::Fault;
 
-/// Who holds the addresses of a block that Windows keeps for itself: the first three and the last.
+/// The handle of a block's addresses that Windows reserves: the first three and the last.
 const WINDOWS: &str = "windows-reserved-ipam-handle";
 
-/// What Calico's components write on a Node begins so.
+/// The prefix of annotations that Calico's components write on a Node.
 const ANNOTATIONS: &str = "projectcalico.org/";
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ struct Attribute {
 }
 
 impl BlockSpec {
-    /// How many addresses something else than Windows itself has.
+    /// How many addresses are used, except Windows's own.
     fn in_use(&self) -> usize {
         let windows = |at: &usize| {
             let holder = self.attributes.get(*at).and_then(|attribute| attribute.handle_id.as_deref());
@@ -68,17 +68,17 @@ impl BlockSpec {
     }
 }
 
-/// A block of a node, and what became of it.
+/// A block of a node, and whether it was released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
     pub cidr: String,
-    /// Addresses that pods still have: then the block stays.
+    /// Addresses that pods still have: then the block is kept.
     pub in_use: usize,
 }
 
 impl Cluster {
-    /// Takes the condition off a Node that says Calico is up; false when there is none. The condition
-    /// of somebody else stays.
+    /// Removes the condition of a Node by which Calico reports that it is up; false if there is none. Conditions of
+    /// other components are kept.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or does not allow it.
@@ -92,15 +92,14 @@ impl Cluster {
         if conditions.len() == all {
             return Ok(false);
         }
-        // The whole list goes, so it must be the one that was read.
+        // The complete list is replaced, so it must be the one that was read.
         let version = &node["metadata"]["resourceVersion"];
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": conditions } });
         self.merge_patch::<_, Value>(&path(["api", "v1", "nodes", name, "status"]), &patch)?;
         Ok(true)
     }
 
-    /// Takes Calico's own annotations off a Node: while its tunnel address stands there, other nodes
-    /// have a route to it.
+    /// Removes Calico's own annotations from a Node: while its tunnel address is there, other nodes have a route to it.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or does not allow it.
@@ -115,8 +114,8 @@ impl Cluster {
         self.annotate_node(name, &calicos)
     }
 
-    /// Gives back the IPAM blocks of a node in which no pod has an address. The affinity goes last, so
-    /// that a block is never without its owner's name.
+    /// Releases the IPAM blocks of a node in which no pod has an address. The affinity is deleted last, so that a block
+    /// always names its owner.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or does not allow it.
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_windows_keeps_are_nobodys() {
+    fn addresses_that_windows_reserves_are_not_in_use() {
         let block = |allocations: Value| -> BlockSpec {
             serde_json::from_value(json!({
                 "affinity": "host:win-a1", "allocations": allocations,
@@ -164,7 +163,7 @@ mod tests {
         };
         assert_eq!(block(json!([0, 0, 0, null, 0])).in_use(), 0);
         assert_eq!(block(json!([0, 0, 0, 1, null, 1, 0])).in_use(), 2);
-        // What nobody can tell the holder of is in use.
+        // An address with an unknown holder is in use.
         assert_eq!(block(json!([0, 7])).in_use(), 1);
     }
 }

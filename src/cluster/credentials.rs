@@ -1,7 +1,7 @@
 //! The node's own credentials: a token of calico-node's service account, and the CA to trust.
 //!
-//! Since Kubernetes 1.24 no service account has a token by itself. There are two ways to one:
-//! TokenRequest, for some time, and a secret that kube-controller-manager fills, for good.
+//! Since Kubernetes 1.24 service accounts have no token by default. There are two ways to get one: TokenRequest, with
+//! an expiry, and a secret that kube-controller-manager fills, without one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,39 +25,36 @@ use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::values::Secret;
 
-/// Name of the secret that we make, the one the old scripts made too.
+/// Name of the secret that we create; the old scripts used the same name.
 pub const TOKEN_SECRET: &str = "calico-node-token";
 
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT_ANNOTATION: &str = "kubernetes.io/service-account.name";
 const OURS: &str = "app.kubernetes.io/managed-by";
 
-/// One year. The server may grant less, and says so.
+/// One year. The server may grant less, and reports it.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Credentials that were tried out, and whether a secret was made for them.
+/// Credentials that were verified, and whether a secret was created for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     pub credentials: NodeCredentials,
-    /// The secret `calico-node-token` is of our making: [`Cluster::delete_token_secret`] when
-    /// nothing needs it any more.
+    /// We created the secret `calico-node-token`: call [`Cluster::delete_token_secret`] when nothing needs it any more.
     pub created_secret: bool,
-    /// Whether the account may request tokens for itself, which the agent does before they end; none
-    /// for what does not end or is not a service account's.
+    /// Whether the account may request tokens for itself, which the agent does before they expire; none for a login
+    /// that does not expire or is not a service account's.
     pub renewable: Option<bool>,
 }
 
 impl Cluster {
-    /// Gets a token for the service account `calico-node` and uses it once, so that what is
-    /// returned is known to work.
+    /// Gets a token for the service account `calico-node` and uses it once, so that the result is known to work.
     ///
-    /// In mode `Secret` an existing secret of that account is taken, else one is made if `create`,
-    /// and awaited until it is filled, `wait` at most. A secret made in vain is deleted again.
+    /// In mode `Secret` an existing secret of that account is used, else one is created if `create`, and awaited until
+    /// it is filled, `wait` at most. If that fails, the created secret is deleted.
     ///
     /// # Errors
-    /// Faults `ServiceAccountMissing`, `TokenSecretMissing`, `TokenSecretForeign`,
-    /// `TokenSecretUnfilled`, `TokenEmpty`, `TokenOfAnother`, `CredentialsRejected`,
-    /// `ServiceAccountForbidden`, and those of any question to the cluster.
+    /// Faults `ServiceAccountMissing`, `TokenSecretMissing`, `TokenSecretForeign`, `TokenSecretUnfilled`, `TokenEmpty`,
+    /// `TokenOfAnother`, `CredentialsRejected`, `ServiceAccountForbidden`, and those of any request.
     pub fn node_credentials(
         &self,
         namespace: &str,
@@ -67,7 +64,7 @@ impl Cluster {
         events: Sink<'_>,
     ) -> Result<Issued> {
         let issued = self.issue(namespace, mode, create, wait, events);
-        // A server that grants less time than was asked for says so in a warning.
+        // A server that grants less time than requested says so in a warning.
         self.take_events().into_iter().for_each(events);
         issued
     }
@@ -97,32 +94,32 @@ impl Cluster {
                     Ok(Issued { credentials, created_secret, renewable: None })
                 });
                 if tried.is_err() && created_secret {
-                    self.take_back(namespace, events);
+                    self.delete_unfilled(namespace, events);
                 }
                 tried
             }
         }
     }
 
-    /// Takes the credentials of a given kubeconfig for the node's components, and uses them once.
-    /// `origin` is what errors call it, `base_dir` the folder that its relative file names mean.
+    /// Reads a given kubeconfig for the node's components, and uses its credentials once. `origin` is its name in
+    /// errors, `base_dir` the folder of its relative file names.
     ///
     /// # Errors
-    /// Those of [`Cluster::connect`], fault `KubeconfigNotForNode` for a login that only works where
-    /// the file is, `CredentialsRejected` and `ServiceAccountForbidden`.
+    /// Those of [`Cluster::connect`], fault `KubeconfigNotForNode` for a login that works only on this machine,
+    /// `CredentialsRejected` and `ServiceAccountForbidden`.
     pub fn given_credentials(&self, origin: &str, text: &str, base_dir: &Path) -> Result<Issued> {
-        let credentials = kubeconfig::standing_alone(origin, &kubeconfig::choose(origin, text, base_dir, None)?)?;
+        let credentials = kubeconfig::self_contained(origin, &kubeconfig::choose(origin, text, base_dir, None)?)?;
         self.check(&credentials).with_context(|| format!("try out {origin}"))?;
         let renewable = self.may_renew(&credentials)?;
         Ok(Issued { credentials, created_secret: false, renewable })
     }
 
-    /// A new token for the account whose token these credentials hold. Asked with that token itself:
-    /// nobody else is there when an agent does this.
+    /// A new token for the account whose token these credentials hold. Requested with that token itself: the agent has
+    /// no other identity.
     ///
     /// # Errors
-    /// Fault `TokenRenewalForbidden` when the account may not, `TokenNotRenewable` when this is no
-    /// service account's token; and as [`Cluster::node_credentials`].
+    /// Fault `TokenRenewalForbidden` when the account may not, `TokenNotRenewable` when this is not a service account's
+    /// token; and those of [`Cluster::node_credentials`].
     pub fn renewed(&self, current: &NodeCredentials) -> Result<NodeCredentials> {
         let account = current.token().and_then(|token| claims(token.reveal()).account);
         let Some((namespace, account)) = account else {
@@ -140,8 +137,8 @@ impl Cluster {
         Ok(renewed)
     }
 
-    /// Whether the account of these credentials may request tokens for itself; none where that is
-    /// not a question, since they do not end or are no account's.
+    /// Whether the account of these credentials may request tokens for itself; none if they do not expire or are not a
+    /// service account's.
     pub fn may_renew(&self, credentials: &NodeCredentials) -> Result<Option<bool>> {
         let Some(token) = credentials.token() else { return Ok(None) };
         let (Some((namespace, account)), Some(_)) = (claims(token.reveal()).account, credentials.expires) else {
@@ -155,8 +152,8 @@ impl Cluster {
         Ok(Some(allowed))
     }
 
-    /// Uses credentials once: the server must accept them (so its audience and its time are right),
-    /// and they must allow the least that calico-node needs.
+    /// Uses credentials once: the server must accept them (so audience and validity are right), and they must grant the
+    /// minimum that calico-node needs.
     pub fn check(&self, credentials: &NodeCredentials) -> Result<()> {
         let asked = json!({ "verb": "get", "resource": "nodes" });
         let allowed = match self.may(&self.as_node(credentials)?, &asked) {
@@ -180,10 +177,10 @@ impl Cluster {
             .into())
     }
 
-    /// Asks with these credentials for every right that Calico of a release line (`(3, 32)`) needs of its node.
+    /// Checks every right that Calico of a release line (`(3, 32)`) needs, with these credentials.
     ///
     /// # Errors
-    /// Fault `NodeRights` where one is missing, and those of any question to the cluster.
+    /// Fault `NodeRights` if one is missing, and those of any request.
     pub fn check_release(&self, credentials: &NodeCredentials, line: (u64, u64), group: ApiGroup) -> Result<()> {
         let node = self.as_node(credentials)?;
         let rights = access::of_release(line, group);
@@ -206,7 +203,7 @@ impl Cluster {
             .into())
     }
 
-    /// A client that shows these credentials.
+    /// A client with these credentials.
     fn as_node(&self, credentials: &NodeCredentials) -> Result<Arc<Api>> {
         let access = Access::of_node(credentials)?;
         Ok(Arc::new(Api::new(access, self.dial, &self.options, self.runtime.get().handle())?))
@@ -224,8 +221,8 @@ impl Cluster {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// Deletes the secret that [`Cluster::node_credentials`] made; false when it is gone already
-    /// or someone else's. Every node that uses its token loses access.
+    /// Deletes the secret that [`Cluster::node_credentials`] created; false if it does not exist or is not ours. Every
+    /// node that uses its token loses access.
     pub fn delete_token_secret(&self, namespace: &str) -> Result<bool> {
         let secret = secret_path(namespace);
         let found: Option<KubeSecret> = self.get(&secret)?;
@@ -259,8 +256,8 @@ impl Cluster {
         expires: Option<Timestamp>,
     ) -> Result<NodeCredentials> {
         let ca_pem = match (&self.trust, ca_of_secret) {
-            // The API server was just reached with the system's roots, as at a public address, so the
-            // cluster's own CA is not the one to trust there.
+            // The API server was just verified with the system's roots, for example at a public address, so do not use
+            // the cluster's own CA.
             (Trust::System, _) => String::new(),
             (_, Some(pem)) => pem,
             (Trust::Ca(pem), None) => pem.clone(),
@@ -305,12 +302,12 @@ impl Cluster {
         let created = self.create_secret(namespace)?;
         let filled = self.await_filled(namespace, None, wait, events);
         if filled.is_err() && created {
-            self.take_back(namespace, events);
+            self.delete_unfilled(namespace, events);
         }
         Ok((filled?, created))
     }
 
-    /// False when someone else was faster.
+    /// False if another process was faster.
     fn create_secret(&self, namespace: &str) -> Result<bool> {
         let body = json!({
             "apiVersion": "v1",
@@ -360,8 +357,8 @@ impl Cluster {
             }
             secret = self.get(&secret_path(namespace))?;
             if secret.is_none() {
-                // The API server takes a secret for any account; the controller deletes it at once
-                // when there is no such account.
+                // The API server accepts a secret for any account; the controller deletes it at once if there is no
+                // such account.
                 return Err(missing_account(namespace).into());
             }
         }
@@ -381,8 +378,8 @@ impl Cluster {
             .into()
     }
 
-    fn take_back(&self, namespace: &str, events: Sink<'_>) {
-        // A 404 or the controller's own deletion is as good; only what is left behind is told.
+    fn delete_unfilled(&self, namespace: &str, events: Sink<'_>) {
+        // A 404 or the controller's own deletion is fine; report only a secret that remains.
         if let Err(error) = self.delete_token_secret(namespace) {
             let message = format!("the secret {namespace}/{TOKEN_SECRET} was made in vain and is still there: {error}");
             events(Event::Warning { id: "TokenSecretLeft", message });
@@ -390,16 +387,16 @@ impl Cluster {
     }
 }
 
-/// Where a token of calico-node's service account comes from.
+/// The source of a token of calico-node's service account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenFrom {
-    /// A TokenRequest: of limited life, and renewed.
+    /// A TokenRequest: expires, and is renewed.
     Request,
-    /// A secret of type service-account-token: without end.
+    /// A secret of type service-account-token: does not expire.
     Secret,
 }
 
-/// A token says whose it is. One that says nothing is left to the server to judge.
+/// Checks the account in a token. A token without one is left to the server.
 fn belongs(credentials: &NodeCredentials, namespace: &str) -> Result<()> {
     let said = credentials.token().map(|token| claims(token.reveal())).unwrap_or_default();
     match said.account {
@@ -413,7 +410,7 @@ fn belongs(credentials: &NodeCredentials, namespace: &str) -> Result<()> {
     }
 }
 
-/// Why a server may not take a login that it gave, or somebody gave us.
+/// Why a server may reject a login that it issued, or that somebody gave us.
 fn rejected(credentials: &NodeCredentials) -> Fault {
     let id = "CredentialsRejected";
     let fault = |what: String| Fault::new(Exit::ClusterUnreachable, id, what);
@@ -437,8 +434,8 @@ fn rejected(credentials: &NodeCredentials) -> Fault {
         )
 }
 
-/// calico-node may request tokens for calico-cni-plugin alone, by Calico's own manifests (v3.26 and
-/// later), so renewing needs a Role more.
+/// By Calico's own manifests (v3.26 and later) calico-node may request tokens only for calico-cni-plugin, so renewing
+/// needs an additional Role.
 pub fn renewal_forbidden(namespace: &str, account: &str) -> Fault {
     let what = format!("the service account {namespace}/{account} may not request tokens for itself");
     Fault::new(Exit::ClusterAccessDenied, "TokenRenewalForbidden", what).hint(
@@ -451,7 +448,7 @@ fn secret_path(namespace: &str) -> String {
     path(["api", "v1", "namespaces", namespace, "secrets", TOKEN_SECRET])
 }
 
-/// What a token secret holds once it is filled.
+/// The content of a filled token secret.
 struct Filled {
     token: Secret,
     ca_pem: Option<String>,

@@ -1,5 +1,4 @@
-//! The certificates of an etcd client, as a secret in the cluster or files have them, looked at before
-//! they are used.
+//! The certificates of an etcd client, from a secret in the cluster or from files, checked before use.
 
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
@@ -21,16 +20,16 @@ use crate::fault::{Exit, Fault};
 use crate::settings::SecretRef;
 use crate::values::Secret;
 
-/// The keys of the secret, as Calico's manifests name them, and what they hold.
+/// The keys of the secret, as in Calico's manifests, and their contents.
 const KEYS: [(&str, &str); 3] =
     [("etcd-key", "the client's key"), ("etcd-cert", "its certificate"), ("etcd-ca", "the CA")];
 
 impl Cluster {
-    /// Fetches the etcd client's files from a secret, and [checks](check) them.
+    /// Reads the etcd client's files from a secret, and [checks](check) them.
     ///
     /// # Errors
-    /// Fault `EtcdSecretInvalid` when the secret is not there or lacks a key, those of [`check`],
-    /// and those of any question to the cluster.
+    /// Fault `EtcdSecretInvalid` when the secret does not exist or lacks a key, those of [`check`], and those of any
+    /// request.
     pub fn etcd_files(&self, secret: &SecretRef, now: Timestamp) -> Result<EtcdFiles> {
         let name = format!("{}/{}", secret.namespace, secret.name);
         let invalid = |what: String| {
@@ -62,8 +61,8 @@ impl Cluster {
     }
 }
 
-/// Whether an etcd that trusts the same CA would take this client: all three are PEM, the key is
-/// the certificate's, and the CA vouches for it now.
+/// Checks whether an etcd that trusts the same CA would accept this client: all three are PEM, the key matches the
+/// certificate, and the CA verifies it now.
 ///
 /// # Errors
 /// Fault `EtcdCertificateInvalid`, which never shows the key.
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_etcd_would_refuse_is_found_before_it_is_used() {
+    fn certificates_that_etcd_would_refuse_are_found_before_use() {
         use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
         let (ours, theirs) = (authority("etcd-ca"), authority("other-ca"));
         let good = client(&ours, ClientAuth, 2080);

@@ -1,5 +1,5 @@
-//! Trying the members of an etcd cluster: each is connected to as Calico will be, over TLS 1.2 or 1.3,
-//! and asked for its version.
+//! Tries the members of an etcd cluster: connects to each as Calico will, over TLS 1.2 or 1.3, and asks for its
+//! version.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -19,15 +19,15 @@ use crate::fault::{Exit, Fault};
 /// Longest answer to `/version` that is read.
 const LONGEST: u64 = 64 * 1024;
 
-/// Tries every endpoint at the same time. A cluster lives on while members are down, so one that
-/// cannot be reached is only named as long as another one answers. Gives those, a sentence each.
+/// Tries every endpoint at the same time. A cluster works while some members are down, so an unreachable one is only
+/// reported while another one answers. Returns the unreachable ones, a sentence each.
 ///
 /// `files` are the client's. A config without them has no endpoint with `https` (see `config::rules`).
 ///
 /// # Errors
-/// Faults `EtcdUnreachable` when no member can be reached; `EtcdCertificateName`,
-/// `EtcdCertificateExpired`, `EtcdCaUnknown`, `EtcdTlsVersion`, `EtcdRefusesClient`, `EtcdTls` and
-/// `EtcdNotEtcd` for the first member that Calico could not use.
+/// Faults `EtcdUnreachable` when no member can be reached; `EtcdCertificateName`, `EtcdCertificateExpired`,
+/// `EtcdCaUnknown`, `EtcdTlsVersion`, `EtcdRefusesClient`, `EtcdTls` and `EtcdNotEtcd` for the first member that Calico
+/// cannot use.
 pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Duration) -> Result<Vec<String>> {
     let tls = files.map(client).transpose()?;
     let tried: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
@@ -65,10 +65,10 @@ pub fn try_endpoints(endpoints: &[String], files: Option<&EtcdFiles>, limit: Dur
         .into())
 }
 
-/// Why a member is of no use.
+/// Why a member cannot be used.
 struct Failure {
     id: &'static str,
-    /// Goes on after "etcd at URL".
+    /// Follows "etcd at URL".
     what: String,
     hint: &'static str,
 }
@@ -92,7 +92,7 @@ impl Failure {
     }
 }
 
-/// What Calico's own client does: the CA alone is trusted, and the client's certificate is shown.
+/// Like Calico's own client: only the CA is trusted, and the client's certificate is sent.
 fn client(files: &EtcdFiles) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
@@ -166,16 +166,16 @@ fn try_one(endpoint: &str, tls: Option<Arc<ClientConfig>>, limit: Duration) -> R
     ))
 }
 
-/// Asks for the version: etcd tells it to any client that it lets in.
+/// Asks for the version: etcd answers every client that it accepts.
 fn ask(mut stream: impl Read + io::Write, host: &str) -> io::Result<String> {
-    // In one piece: one who answers before the last piece has come would reset the connection.
+    // In one piece: a server that answers before the last piece has arrived would reset the connection.
     let request = format!("GET /version HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut answer = Vec::new();
     let mut limited = (&mut stream).take(LONGEST);
     match limited.read_to_end(&mut answer) {
-        // Some close without a farewell; what counts is whether there was an answer.
+        // Some servers close without a TLS close; only the response counts.
         Err(_) if !answer.is_empty() => {}
         Err(error) => return Err(error),
         Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -193,14 +193,14 @@ fn refused() -> Failure {
     )
 }
 
-/// What TLS or the network said.
+/// The failure for an error of TLS or the network.
 fn read(error: &io::Error, host: &str, secure: bool) -> Failure {
     use rustls::Error as Tls;
     const RENEW: &str = "renew etcd's server certificate (kubeadm certs renew etcd-server) and restart etcd";
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>()) else {
         return match error.kind() {
-            // With TLS 1.3 the client is done before the server has looked at its certificate, and of
-            // the server's refusal may only be left that the connection is gone.
+            // With TLS 1.3 the client finishes before the server has checked its certificate, so a closed connection
+            // may be all that remains of the server's refusal.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe if secure => refused(),
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 Failure::other("ends the connection without an answer")
@@ -306,7 +306,7 @@ mod tests {
         SanType::IpAddress("127.0.0.1".parse().unwrap())
     }
 
-    /// Listens, and serves every connection so.
+    /// Listens, and handles every connection with `serve`.
     fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -318,13 +318,13 @@ mod tests {
 
     fn answer(mut stream: impl Read + io::Write, body: &str) {
         let mut request = [0; 1024];
-        // A client that went away gets no answer.
+        // A client that closed gets no response.
         let Ok(1..) = stream.read(&mut request) else { return };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
         drop(stream.write_all(format!("{head}{body}").as_bytes()).and_then(|()| stream.flush()));
     }
 
-    /// A member with this certificate that lets in whom `trusted` signed.
+    /// A member with this certificate that accepts clients signed by `trusted`.
     fn member(
         by: &Authority,
         name: SanType,
@@ -357,7 +357,7 @@ mod tests {
         listen(move |socket| answer(socket, body))
     }
 
-    /// What an OpenSSL that stops at TLS 1.1 does: a fatal alert, or a ServerHello of 1.1.
+    /// Like an OpenSSL limited to TLS 1.1: a fatal alert, or a ServerHello of 1.1.
     fn old(reply: &'static [u8]) -> SocketAddr {
         listen(move |mut socket| {
             let mut hello = [0; 4096];
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_in_which_a_member_is_of_no_use_has_its_own_name() {
+    fn every_failure_of_a_member_has_its_own_id() {
         let (ours, theirs) = (Authority::new("etcd-ca"), Authority::new("other-ca"));
         let files = ours.client();
         let (tls12, tls13) = (&rustls::version::TLS12, &rustls::version::TLS13);

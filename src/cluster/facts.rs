@@ -1,4 +1,4 @@
-//! What the cluster tells about itself, in as few round trips as it takes.
+//! Measures the cluster, in as few round trips as possible.
 
 mod calico;
 mod context;
@@ -31,24 +31,22 @@ use crate::yaml;
 /// What the cluster cannot know by itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FactsOptions<'a> {
-    /// Name of the Kubernetes Node that this machine is, or will be; none where nobody asks about a
-    /// machine.
+    /// Name of the Kubernetes Node that this machine is, or will be; none if this is not about a machine.
     pub node_name: Option<&'a str>,
-    /// This machine's addresses: they tell its Node where no Node has its name.
+    /// This machine's addresses: they identify its Node if no Node has its name.
     pub addresses: &'a [Ipv4Addr],
-    /// The namespace of calico-node, where the config names it: then it is not looked for.
+    /// The namespace of calico-node, if configured: then it is not looked for.
     pub namespace_override: Option<&'a str>,
-    /// What the run will ask of the cluster: the rights that it needs are asked for.
+    /// What the run needs of the cluster: these rights are checked.
     pub needs: Needs<'a>,
 }
 
 impl Cluster {
-    /// Measures the cluster. A question whose answer decides something is an error of its own name
-    /// when it fails. What only checks look at may be forbidden: it stands under
-    /// [`ClusterFacts::unanswered`] then.
+    /// Measures the cluster. A failed request that decides something is an error. What only checks need may be
+    /// forbidden: it is then listed in [`ClusterFacts::unanswered`].
     ///
     /// # Errors
-    /// Faults of the questions; `ClusterRights` when several needed rights are missing.
+    /// Faults of the requests; `ClusterRights` when several needed rights are missing.
     pub fn facts(&self, options: &FactsOptions<'_>) -> Result<ClusterFacts> {
         self.runtime.block_on(async {
             let ca_unknown = matches!(self.trust, Trust::Nobody);
@@ -60,13 +58,13 @@ impl Cluster {
     }
 }
 
-/// Where a right is missing, the next run would stop at the next one: so all are named at once.
+/// If one right is missing, the next run would stop at the next one: so name all at once.
 async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, error: anyhow::Error) -> anyhow::Error {
     let forbidden = error.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "ClusterForbidden");
     if !forbidden {
         return error;
     }
-    // Which group serves Calico may not be known yet; those who may read the one may mostly read the other.
+    // Which group serves Calico may not be known yet; those who may read one may usually read the other.
     let asked = Asked {
         group: (!options.needs.etcd).then_some(ApiGroup::V1),
         namespace: options.namespace_override.unwrap_or(NAMESPACES[0]),
@@ -85,7 +83,7 @@ async fn with_all_that_is_missing(api: &Arc<Api>, options: &FactsOptions<'_>, er
 
 async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) -> Result<ClusterFacts> {
     let account = |namespace| path(["api", "v1", "namespaces", namespace, "serviceaccounts", SERVICE_ACCOUNT]);
-    // Everything that depends on nothing is asked at the same time.
+    // Requests that depend on nothing are made at the same time.
     let version = ask::<Version>(api, "/version".to_owned());
     let old_group = served(api, "crd.projectcalico.org", "v1");
     let new_group = served(api, "projectcalico.org", "v3");
@@ -101,7 +99,7 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
 
     let version = version.answer().await?.context("find /version on the API server")?;
     let (old_group, new_group) = (old_group.answer().await?, new_group.answer().await?);
-    // Calico's own rule: v3 only where v1 is not.
+    // Calico's own rule: v3 only without v1.
     let api_group = if new_group && !old_group { ApiGroup::V3 } else { ApiGroup::V1 };
     let calico = match old_group || new_group {
         _ if options.needs.etcd => None,
@@ -135,8 +133,8 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         _ => None,
     };
 
-    let mut untold = Untold::default();
-    let service_cidrs = untold.may_be("servicecidrs", service_cidrs.answer().await)?.unwrap_or_default();
+    let mut unanswered = Unanswered::default();
+    let service_cidrs = unanswered.may_be("servicecidrs", service_cidrs.answer().await)?.unwrap_or_default();
     let service_cidrs = ipv4_of(service_cidrs);
     let kubeadm = tolerated(api, kubeadm.answer().await, "the service CIDR")?;
     let dns_service = tolerated(api, dns.answer().await, "the cluster's DNS address")?;
@@ -154,29 +152,29 @@ async fn gather(api: &Arc<Api>, options: &FactsOptions<'_>, ca_unknown: bool) ->
         ..ClusterFacts::default()
     };
     if let Some(calico) = calico {
-        calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut untold).await?;
+        calico.fill(&mut facts, options.node_name.unwrap_or_default(), &mut unanswered).await?;
     }
-    context.fill(&mut facts, &mut untold).await?;
-    platforms.fill(&mut facts, &mut untold).await?;
+    context.fill(&mut facts, &mut unanswered).await?;
+    platforms.fill(&mut facts, &mut unanswered).await?;
     if let Some(nodes) = with_our_address {
-        let nodes = untold.may_be("nodes", nodes.answer().await)?;
+        let nodes = unanswered.may_be("nodes", nodes.answer().await)?;
         facts.node_with_our_address = nodes.and_then(|nodes| context::with_address(nodes, options.addresses));
     }
     let reviewed = access::missing(api, rights).await;
-    facts.missing_rights = untold.may_be("selfsubjectaccessreviews", reviewed)?;
+    facts.missing_rights = unanswered.may_be("selfsubjectaccessreviews", reviewed)?;
     facts.clock_skew = api.clock_skew();
     facts.calico_namespace = calico_namespace;
-    facts.unanswered = untold.0;
+    facts.unanswered = unanswered.0;
     Ok(facts)
 }
 
-/// Questions that may stay without an answer, with the reason.
+/// Questions that may remain unanswered, with the reason.
 #[derive(Default)]
-struct Untold(BTreeMap<String, String>);
+struct Unanswered(BTreeMap<String, String>);
 
-impl Untold {
-    /// The answer, if there is one. "Not for you" is written down; what the cluster does not serve
-    /// has no objects; all else is an error as for any question.
+impl Unanswered {
+    /// The answer, if there is one. "Forbidden" is recorded; a group that is not served has no objects; everything else
+    /// is an error.
     fn may_be<T>(&mut self, question: &str, answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -190,7 +188,7 @@ impl Untold {
     }
 }
 
-/// Where calico-node may live: as the operator installs it, and as the manifest does.
+/// The namespaces of calico-node: the operator's, and the manifest's.
 pub(super) const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
 
 async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)>) -> Result<String> {
@@ -198,7 +196,7 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
         match account.answer().await {
             Ok(Some(_)) => return Ok(namespace.to_owned()),
             Ok(None) => {}
-            // "May not look" says nothing about what is there, so the next one must not be taken.
+            // "Forbidden" does not mean absent, so the next namespace must not be used.
             Err(mut failure) => {
                 if failure.status == Some(403) {
                     let right = failure.fault.hint.take().unwrap_or_default();
@@ -211,7 +209,7 @@ async fn find_namespace(candidates: Vec<(&str, Question<Option<ServiceAccount>>)
     Err(missing_account(&NAMESPACES.join(" or ")).into())
 }
 
-/// A question on its way. Nobody waits for it any more when it is dropped.
+/// A pending request. It is cancelled when dropped.
 struct Question<T>(JoinHandle<Result<T, Failure>>);
 
 impl<T> Question<T> {
@@ -241,7 +239,7 @@ fn ask_metadata<T: DeserializeOwned + Send + 'static>(api: &Arc<Api>, path: Stri
     Question(tokio::spawn(async move { api.list_metadata(&path).await }))
 }
 
-/// Whether a version of a group is served. Only the server's own "404 page not found" is a no.
+/// Whether a version of a group is served. Only the server's own "404 page not found" means no.
 fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Question<bool> {
     let api = Arc::clone(api);
     Question(tokio::spawn(async move {
@@ -253,7 +251,7 @@ fn served(api: &Arc<Api>, group: &'static str, version: &'static str) -> Questio
     }))
 }
 
-/// What is nice to know: "not there" and "not for you" are no errors, all else is.
+/// For optional facts: "not found" and "forbidden" are not errors, everything else is.
 fn tolerated<T>(api: &Api, answer: Result<Option<T>, Failure>, what: &str) -> Result<Option<T>, Failure> {
     let reason = match answer {
         Ok(None) => "the cluster does not tell it".to_owned(),
@@ -286,13 +284,13 @@ struct ServiceCidr {
     cidrs: Vec<String>,
 }
 
-/// Windows nodes have no use for IPv6.
+/// Calico on Windows does not use IPv6.
 fn ipv4_of(objects: Vec<Object<ServiceCidr>>) -> Vec<Cidr> {
     objects.into_iter().flat_map(|object| object.spec.cidrs).filter_map(|cidr| cidr.parse().ok()).collect()
 }
 
-/// kubeadm keeps its configuration as YAML in a ConfigMap. Dual-stack clusters list two subnets;
-/// Windows nodes have no use for the IPv6 one.
+/// kubeadm keeps its configuration as YAML in a ConfigMap. Dual-stack clusters list two subnets; the IPv6 one is
+/// skipped.
 fn kubeadm_cidrs(api: &Api, map: &ConfigMap) -> Option<Vec<Cidr>> {
     let text = map.data.as_ref()?.get("ClusterConfiguration")?;
     let parsed = yaml::read::<serde_json::Value>(text).map_err(|e| e.to_string()).and_then(|c| {

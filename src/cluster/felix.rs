@@ -1,4 +1,4 @@
-//! Waiting for the Linux side: until FelixConfiguration says a VNI.
+//! Waits for the Linux side: until FelixConfiguration has a VNI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 use crate::values::Vni;
 
-/// How often to look whether to stop, and to say how long it lasts.
+/// How often to check for cancellation, and to report the progress.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ struct Spec {
 }
 
 impl Cluster {
-    /// The VNI that FelixConfiguration `default` says, or the default where it says none.
+    /// The VNI of FelixConfiguration `default`, or the default if it has none.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or has no Calico.
@@ -47,10 +47,10 @@ impl Cluster {
         Ok(felix.and_then(|felix| felix.spec.vni).unwrap_or(Vni::DEFAULT.get()))
     }
 
-    /// Waits until FelixConfiguration `default` says this VNI, by a watch.
+    /// Waits until FelixConfiguration `default` has this VNI, with a watch.
     ///
     /// # Errors
-    /// `ClusterVniNotSeen` when the limit comes, with what it said last; `RunCancelled`.
+    /// `ClusterVniNotSeen` at the limit, with its last value; `RunCancelled`.
     pub fn await_vni(
         &self,
         group: ApiGroup,

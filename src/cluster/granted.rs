@@ -1,5 +1,5 @@
-//! The rights that this run has seen granted. An API server that has just started answers 403 to all
-//! whom RBAC lets in until it has read the roles, so 403 for one of these may pass.
+//! The rights that this run has seen granted. An API server that has just started answers 403 to everybody with RBAC
+//! rights until it has read the roles, so a 403 for one of these may be temporary.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,20 +10,20 @@ use super::api::Call;
 use super::errors::Resource;
 use crate::facts::Right;
 
-/// What RBAC decides on. Without the name of the object: it is generated for most (pods), and who may do
-/// something to one may do it to the next.
+/// What RBAC decides on. Without the name of the object: most names are generated (pods), and rights to one apply to
+/// the next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Access {
     verb: &'static str,
     group: String,
     /// With its subresource: `pods/eviction`.
     resource: String,
-    /// None is the whole cluster.
+    /// None means cluster-wide.
     namespace: Option<String>,
 }
 
 impl Access {
-    /// What a call asks for.
+    /// The right that a call needs.
     pub fn of(call: &Call) -> Self {
         let Resource { group, namespace, plural, name, subresource, .. } = Resource::of(&call.path);
         let verb = match call.method {
@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// What was granted to one user of one API server.
+/// The rights granted to one user of one API server.
 #[derive(Default)]
 pub(super) struct Granted {
     used: Mutex<BTreeSet<Access>>,
@@ -52,12 +52,12 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    /// A call was answered as asked.
+    /// A call succeeded.
     pub fn used(&self, call: &Call) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(Access::of(call));
     }
 
-    /// A `SelfSubjectAccessReview` said yes, for every object or for one.
+    /// A `SelfSubjectAccessReview` allowed it, for every object or for one.
     pub fn reviewed(&self, right: Right) {
         self.reviewed.lock().unwrap_or_else(PoisonError::into_inner).push(right);
     }

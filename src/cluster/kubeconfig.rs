@@ -1,4 +1,4 @@
-//! Kubeconfig files: which server, trusted how, asked as whom.
+//! Kubeconfig files: which server, how it is verified, and as which user.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -24,27 +24,27 @@ use crate::fault::{Exit, Fault};
 use crate::values::Secret;
 use crate::yaml::{self, Malformed};
 
-/// How long an exec plugin may take to hand out credentials: some talk to a cloud first.
+/// How long an exec plugin may take to return credentials: some call a cloud first.
 const PLUGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How much of what a plugin said is shown.
+/// How much of a plugin's stderr is shown.
 const MOST_STDERR: usize = 8192;
 
-/// Everything that one context of a kubeconfig says, files read.
+/// The content of one context of a kubeconfig, with its files read.
 pub(super) struct Access {
     pub server: String,
     pub ca_pem: Option<String>,
     pub config: Config,
 }
 
-/// Who vouches for the API server.
+/// How the API server is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// This CA, in PEM.
+    /// With this CA, in PEM.
     Ca(String),
-    /// The roots of this system.
+    /// With the roots of this system.
     System,
-    /// Nobody: the kubeconfig says `insecure-skip-tls-verify`.
+    /// Not at all: the kubeconfig has `insecure-skip-tls-verify`.
     Nobody,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn read(file: Option<&Path>) -> Result<(&Path, String)> {
     Ok((file, text))
 }
 
-/// The URL of the server that a kubeconfig's current context names; none where it names none.
+/// The server URL of a kubeconfig's current context; none if it has none.
 pub fn server_of(text: &str) -> Option<String> {
     let kubeconfig = parse("the kubeconfig", text).ok()?;
     let wanted = kubeconfig.current_context?;
@@ -77,16 +77,16 @@ pub fn server_of(text: &str) -> Option<String> {
     kubeconfig.clusters.into_iter().find(|named| named.name == cluster)?.cluster?.server
 }
 
-/// The files that a context of a kubeconfig stands on.
+/// The files that a context of a kubeconfig uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Files {
     /// CA, certificate, key and token.
     pub read: Vec<PathBuf>,
-    /// The plugin that hands out credentials.
+    /// The plugin that returns credentials.
     pub run: Vec<PathBuf>,
 }
 
-/// The files that a context of a kubeconfig names; none of one that is not valid.
+/// The files that a context of a kubeconfig names; none for an invalid one.
 pub fn files_of(text: &str, base_dir: &Path, context: Option<&str>) -> Files {
     let Ok(mut kubeconfig) = parse("the kubeconfig", text) else { return Files::default() };
     resolve_files(&mut kubeconfig, base_dir);
@@ -107,7 +107,7 @@ pub fn files_of(text: &str, base_dir: &Path, context: Option<&str>) -> Files {
     }
 }
 
-/// A kubeconfig of one document or several. Not by kube's own reader, whose errors quote values.
+/// A kubeconfig of one or several documents. Not with kube's own reader, whose errors quote values.
 fn parse(origin: &str, text: &str) -> Result<Kubeconfig> {
     let documents = yaml::read_all(text).map_err(|Malformed { line, column, problem }| {
         let what = format!("{origin} is not valid: line {line}, column {column}");
@@ -117,7 +117,7 @@ fn parse(origin: &str, text: &str) -> Result<Kubeconfig> {
     merged.map_err(|error| invalid(origin, &error))
 }
 
-/// Takes one context out of a kubeconfig. `origin` is what errors call it.
+/// Selects one context of a kubeconfig. `origin` is its name in errors.
 pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<&str>) -> Result<Access> {
     let mut kubeconfig = parse(origin, text)?;
     resolve_files(&mut kubeconfig, base_dir);
@@ -135,7 +135,7 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
     let user = match chosen.user.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => match kubeconfig.auth_infos.iter().find(|u| u.name == name) {
             Some(user) => user.auth_info.clone().unwrap_or_default(),
-            // kube would go on without, and let the server wonder about `system:anonymous`.
+            // kube would continue without a user, as `system:anonymous`.
             None => return Err(undefined("user", name).into()),
         },
         None => AuthInfo::default(),
@@ -160,8 +160,8 @@ pub(super) fn choose(origin: &str, text: &str, base_dir: &Path, context: Option<
 }
 
 impl Access {
-    /// The server of a node's credentials, trusted by their CA, or by the system's roots when that is
-    /// empty, and asked with their login.
+    /// The server of a node's credentials, verified with their CA, or with the system's roots if that is empty, and
+    /// their login.
     pub fn of_node(credentials: &NodeCredentials) -> Result<Self> {
         let NodeCredentials { server, ca_pem, login, .. } = credentials;
         let mut config = Config::new(server.parse().with_context(|| format!("read the server URL `{server}`"))?);
@@ -179,7 +179,7 @@ impl Access {
         Ok(Self { server: server.to_owned(), ca_pem: config.root_cert.as_ref().map(|_| ca_pem.to_owned()), config })
     }
 
-    /// Who vouches for the server.
+    /// How the server is verified.
     pub fn trust(&self) -> Trust {
         match &self.ca_pem {
             Some(pem) => Trust::Ca(pem.clone()),
@@ -188,7 +188,7 @@ impl Access {
         }
     }
 
-    /// The client. Runs the exec plugin, if the user has one, and gives it a limit.
+    /// The client. Runs the exec plugin, if the user has one, with a limit.
     pub fn client(self, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> Result<Client> {
         self.client_within(PLUGIN_LIMIT, dial, options, runtime)
     }
@@ -208,7 +208,7 @@ impl Access {
             config.cluster_url = format!("https://{address}{below}").parse().context("build the address to dial")?;
             config.proxy_url = None;
         }
-        // Tries and limits are ours (`Api::answer`).
+        // Retries and limits are ours (`Api::answer`).
         config.default_retry = false;
         config.connect_timeout = Some(options.connect_limit());
         config.read_timeout = None;
@@ -224,7 +224,7 @@ impl Access {
         let runtime = runtime.clone();
         std::thread::spawn(move || {
             let _inside = runtime.enter();
-            // Nobody listens any more when the limit has passed.
+            // After the limit there is no receiver.
             sender.send(ClientBuilder::try_from(config).map(ClientBuilder::build)).ok();
         });
         match receiver.recv_timeout(limit) {
@@ -243,13 +243,13 @@ impl Access {
     }
 }
 
-/// What a kubeconfig's context says, with nothing in it that only works where the file is: for the
-/// node's components, which run as a service and from another folder.
+/// The content of a kubeconfig's context, without references to this machine's files: for the node's components, which
+/// run as a service and in another folder.
 ///
 /// # Errors
-/// Fault `KubeconfigNotForNode` for a login by a plugin or a password, for none, and where the file
-/// leaves the server unchecked; `KubeconfigInvalid` for what cannot be read.
-pub(super) fn standing_alone(origin: &str, access: &Access) -> Result<NodeCredentials> {
+/// Fault `KubeconfigNotForNode` for a login by a plugin or a password, for no login, and if the server is not verified;
+/// `KubeconfigInvalid` for a file that cannot be read.
+pub(super) fn self_contained(origin: &str, access: &Access) -> Result<NodeCredentials> {
     let unfit = |why: &str| {
         Fault::new(Exit::InvalidConfig, "KubeconfigNotForNode", format!("{origin} is not for a node: {why}")).hint(
             "give one with a service account's token or a client certificate in it, \
@@ -325,7 +325,7 @@ fn ca_of(cluster: &Cluster) -> Result<Option<String>> {
     Ok(Some(pem))
 }
 
-/// Fails on a file of the user's that cannot be read, by name: later on, only its contents count.
+/// Fails on a file of the user's that cannot be read, by name: later only its contents are used.
 fn find_files(user: &AuthInfo) -> Result<()> {
     let files = [
         ("client-certificate", user.client_certificate.as_ref().filter(|_| user.client_certificate_data.is_none())),
@@ -342,9 +342,8 @@ fn find_files(user: &AuthInfo) -> Result<()> {
     Ok(())
 }
 
-/// File names in a kubeconfig are relative to it. As in client-go, a plugin's command only when it
-/// has a separator in it: a bare name is looked up in `PATH`. What is found is named whole, so that what
-/// runs is what was looked at.
+/// File names in a kubeconfig are relative to it. As in client-go, this applies to a plugin's command only if it has a
+/// separator: a bare name is looked up in `PATH`. The result is a full path, so that what runs is what was checked.
 fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
     let absolute = |file: &mut Option<String>| {
         if let Some(file) = file {
@@ -375,12 +374,12 @@ fn resolve_files(kubeconfig: &mut Kubeconfig, base_dir: &Path) {
     }
 }
 
-/// The program that [`std::process::Command`] starts for a command, with its whole path; the command
-/// itself where none is found. `path`: the plugin's own `PATH`.
+/// The program that [`std::process::Command`] starts for a command, with its full path; the command itself if none is
+/// found. `path`: the plugin's own `PATH`.
 fn program(command: String, path: Option<String>) -> String {
     let found = |place: PathBuf| runs(&place).then(|| place.to_string_lossy().into_owned());
     if command.contains(std::path::is_separator) {
-        // Windows's way: `.exe` may be left out, and is looked for first.
+        // On Windows `.exe` may be left out, and is tried first.
         let has_end = !cfg!(windows) || command.to_ascii_lowercase().ends_with(".exe");
         let exe = if has_end { None } else { found(PathBuf::from(format!("{command}.exe"))) };
         return exe.unwrap_or(command);
@@ -411,8 +410,8 @@ fn runs(file: &Path) -> bool {
     file.is_file() && std::fs::metadata(file).is_ok_and(may)
 }
 
-/// The proxy to this server: the kubeconfig's own, or the environment's `HTTPS_PROXY` where
-/// `NO_PROXY` does not exempt the server.
+/// The proxy for this server: the kubeconfig's own, or the environment's `HTTPS_PROXY` if `NO_PROXY` does not exempt
+/// the server.
 fn proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>> {
     let environment = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_lowercase())).ok();
     let chosen = match own.filter(|url| !url.is_empty()) {
@@ -421,13 +420,13 @@ fn proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>> {
     };
     let Some(chosen) = chosen else { return Ok(None) };
     let full = if chosen.contains("://") { chosen } else { format!("http://{chosen}") };
-    // The URL may hold a password, so it is not shown.
+    // The URL may contain a password, so it is not shown.
     let url = full.parse().map_err(|_| broken("the URL of the proxy is not valid".into()))?;
     Ok(Some(url))
 }
 
-/// kube compares `NO_PROXY` with the proxy's own name, so it is not asked. Local servers never go
-/// through a proxy, as with kubectl.
+/// kube compares `NO_PROXY` with the proxy's own name, so it is not used. Local servers never use a proxy, as in
+/// kubectl.
 fn proxy_from(server: &Uri, proxy: Option<String>, no_proxy: Option<String>) -> Option<String> {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
@@ -459,8 +458,8 @@ fn invalid(origin: &str, error: &KubeconfigError) -> Error {
     anyhow!("{}", without_values(&error.to_string())).context(broken(format!("{origin} is not usable")))
 }
 
-/// A login that failed. Nothing of a plugin's command is said but its path: its arguments and its
-/// environment hold secrets as often as not, and so may what it printed.
+/// A failed login. Of a plugin's command only the path is shown: its arguments and environment often contain secrets,
+/// and so may its output.
 fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
     let what = match plugin {
         Some(path) => format!("the kubeconfig's exec plugin `{path}` gave no credentials"),
@@ -478,7 +477,7 @@ fn login(error: &kube::Error, plugin: Option<&str>) -> Error {
     anyhow!("{cause}").context(login_fault(what))
 }
 
-/// What went wrong, in words of our own: kube's quote the whole command and what it printed.
+/// The cause, in our own words: kube's quote the whole command and its output.
 pub(super) fn why_no_login(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => format!("it failed with {}", out.status),
@@ -489,16 +488,15 @@ pub(super) fn why_no_login(error: &AuthError) -> String {
         AuthError::InvalidBearerToken(_) => "its token holds characters that no HTTP header takes".into(),
         AuthError::ReadTokenFile(cause, file) => format!("cannot read {}: {cause}", file.display()),
         AuthError::MissingCommand => "the user's exec section names no command".into(),
-        // Of an auth-provider: which field of the plugin's output is missing.
+        // For an auth-provider: which field of the plugin's output is missing.
         AuthError::AuthExec(text) => without_values(text),
         _ => "the login that the kubeconfig names is not usable".into(),
     }
 }
 
-/// Shows what a plugin said on stderr where kubectl shows it, and nowhere else: on the terminal. It is
-/// in no error, so in no log, file or event.
+/// Shows a plugin's stderr on the terminal, as kubectl does, and nowhere else: it is in no error, log, file or event.
 fn pass_on(stderr: &[u8]) {
-    // A terminal that is gone misses nothing.
+    // If the terminal is gone, ignore it.
     std::io::stderr().write_all(&stderr[..stderr.len().min(MOST_STDERR)]).ok();
 }
 
@@ -512,7 +510,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_for_servers_that_no_proxy_does_not_exempt() {
+    fn a_proxy_is_used_unless_no_proxy_exempts_the_server() {
         let through = |server: &str, no_proxy: &str| {
             let proxy = Some("http://me:secret@proxy.corp:3128".to_owned());
             proxy_from(&server.parse().unwrap(), proxy, Some(no_proxy.to_owned())).is_some()

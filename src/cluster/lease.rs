@@ -1,5 +1,5 @@
-//! The Lease on a Node: one change at a time, whoever asks for it and from wherever. The lock on the
-//! machine keeps its own runs apart; this one tells other machines, and people, who is at it.
+//! The Lease on a Node: one change at a time, from any machine. The lock on the machine separates its own runs; the
+//! Lease shows other machines, and people, which run is in progress.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,23 +15,22 @@ use super::Cluster;
 use super::api::path;
 use crate::fault::{Exit, Fault};
 
-/// Where Kubernetes keeps the Leases of Nodes; every cluster has it since 1.14.
+/// The namespace of Node Leases; every cluster has it since 1.14.
 pub const NAMESPACE: &str = "kube-node-lease";
 
-/// How long a Lease holds without being renewed: longer than a virtual switch takes to come back,
-/// and short enough for a machine that died to be no hindrance.
+/// How long a Lease lasts without renewal: longer than a virtual switch takes to come up, and short enough after a
+/// machine has died.
 const HOLDS: Duration = Duration::from_secs(180);
 
-/// How often somebody else may come first before we give up.
+/// How often another holder may be faster before we give up.
 const TRIES: usize = 4;
 
-/// Who holds a Lease: a run, and the machine that it is on.
+/// The holder of a Lease: a run, and its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// The machine, by the name that people know. Its runs are kept apart by its own lock, so one takes over from
-    /// another.
+    /// The machine's name for people. Its own lock separates its runs, so one takes over from another.
     pub host: String,
-    /// What tells it from another machine of that name.
+    /// Distinguishes it from another machine of that name.
     pub machine: String,
     pub run: String,
 }
@@ -44,7 +43,7 @@ impl Owner {
     fn is_of_same_machine(&self, identity: &str) -> bool {
         let mut parts = identity.split('/');
         let same = |part: Option<&str>, own: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(own));
-        // An older program said the host and the run.
+        // An older version wrote the host and the run.
         let mine = same(parts.next(), &self.host);
         mine && (same(parts.next(), &self.machine) || parts.next().is_none())
     }
@@ -78,7 +77,7 @@ impl Spec {
         self.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// When it ends by itself; one without a length never does.
+    /// When it expires; one without a duration never does.
     fn until(&self) -> Option<Timestamp> {
         let length = SignedDuration::from_secs(self.lease_duration_seconds?);
         self.renew_time?.checked_add(length).ok()
@@ -98,7 +97,7 @@ fn micro(time: Timestamp) -> String {
 }
 
 impl Cluster {
-    /// Takes the Lease on a Node: a free one, one that ran out, and one of the same machine.
+    /// Takes the Lease on a Node: a free one, an expired one, or one of the same machine.
     ///
     /// # Errors
     /// BUSY `NodeLeased` naming the owner; and when the cluster cannot be asked, or refuses.
@@ -124,7 +123,7 @@ impl Cluster {
         Err(Fault::new(Exit::Busy, "NodeLeased", what).hint("see who changes it; then run the command again").into())
     }
 
-    /// Says that the owner is still at it. False when the Lease is another's by now.
+    /// Renews the Lease. False if it belongs to another machine now.
     ///
     /// # Errors
     /// When the cluster cannot be asked.
@@ -132,7 +131,7 @@ impl Cluster {
         self.extend_lease(node, owner, HOLDS)
     }
 
-    /// Lets the Lease hold for so long from now on without being renewed.
+    /// Extends the Lease by this much from now, without further renewal.
     ///
     /// # Errors
     /// When the cluster cannot be asked.
@@ -148,11 +147,11 @@ impl Cluster {
         }
     }
 
-    /// Gives the Lease back, if a run of the owner's machine has it; another's stays.
+    /// Releases the Lease, if a run of the owner's machine has it; another's is kept.
     ///
     /// # Errors
     /// When the cluster cannot be asked.
-    pub fn give_back_lease(&self, node: &str, owner: &Owner) -> Result<bool> {
+    pub fn release_lease(&self, node: &str, owner: &Owner) -> Result<bool> {
         let at = lease_path(node);
         let Some(lease) = self.get::<Lease>(&at)? else { return Ok(false) };
         if !lease.spec.holder().is_some_and(|holder| owner.is_of_same_machine(holder)) {
@@ -181,7 +180,7 @@ impl Cluster {
         self.post::<_, Value>(&leases, &lease).map(drop)
     }
 
-    /// Only onto the version that was read: who came in between has it.
+    /// Only over the version that was read: otherwise another holder has it.
     fn write_lease(&self, node: &str, before: &Lease, owner: &Owner, length: Duration) -> Result<()> {
         let (now, identity) = (micro(self.now()), owner.identity());
         let mut spec =
@@ -194,13 +193,13 @@ impl Cluster {
         self.merge_patch::<_, Value>(&lease_path(node), &patch).map(drop)
     }
 
-    /// The time as the cluster has it, by which every machine judges a Lease alike.
+    /// The cluster's time, by which every machine judges a Lease alike.
     fn now(&self) -> Timestamp {
         Timestamp::now() - SignedDuration::from_secs(self.api.clock_skew().unwrap_or(0))
     }
 }
 
-/// Somebody made or changed the Lease between our look and our write.
+/// Another holder created or changed the Lease between our read and our write.
 fn came_first(error: &anyhow::Error) -> bool {
     ["ClusterConflict", "ClusterObjectExists"].contains(&Fault::id_of(error))
 }
@@ -221,7 +220,7 @@ fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
     ))
 }
 
-/// How long a Lease that we have still runs, by what is known on this machine.
+/// How long our Lease is still valid, by this machine's clock.
 #[derive(Debug, Clone)]
 pub struct Term(Arc<Mutex<Option<Instant>>>);
 
@@ -230,7 +229,7 @@ impl Term {
         Self(Arc::new(Mutex::new(Some(asked + HOLDS))))
     }
 
-    /// Counted from before the question, so that it never looks longer than it is. None: it is another's.
+    /// Measured from before the request, so that it never seems longer than it is. None: it is another's.
     fn set(&self, renewed: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = renewed.map(|asked| asked + HOLDS);
     }
@@ -241,7 +240,7 @@ impl Term {
     }
 }
 
-/// Renews a Lease on a thread of its own, for as long as it lives.
+/// Renews a Lease on its own thread while this value lives.
 pub struct Keeper {
     stop: Sender<()>,
     thread: JoinHandle<(Cluster, bool)>,
@@ -251,7 +250,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to renew a Lease that was taken, over a connection that is for nothing else.
+    /// Starts to renew a Lease that was taken, over a connection of its own.
     pub fn new(cluster: Cluster, node: &str, owner: Owner) -> Self {
         Self::every(HOLDS / 3, cluster, node, owner)
     }
@@ -268,25 +267,25 @@ impl Keeper {
         Self { stop, thread, term, node: node.to_owned(), owner }
     }
 
-    /// How long the Lease runs.
+    /// How long the Lease is still valid.
     pub fn term(&self) -> Term {
         self.term.clone()
     }
 
-    /// Ends the renewing and gives the Lease back. False when another has taken it meanwhile.
+    /// Stops renewing and releases the Lease. False if another has taken it meanwhile.
     ///
     /// # Errors
-    /// When the cluster cannot be asked: the Lease then runs out by itself.
+    /// When the cluster cannot be asked: the Lease then expires.
     pub fn give_back(self) -> Result<bool> {
         let (node, owner) = (self.node.clone(), self.owner.clone());
         let (cluster, lost) = self.end()?;
-        cluster.give_back_lease(&node, &owner).map(|_| !lost)
+        cluster.release_lease(&node, &owner).map(|_| !lost)
     }
 
-    /// Ends the renewing and lets the Lease hold for so long, for whoever comes after on this machine.
+    /// Stops renewing and extends the Lease, for the next run on this machine.
     ///
     /// # Errors
-    /// As [`Self::give_back`].
+    /// Those of [`Self::give_back`].
     pub fn leave_for(self, length: Duration) -> Result<bool> {
         let (node, owner) = (self.node.clone(), self.owner.clone());
         let (cluster, _) = self.end()?;
@@ -299,7 +298,7 @@ impl Keeper {
     }
 }
 
-/// Whether the Lease went to somebody else. A cluster that is away for a while takes nothing from us.
+/// Whether the Lease was lost to another holder. While the cluster does not answer, it is not.
 fn renew(cluster: &Cluster, node: &str, owner: &Owner, pause: Duration, asked: &Receiver<()>, term: &Term) -> bool {
     loop {
         match asked.recv_timeout(pause) {
@@ -365,21 +364,21 @@ mod tests {
             "{}",
             fault.what
         );
-        assert!(!cluster.give_back_lease("win-a1", &there).unwrap(), "another's Lease stays");
+        assert!(!cluster.release_lease("win-a1", &there).unwrap(), "another's Lease stays");
 
-        // Another machine of the same name, as two clones have it.
+        // Another machine of the same name, such as a clone.
         let twin = Owner { machine: "77aa".into(), ..owner("win-a1", "r3") };
         assert_eq!(Fault::id_of(&cluster.take_lease("win-a1", &twin).unwrap_err()), "NodeLeased");
-        // A run of the same machine, whose lock it holds: the former one is dead.
+        // A run of the same machine, which holds the machine's lock: the previous run is dead.
         cluster.take_lease("win-a1", &owner("WIN-A1", "r2")).unwrap();
         assert_eq!(spec(&town).unwrap()["leaseTransitions"], 1);
-        assert!(cluster.give_back_lease("win-a1", &here).unwrap());
+        assert!(cluster.release_lease("win-a1", &here).unwrap());
         assert_eq!(spec(&town), None);
         cluster.take_lease("win-a1", &there).unwrap();
     }
 
     #[test]
-    fn a_lease_that_ran_out_is_free() {
+    fn an_expired_lease_is_free() {
         let (_dir, town) = town();
         let cluster = client(&town);
         cluster.take_lease("win-a1", &owner("jump-host", "r7")).unwrap();
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_renewed_while_its_run_is_at_it_and_then_given_back() {
+    fn a_lease_is_renewed_during_a_run_and_then_released() {
         let (_dir, town) = town();
         let (cluster, here) = (client(&town), owner("win-a1", "r1"));
         cluster.take_lease("win-a1", &here).unwrap();

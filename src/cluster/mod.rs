@@ -1,8 +1,7 @@
-//! The cluster: a client for the Kubernetes API, and what we ask it.
+//! The cluster: a client for the Kubernetes API, and our requests.
 //!
-//! The only room with `async` in it, and none of it shows: every function blocks until its answer
-//! is there or its time is up. A failed question is never an answer, so `None` and an empty list
-//! mean that the API server said so itself.
+//! The only module with `async`, and it is not visible: every function blocks until there is a response or the time is
+//! up. A failed request is never an answer, so `None` and an empty list mean that the API server said so.
 
 mod access;
 mod api;
@@ -58,24 +57,24 @@ use self::kubeconfig::Trust;
 use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
 
-/// Who we say we are: in `User-Agent`, and as field manager of everything we write.
+/// Our name: in `User-Agent`, and as field manager of everything we write.
 pub const FIELD_MANAGER: &str = "calicoctl-win";
 
 /// The service account whose rights Calico's components on a node have.
 pub const SERVICE_ACCOUNT: &str = "calico-node";
 
-/// How patient the client is.
+/// The client's time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How long one question may take, with all its tries.
+    /// How long one request may take, including retries.
     pub timeout: Duration,
-    /// How often a question is asked again when the server is busy, failing or cut us off.
+    /// How often a request is retried if the server is busy, fails or closes the connection.
     pub retries: u32,
 }
 
 impl Options {
-    /// How much of the time the connection alone may take, so that a server that cannot be reached
-    /// is told from one that does not answer.
+    /// The part of the time limit for the connection, so that an unreachable server differs from one that does not
+    /// answer.
     fn connect_limit(&self) -> Duration {
         self.timeout / 2
     }
@@ -87,8 +86,8 @@ impl Default for Options {
     }
 }
 
-/// Runs our futures. When it is dropped, it leaves behind what cannot be interrupted, such as a name
-/// that a DNS server is slow to resolve, rather than waiting for it.
+/// Runs our futures. When dropped, it abandons what cannot be interrupted, such as a slow DNS lookup, instead of
+/// waiting for it.
 struct Executor(Option<Runtime>);
 
 impl Executor {
@@ -109,7 +108,7 @@ impl Drop for Executor {
     }
 }
 
-/// A cluster's API server, seen as one user of it.
+/// A cluster's API server, as one user.
 pub struct Cluster {
     api: Arc<Api>,
     trust: Trust,
@@ -119,8 +118,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads a kubeconfig file and makes a client of its chosen context, as [`Cluster::connect`]
-    /// does; errors name the file.
+    /// Reads a kubeconfig file and creates a client for the chosen context, like [`Cluster::connect`]; errors name the
+    /// file.
     ///
     /// # Errors
     /// Fault `KubeconfigMissing` without a file, and when it cannot be read.
@@ -131,12 +130,12 @@ impl Cluster {
         Self::build(&origin, &text, base_dir, context, None, options)
     }
 
-    /// Reads a kubeconfig and makes a client of its chosen context. Nothing is sent yet, but an
-    /// exec plugin for the user's credentials runs here.
+    /// Reads a kubeconfig and creates a client for the chosen context. Sends nothing yet, but runs an exec plugin for
+    /// the user's credentials.
     ///
-    /// `kubeconfig` is the YAML text, `base_dir` the folder that its relative file names mean,
-    /// `context` the one to take instead of `current-context`. With `dial` the connection goes to
-    /// that address, and the host of the URL is only the name in the server's certificate.
+    /// `kubeconfig` is the YAML text, `base_dir` the folder of its relative file names, `context` the one to use
+    /// instead of `current-context`. With `dial` the connection goes to that address, and the URL's host is only the
+    /// name in the server's certificate.
     ///
     /// # Errors
     /// Faults `KubeconfigInvalid`, `ContextNotFound`, `ClusterLogin`, `ClusterCaExpired`.
@@ -169,13 +168,13 @@ impl Cluster {
         Ok(Self { api, trust, dial, options: *options, runtime: Executor(Some(runtime)) })
     }
 
-    /// URL of the API server, as the chosen context has it.
+    /// URL of the API server in the chosen context.
     pub fn server(&self) -> &str {
         &self.api.server
     }
 
-    /// The cluster's CA certificates in PEM, from the kubeconfig's data or file; none where it
-    /// leaves trust to the system's roots, or says to trust anything.
+    /// The cluster's CA certificates in PEM, from the kubeconfig's data or file; none if it uses the system's roots, or
+    /// skips verification.
     pub fn ca_pem(&self) -> Option<&str> {
         match &self.trust {
             Trust::Ca(pem) => Some(pem),
@@ -183,8 +182,8 @@ impl Cluster {
         }
     }
 
-    /// Reads one object. None only when the API server says that this very object is absent; a
-    /// resource or group that is not served is the fault `ApiNotServed`.
+    /// Reads one object. None only if the API server says that this very object is absent; a resource or group that is
+    /// not served is the fault `ApiNotServed`.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
         Ok(self.runtime.block_on(self.api.get(path))?)
     }
@@ -194,7 +193,7 @@ impl Cluster {
         Ok(self.runtime.block_on(self.api.list(path))?)
     }
 
-    /// Creates something, and returns what the server made of it.
+    /// Creates an object, and returns the server's version of it.
     pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T> {
         Ok(self.runtime.block_on(self.api.post(path, body))?)
     }
@@ -204,30 +203,29 @@ impl Cluster {
         Ok(self.runtime.block_on(self.api.put(path, body))?)
     }
 
-    /// Changes an object by JSON merge patch, and returns it as it is then. With
-    /// `metadata.resourceVersion` in the patch, a change by someone else in between is the fault
-    /// `ClusterConflict`.
+    /// Changes an object by JSON merge patch, and returns the result. With `metadata.resourceVersion` in the patch, a
+    /// concurrent change is the fault `ClusterConflict`.
     pub fn merge_patch<B: Serialize, T: DeserializeOwned>(&self, path: &str, patch: &B) -> Result<T> {
         Ok(self.runtime.block_on(self.api.merge_patch(path, patch))?)
     }
 
-    /// Deletes an object; false when it was not there.
+    /// Deletes an object; false if it did not exist.
     pub fn delete(&self, path: &str) -> Result<bool> {
         Ok(self.runtime.block_on(self.api.delete(path))?)
     }
 
-    /// From here on says in `changed` that something in the cluster was changed.
+    /// From now on sets `changed` when something in the cluster was changed.
     pub fn watch(&self, changed: &Arc<AtomicBool>) {
         self.api.watch(Arc::clone(changed));
     }
 
-    /// What is worth telling since the last time: warnings of the API server, further tries.
+    /// The events since the last call: warnings of the API server, retries.
     pub fn take_events(&self) -> Vec<Event> {
         self.api.take_events()
     }
 }
 
-/// What Windows nodes need is not there; `place` is one namespace, or several it was looked for in.
+/// The account that Windows nodes need is missing; `place` is a namespace, or several.
 fn missing_account(place: &str) -> Fault {
     let what = format!("there is no service account {SERVICE_ACCOUNT} in namespace {place}");
     Fault::new(Exit::ClusterUnreachable, "ServiceAccountMissing", what).hint(

@@ -20,8 +20,8 @@ impl Cluster {
         Ok(self.raw_node(name)?.map(read))
     }
 
-    /// What of a Node a change of this machine is about: whether it is cordoned and by which run of ours, and what
-    /// it says of Calico. None when there is no such Node.
+    /// The Node's items that a change of this machine manages: whether it is cordoned and by which run of ours, and its
+    /// Calico annotation and condition. None if there is no such Node.
     ///
     /// # Errors
     /// When the cluster cannot be asked.
@@ -43,7 +43,7 @@ impl Cluster {
         Ok(Some(items))
     }
 
-    /// Makes one of [`Cluster::node_items`] so.
+    /// Sets one of [`Cluster::node_items`].
     ///
     /// # Errors
     /// `NodeAbsent`; when the cluster cannot be asked, or refuses.
@@ -60,8 +60,7 @@ impl Cluster {
         }
     }
 
-    /// Sets annotations of a Node, and takes those away that are none. Others stay as they are. False
-    /// when they were so already.
+    /// Sets annotations of a Node, and removes those that are none. Others are kept. False if nothing changed.
     pub fn annotate_node(&self, name: &str, annotations: &BTreeMap<String, Option<String>>) -> Result<bool> {
         if let Some(node) = self.get::<Node>(&node_path(name))? {
             let there = node.metadata.annotations.unwrap_or_default();
@@ -73,15 +72,15 @@ impl Cluster {
         self.merge_patch::<_, Value>(&node_path(name), &patch).map(|_| true)
     }
 
-    /// Leaves an Event on a Node, for who looks at it with `kubectl describe node`. As kubelet's own it lies
-    /// in the namespace `default`, and has the Node's name in the place of its uid.
+    /// Creates an Event on a Node, for `kubectl describe node`. Like kubelet's own it is in the namespace `default`,
+    /// and has the Node's name in place of its uid.
     pub fn warn_on_node(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": name });
         self.warn_about(&node, EVENTS, name, reason, message)
     }
 
-    /// Leaves an Event of type Warning on `object`, a reference with at least its `name`, in a namespace.
-    /// `host`: the Node on which it was seen.
+    /// Creates an Event of type Warning on `object`, a reference with at least its `name`, in a namespace. `host`: the
+    /// Node that reports it.
     pub(super) fn warn_about(
         &self,
         object: &Value,
@@ -105,9 +104,8 @@ impl Cluster {
         self.post::<_, Value>(&path(["api", "v1", "namespaces", namespace, "events"]), &event).map(drop)
     }
 
-    /// Keeps new pods off a Node; false when it was cordoned already. `by`: the run that is to undo it,
-    /// noted on the Node; none for a cordon that somebody asked for, which then counts whoever cordoned
-    /// the Node before.
+    /// Cordons a Node; false if it was cordoned already. `by`: the run that must undo it, recorded on the Node; none
+    /// for a cordon that a user requested, which replaces any earlier record.
     ///
     /// # Errors
     /// `NodeAbsent`, and when the cluster cannot be asked.
@@ -115,32 +113,32 @@ impl Cluster {
         self.set_schedulable(name, false, by)
     }
 
-    /// Lets new pods come to a Node again; false when they might already.
+    /// Uncordons a Node; false if it was not cordoned.
     ///
     /// # Errors
-    /// As [`Cluster::cordon`].
+    /// Those of [`Cluster::cordon`].
     pub fn uncordon(&self, name: &str) -> Result<bool> {
         self.set_schedulable(name, true, None)
     }
 
-    /// The run of ours that keeps new pods off a Node by what the Node itself says; none when it takes
-    /// pods, and when somebody else cordoned it.
+    /// The run of ours that cordoned a Node, from the Node's annotation; none if it is not cordoned, or if somebody
+    /// else cordoned it.
     ///
     /// # Errors
-    /// As [`Cluster::cordon`].
+    /// Those of [`Cluster::cordon`].
     pub fn cordoned_by(&self, name: &str) -> Result<Option<String>> {
         let (schedulable, by) = self.cordon_of(name)?;
         Ok(by.filter(|_| !schedulable))
     }
 
-    /// Whether a Node takes pods, and the run that it says cordoned it.
+    /// Whether a Node takes pods, and the run that cordoned it.
     fn cordon_of(&self, name: &str) -> Result<(bool, Option<String>)> {
         let node = self.raw_node(name)?.ok_or_else(|| absent(name))?;
         let by = node.metadata.annotations.as_ref().and_then(|all| all.get(CORDONED_BY)).cloned();
         Ok((read(node).schedulable, by))
     }
 
-    /// Both in one change: the note is never there without the cordon, nor stays after it.
+    /// Both in one change: the annotation never exists without the cordon.
     fn set_schedulable(&self, name: &str, schedulable: bool, by: Option<&str>) -> Result<bool> {
         let wanted = (schedulable, by.map(str::to_owned));
         let before = self.cordon_of(name)?;
@@ -153,11 +151,12 @@ impl Cluster {
         let at = node_path(name);
         let mut tries = 0;
         loop {
-            let patched =
-                self.runtime.block_on(self.api.patiently(async || self.api.merge_patch::<Value>(&at, &patch).await));
+            let patched = self
+                .runtime
+                .block_on(self.api.retry_refused(async || self.api.merge_patch::<Value>(&at, &patch).await));
             let Err(error) = patched.map_err(anyhow::Error::from) else { break };
             tries += 1;
-            // An answer that got lost says nothing of the change; and twice is the same as once.
+            // A lost response says nothing about the change; and the change is idempotent.
             let of_cluster = [Exit::ClusterUnreachable, Exit::ClusterAccessDenied];
             let lost = Fault::of(&error).is_some_and(|fault| of_cluster.contains(&fault.exit));
             if !lost || tries == TRIES {
@@ -172,10 +171,10 @@ impl Cluster {
         Ok(before.0 != schedulable)
     }
 
-    /// Asked patiently: an API server that has just started is no reason to leave a Node cordoned.
+    /// With retries: an API server that has just started is no reason to leave a Node cordoned.
     fn raw_node(&self, name: &str) -> Result<Option<Node>> {
         let at = node_path(name);
-        Ok(self.runtime.block_on(self.api.patiently(async || self.api.get(&at).await))?)
+        Ok(self.runtime.block_on(self.api.retry_refused(async || self.api.get(&at).await))?)
     }
 }
 
@@ -185,15 +184,15 @@ pub(super) const EVENTS: &str = "default";
 /// The Node's annotation with the run of ours that cordoned it.
 pub const CORDONED_BY: &str = "calicoctl-win/cordoned-by";
 
-/// The Node's annotation with the digest of the settings that were achieved: for a fleet to see who is done.
+/// The Node's annotation with the digest of the settings that were applied: it shows which nodes of a fleet are done.
 pub const ACHIEVED: &str = "calicoctl-win/settings";
 
-/// Whether a condition is the one by which Calico says that a Node's network is up.
+/// Whether a condition is the one by which Calico reports that a Node's network is up.
 pub(super) fn is_calico_up(kind: &str, reason: Option<&str>) -> bool {
     kind == "NetworkUnavailable" && reason == Some("CalicoIsUp")
 }
 
-/// How often a Node is cordoned or uncordoned anew when the answer got lost.
+/// How often cordoning or uncordoning is retried when the response was lost.
 const TRIES: usize = 3;
 
 pub(super) fn node_path(name: &str) -> String {
@@ -206,20 +205,20 @@ pub fn absent(name: &str) -> Fault {
         .hint("its kubelet registers it when it joins; the name may be another: kubectl get nodes, then --node-name")
 }
 
-/// The version of the Windows Machine Config Operator by its annotations (reference: WMCO
-/// `pkg/metadata`): the one that stands, or the one that it is about to make.
+/// The version of the Windows Machine Config Operator in its annotations (reference: WMCO `pkg/metadata`): the current
+/// one, or the one that it is about to install.
 fn wmco(metadata: &ObjectMeta) -> Option<String> {
     let annotation =
         |name: &str| metadata.annotations.as_ref()?.get(&format!("windowsmachineconfig.openshift.io/{name}"));
     annotation("version").or_else(|| annotation("desired-version")).cloned()
 }
 
-/// What Calico keeps on a Node where Kubernetes is its datastore. With etcd nothing of that comes here.
+/// An annotation of Calico on a Node with the Kubernetes datastore. With etcd there is none.
 fn calicos(metadata: &ObjectMeta, name: &str) -> Option<String> {
     metadata.annotations.as_ref()?.get(&format!("projectcalico.org/{name}")).cloned()
 }
 
-/// What of a Node matters here.
+/// The fields of a Node that we use.
 pub(super) fn read(node: Node) -> ClusterNode {
     let status = node.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The pods of a node, as far as their network is concerned: whose address is whose, and what becomes of a pod
-//! that is deleted.
+//! The pods of a node, as far as their network is concerned: whose address is whose, and what happens to a deleted pod.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -19,7 +18,7 @@ pub struct PodOnNode {
     pub name: String,
     uid: String,
     pub addresses: Vec<Ipv4Addr>,
-    /// What makes it again when it is deleted; none for a pod that is gone for good then.
+    /// The controller that re-creates it when it is deleted; none if nothing does.
     pub controller: Option<String>,
     /// Whether it is being deleted.
     pub ending: bool,
@@ -38,7 +37,7 @@ impl PodOnNode {
         let mut addresses: Vec<Ipv4Addr> =
             listed.chain([&pod["status"]["podIP"]]).filter_map(|ip| ip.as_str()?.parse().ok()).collect();
         addresses.dedup();
-        // One on the host's network has the host's address, which is no endpoint's.
+        // A pod on the host's network has the host's address, which is not an endpoint's.
         if pod["spec"]["hostNetwork"] == true {
             addresses.clear();
         }
@@ -49,7 +48,7 @@ impl PodOnNode {
             name: text(&pod["metadata"]["name"]),
             uid: text(&pod["metadata"]["uid"]),
             addresses,
-            // kubelet makes a static pod again, and its mirror is not the pod.
+            // kubelet re-creates a static pod, and its mirror is not the pod.
             controller: controller.filter(|kind| kind != "Node"),
             ending: pod["metadata"]["deletionTimestamp"].is_string(),
         }
@@ -71,7 +70,7 @@ impl Cluster {
         Ok(pods.iter().map(PodOnNode::read).collect())
     }
 
-    /// Deletes this very pod: another of its name is left alone. It ends when its kubelet is done.
+    /// Deletes exactly this pod: another of its name is kept. It ends when its kubelet is done.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
@@ -85,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// Leaves a warning on a pod, for `kubectl describe` and `kubectl get events`.
+    /// Creates a warning on a pod, for `kubectl describe` and `kubectl get events`.
     ///
     /// # Errors
     /// When the cluster cannot be asked, or refuses.
@@ -95,7 +94,7 @@ impl Cluster {
         self.warn_about(&pod, namespace, node, reason, message)
     }
 
-    /// Asks whether pods may be deleted.
+    /// Checks whether pods may be deleted.
     ///
     /// # Errors
     /// `ClusterRights` when they may not; when the cluster cannot be asked.
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_right_to_delete_pods_is_asked_for_and_a_missing_one_is_named() {
+    fn the_right_to_delete_pods_is_checked_and_a_missing_one_is_named() {
         let server = Server::start();
         let says = |allowed: bool| Reply::json(201, &json!({"status": {"allowed": allowed}}));
         server.on("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", [says(true), says(false)]);
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_very_pod_is_deleted_and_one_that_is_gone_or_another_is_fine() {
+    fn exactly_this_pod_is_deleted_and_a_missing_or_new_one_is_fine() {
         let server = Server::start();
         let pod =
             json!({"metadata": {"name": "absent", "namespace": "demo", "uid": "17"}, "status": {"podIP": "10.1.0.5"}});

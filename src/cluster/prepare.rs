@@ -1,8 +1,7 @@
-//! What of a cluster stands in the way of Windows nodes, as patches: shown, and made when asked.
+//! Patches that make a cluster ready for Windows nodes: shown, and applied on request.
 //!
-//! A patch names only the fields that it changes, so what others wrote stays. A list is replaced
-//! whole by a merge patch; the one list there is, the Installation's pools, therefore carries the
-//! resource version that it was read with.
+//! A patch names only the fields that it changes, so the fields of others are kept. A merge patch replaces a list as a
+//! whole; the only list here, the Installation's pools, therefore carries the resource version that was read.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -14,10 +13,10 @@ use crate::fault::{Exit, Fault};
 use crate::settings::pools_for_windows;
 use crate::values::Vni;
 
-/// What is wanted, where it is more than what Windows needs anyway.
+/// What is wanted beyond what Windows needs anyway.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes {
-    /// The VNI of the config, where it names one.
+    /// The VNI of the config, if it sets one.
     pub vni: Option<Vni>,
     /// The config's backend is vxlan, so pools without encapsulation get it.
     pub vxlan: bool,
@@ -26,15 +25,15 @@ pub struct Wishes {
 /// One change of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Patch {
-    /// As `ippools.crd.projectcalico.org default-ipv4-ippool`.
+    /// For example `ippools.crd.projectcalico.org default-ipv4-ippool`.
     pub object: String,
-    /// What is in the way now.
+    /// Why it is needed.
     pub why: String,
-    /// The object is not there and is made.
+    /// The object does not exist and is created.
     pub create: bool,
     /// A merge patch (RFC 7386), or the whole new object.
     pub body: Value,
-    /// Packets between pods, of Linux nodes too, are sent in another way from then on.
+    /// Traffic between pods, also of Linux nodes, is sent differently from then on.
     pub interrupts: bool,
     path: String,
 }
@@ -50,16 +49,15 @@ impl Patch {
     }
 }
 
-/// What is to be done before a cluster is fit for Windows nodes.
+/// What must be done before a cluster is ready for Windows nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preparation {
     pub patches: Vec<Patch>,
-    /// What the operator has been told already and has not done, a sentence each: nothing that we patch
-    /// would make it so.
+    /// What the operator's configuration already says and it has not done yet, a sentence each: a patch would not help.
     pub awaited: Vec<String>,
 }
 
-/// The objects as the API server has them.
+/// The objects from the API server.
 #[derive(Debug, Default)]
 struct Objects {
     felix: Option<Value>,
@@ -68,10 +66,10 @@ struct Objects {
 }
 
 impl Cluster {
-    /// The patches that make the cluster fit for Windows nodes, and what is waited for; neither when it is.
+    /// The patches that make the cluster ready for Windows nodes, and what is awaited; neither if it is ready.
     ///
     /// # Errors
-    /// Fault `CalicoResourcesNotServed` where Calico is not in this cluster's API.
+    /// Fault `CalicoResourcesNotServed` if Calico is not in this cluster's API.
     pub fn preparation(&self, facts: &ClusterFacts, wishes: Wishes) -> Result<Preparation> {
         if facts.calico_unserved {
             let what = "the cluster serves no Calico resources, so there is nothing to patch";
@@ -82,7 +80,7 @@ impl Cluster {
         let objects = Objects {
             felix: self.get(&default(facts.api_group, "felixconfigurations"))?,
             ipam: self.get(&default(facts.api_group, facts.api_group.ipam_plural()))?,
-            // Whether there is an operator was asked for the facts.
+            // The facts already say whether there is an operator.
             installation: match facts.operator {
                 Some(_) => self.get(INSTALLATION)?,
                 None => None,
@@ -91,14 +89,14 @@ impl Cluster {
         Ok(preparation(&objects, facts, wishes))
     }
 
-    /// Makes them, and tells each before it is made.
+    /// Applies them, and reports each before it is applied.
     ///
     /// # Errors
-    /// That of the first that is refused; those before it stay made.
+    /// The first that is refused; those before it remain applied.
     pub fn prepare(&self, patches: &[Patch], tell: &mut dyn FnMut(&Patch)) -> Result<()> {
         for patch in patches {
             tell(patch);
-            // A field that the server does not know is an error, and not passed over with a warning.
+            // A field that the server does not know is an error, not just a warning.
             let path = query(&patch.path, &[("fieldValidation", "Strict")]);
             match patch.create {
                 true => self.post::<_, Value>(&path, &patch.body)?,
@@ -148,7 +146,7 @@ fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
             let body = json!({ "spec": { "strictAffinity": true } });
             Some(patch("strict affinity is off", false, default(group, plural), body))
         }
-        // The definition asks for both fields.
+        // The definition requires both fields.
         None => {
             let body = json!({
                 "apiVersion": format!("{name}/{version}"), "kind": kind, "metadata": { "name": "default" },
@@ -164,8 +162,8 @@ fn strict_affinity(group: ApiGroup, ipam: Option<&Value>) -> Option<Patch> {
     }
 }
 
-/// Pools that Windows cannot use as they are: through the Installation where the operator makes
-/// them, since it would take back what is done to the pool itself.
+/// Pools that Windows cannot use as they are: changed through the Installation if the operator creates them, since it
+/// would revert a change of the pool itself.
 fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation {
     let on = |mode: &str| matches!(mode, "Always" | "CrossSubnet");
     let wrong = pools_for_windows(facts).filter(|pool| on(&pool.ipip_mode) || (wishes.vxlan && !on(&pool.vxlan_mode)));
@@ -182,7 +180,7 @@ fn pools(objects: &Objects, facts: &ClusterFacts, wishes: Wishes) -> Preparation
         };
         let entry = wanted.as_array_mut().into_iter().flatten().find(|entry| entry["cidr"] == pool.cidr.as_str());
         match entry {
-            // It is the operator's to bring what the Installation says already.
+            // The operator must apply what the Installation already says.
             Some(entry) if entry["encapsulation"].as_str().is_some_and(|word| word.starts_with("VXLAN")) => {
                 awaited.push(format!("{why}, though the Installation says VXLAN: the operator has not brought it"));
             }
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_by_manifest_is_patched_where_it_is_wrong() {
+    fn a_manifest_cluster_is_patched_as_needed() {
         let objects = Objects {
             felix: Some(json!({"spec": {"ipipEnabled": true, "vxlanVNI": 1, "logSeverityScreen": "Debug"}})),
             ipam: Some(json!({"spec": {"strictAffinity": false, "autoAllocateBlocks": true}})),
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_owns_is_changed_in_its_installation_and_the_rest_of_the_list_stays() {
+    fn what_the_operator_owns_is_changed_in_its_installation_with_the_rest_of_the_list_kept() {
         let entry = |cidr: &str, word: &str| json!({"cidr": cidr, "encapsulation": word, "natOutgoing": "Enabled"});
         let objects = Objects {
             ipam: Some(json!({"spec": {"strictAffinity": true}})),
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_the_operator_was_told_to_change_is_waited_for() {
+    fn a_pool_that_the_operator_must_change_is_awaited() {
         let entry = json!({"cidr": "10.1.0.0/16", "encapsulation": "VXLANCrossSubnet"});
         let objects = Objects {
             ipam: Some(json!({"spec": {"strictAffinity": true}})),
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_made_and_what_is_right_is_left_alone() {
+    fn absent_objects_are_created_and_correct_ones_are_kept() {
         let facts = ClusterFacts {
             api_group: ApiGroup::V3,
             pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")],
@@ -373,7 +371,7 @@ mod tests {
         };
         let facts = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Always")], ..facts };
         assert_eq!(shown(&objects, &facts, wishes), "");
-        // Without a wish, pools that need no encapsulation stay so: that is BGP.
+        // Without a wish, pools without encapsulation remain so: that is BGP.
         let plain = ClusterFacts { pools: vec![pool("one", "10.1.0.0/16", "Never", "Never")], ..facts };
         assert_eq!(shown(&objects, &plain, Wishes::default()), "");
     }

@@ -6,15 +6,15 @@ use serde_json::Value;
 use super::Cluster;
 use crate::fault::Fault;
 
-/// What is said when nobody answered. Every other failure is an answer, and so proof of a way there.
+/// The faults without any response. Every other failure is a response, and so proves that the server is reachable.
 const UNREACHED: [&str; 5] =
     ["ClusterRefused", "ClusterNameUnresolved", "ClusterTimeout", "ClusterConnectionLost", "ClusterUnreachable"];
 
 impl Cluster {
-    /// Asks the API server for any answer: one that is overloaded, or lets nobody in, is reached.
+    /// Asks the API server for any response: an overloaded server, or one that refuses the user, is reachable.
     ///
     /// # Errors
-    /// When there is no way to it.
+    /// When it is not reachable.
     pub fn reach(&self) -> Result<()> {
         match self.get::<Value>("/version") {
             Err(error) if unreached(&error) => Err(error),
@@ -23,7 +23,7 @@ impl Cluster {
     }
 }
 
-/// Whether an error says that nobody answered.
+/// Whether an error means that there was no response.
 pub fn unreached(error: &anyhow::Error) -> bool {
     UNREACHED.contains(&Fault::id_of(error))
 }

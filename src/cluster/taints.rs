@@ -1,5 +1,5 @@
-//! Taints of a Node. A patch replaces the whole list, so it carries the version that was read, and
-//! what others put there goes back as it was, with the fields that we do not know.
+//! Taints of a Node. A patch replaces the whole list, so it carries the version that was read, and keeps the taints of
+//! others with the fields that we do not know.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::Cluster;
 use super::node::{absent, node_path};
 use crate::fault::{Exit, Fault};
 
-/// How often a change that somebody else's came before is made anew.
+/// How often a change is retried after a conflict.
 const TRIES: usize = 5;
 
 /// What a taint does to pods that do not tolerate it.
@@ -44,8 +44,8 @@ impl FromStr for Effect {
     }
 }
 
-/// A taint as people write it: `key=value:NoSchedule`. To take taints off, `key` alone and
-/// `key:NoSchedule` mean all that fit.
+/// A taint as people write it: `key=value:NoSchedule`. When removing taints, `key` alone and `key:NoSchedule` select
+/// all that match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
     pub key: String,
@@ -57,7 +57,7 @@ impl FromStr for Taint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // As kubectl: a minus at the end says "take it off", which `untaint` says already.
+        // As in kubectl: a minus at the end means "remove", which `untaint` already does.
         let text = text.strip_suffix('-').unwrap_or(text);
         let (rest, effect) = match text.rsplit_once(':') {
             Some((rest, effect)) => (rest, Some(effect.parse()?)),
@@ -86,7 +86,7 @@ impl fmt::Display for Taint {
 }
 
 impl Taint {
-    /// Whether an entry of the list has this key and, where it says one, this effect.
+    /// Whether an entry of the list has this key and, if there is one, this effect.
     fn means(&self, entry: &Value) -> bool {
         entry["key"] == self.key.as_str() && self.effect.is_none_or(|effect| entry["effect"] == effect.word())
     }
@@ -96,12 +96,12 @@ impl Taint {
     }
 }
 
-/// A Node's taints as they were read.
+/// A Node's taints, as read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taints(Vec<Value>);
 
 impl Taints {
-    /// With one more. `overwrite`: one of the same key and effect gets the new value.
+    /// Adds one. `overwrite`: one of the same key and effect gets the new value.
     ///
     /// # Errors
     /// `TaintExists` when there is one with another value, and `TaintNoEffect` without an effect.
@@ -129,7 +129,7 @@ impl Taints {
         Ok(self)
     }
 
-    /// Without those that `taint` means.
+    /// Removes those that `taint` selects.
     #[must_use]
     pub fn without(mut self, taint: &Taint) -> Self {
         self.0.retain(|entry| !(taint.means(entry) && (taint.value.is_none() || taint.same_value(entry))));
@@ -167,8 +167,7 @@ impl Cluster {
         Ok((Taints(spec.taints), metadata.version))
     }
 
-    /// Changes a Node's taints as `edit` says, from what is there; false when nothing changes.
-    /// When somebody else's change comes in between, `edit` is asked again.
+    /// Changes a Node's taints with `edit`; false if nothing changes. After a conflict, `edit` is called again.
     ///
     /// # Errors
     /// Those of `edit`; `ClusterConflict` when the Node changes all the time.
@@ -204,7 +203,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// As the node-lifecycle controller left it, with a field that we do not know.
+    /// From the node-lifecycle controller, with a field that we do not know.
     fn cordoned() -> Taints {
         Taints(vec![
             json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "2026-11-21T00:29:17Z"}),
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_there_stays_as_it_is() {
+    fn taints_of_others_are_kept_unchanged() {
         let added = cordoned().with(&taint("os=windows:NoSchedule"), false).unwrap();
         assert_eq!(
             added.0,
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_is_replaced_only_when_told() {
+    fn another_value_is_replaced_only_with_overwrite() {
         let there = cordoned().with(&taint("os=windows:NoSchedule"), false).unwrap();
         let error = there.clone().with(&taint("os=other:NoSchedule"), false).unwrap_err();
         assert_eq!(error.to_string(), r#"the node has the taint os with another value: "windows""#);

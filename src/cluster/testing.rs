@@ -1,5 +1,5 @@
-//! A small HTTPS server for this room's tests. It replays what a real API server said, and fails
-//! as real ones fail.
+//! A small HTTPS server for this module's tests. It replays the responses of a real API server, and fails as real ones
+//! do.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -21,10 +21,10 @@ use super::{Cluster, Options};
 
 pub const HOST: &str = "api.cluster.test";
 
-/// What the server saw of a request.
+/// A request as the server received it.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// As `GET /version`, without our page size and field manager.
+    /// For example `GET /version`, without our page size and field manager.
     pub key: String,
     pub target: String,
     pub headers: HashMap<String, String>,
@@ -37,7 +37,7 @@ pub enum Reply {
     Full(u16, Vec<(String, String)>, String),
     /// The headers and half of the body, then nothing more.
     Cut,
-    /// Nothing at all, for ever.
+    /// No response at all.
     Silence,
 }
 
@@ -46,7 +46,7 @@ impl Reply {
         Self::Full(status, vec![("content-type".into(), "application/json".into())], body.to_string())
     }
 
-    /// A recorded answer, by its id.
+    /// A recorded response, by its id.
     pub fn recorded(id: &str) -> Self {
         let recording = recordings().into_iter().find(|r| r["id"] == id).expect("there is such a recording");
         Self::of(&recording["response"])
@@ -65,7 +65,7 @@ impl Reply {
         Self::Full(u16::try_from(response["status"].as_u64().unwrap()).unwrap(), headers.collect(), body)
     }
 
-    /// Asks the client to come back after so many seconds.
+    /// Sets Retry-After in seconds.
     pub fn retry_after(mut self, seconds: u64) -> Self {
         if let Self::Full(_, headers, _) = &mut self {
             headers.retain(|(name, _)| !name.eq_ignore_ascii_case("retry-after"));
@@ -82,7 +82,7 @@ fn recordings() -> Vec<Value> {
         .collect()
 }
 
-/// Who signs the server's certificate, and how long.
+/// Signs the server's certificate.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -127,7 +127,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// With an answer to nothing but what [`Server::on`] and [`Server::replay`] add.
+    /// It answers only what [`Server::on`] and [`Server::replay`] add.
     pub fn start() -> Self {
         let authority = Authority::new();
         Self::with_certificate(&authority, HOST, 2099)
@@ -152,7 +152,7 @@ impl Server {
                         let service =
                             hyper::service::service_fn(move |r| serve(r, Arc::clone(&watch), Arc::clone(&play)));
                         let connection = hyper::server::conn::http1::Builder::new();
-                        // A client that goes away is none of the server's business.
+                        // A client that closes the connection is not an error.
                         connection.serve_connection(TokioIo::new(tls), service).await.ok();
                     });
                 }
@@ -161,13 +161,13 @@ impl Server {
         Self { address, ca_pem: authority.pem.clone(), seen, script }
     }
 
-    /// Answers a request so; several answers come one after the other, the last one for good.
+    /// Sets the responses to a request; several are sent in order, the last one again and again.
     pub fn on(&self, key: &str, replies: impl IntoIterator<Item = Reply>) -> &Self {
         self.script.lock().unwrap().insert(key.to_owned(), replies.into_iter().collect());
         self
     }
 
-    /// Answers as the recordings with these ids, each to its own request.
+    /// Sets the recordings with these ids, each for its own request.
     pub fn replay(&self, ids: &[&str]) -> &Self {
         let all = recordings();
         for id in ids {
@@ -256,7 +256,7 @@ fn without_ours(target: &str) -> String {
     if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
 }
 
-/// A body that may break off.
+/// A body that may end early.
 struct Played {
     rest: Option<Bytes>,
     cut: bool,

@@ -1,4 +1,4 @@
-//! Watches: what changes in a list, told as it happens, however often the connection ends.
+//! Watches: reports the changes of a list as they happen, across reconnections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,30 +14,29 @@ use tokio::time::{Instant, sleep, timeout};
 use super::api::{Answer, Api, Call, query};
 use super::errors::{Failure, Trouble};
 
-/// How long one watch is asked to last. Short, so that a connection that died without a word is
-/// noticed; going on costs one request.
+/// The length of one watch. Short, so that a dead connection is noticed; continuing costs one request.
 const LENGTH: Duration = Duration::from_secs(60);
 
 /// A connection without a line or an end this long after that is dead.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// Pauses between tries while the server does not answer.
+/// Pauses between retries while the server does not answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// One line of a watch longer than this is no Kubernetes object.
+/// A longer line is not a Kubernetes object.
 const LONGEST_LINE: usize = 8 << 20;
 
-/// What a watch tells.
+/// What a watch reports.
 #[derive(Debug)]
 pub(super) enum News<T> {
     /// An object that is new or has changed.
     There(T),
     /// An object's last state.
     Gone(T),
-    /// All objects there are: what happened in between is not known.
+    /// All current objects: what happened in between is unknown.
     All(Vec<T>),
-    /// Nothing can be seen for the moment.
+    /// The list cannot be watched for the moment.
     Lost(Failure),
 }
 
@@ -50,14 +49,14 @@ struct Line {
 
 /// How one connection ended.
 enum End {
-    /// As it should, or the listener has gone.
+    /// Normally, or the receiver is gone.
     Time,
-    /// Changes after our version are forgotten.
+    /// Changes since our version are no longer available.
     Expired,
     Failed(Failure),
 }
 
-/// Follows the list at `path` from `version` on, or from all there is, until it is dropped.
+/// Follows the list at `path` from `version` on, or from the current state, until it is dropped.
 pub(super) async fn follow<T: DeserializeOwned>(
     api: Arc<Api>,
     path: String,
@@ -74,7 +73,7 @@ pub(super) async fn follow<T: DeserializeOwned>(
                         pause = FIRST_PAUSE;
                         continue;
                     }
-                    // A server that ends every watch at once is not asked without a pause.
+                    // A server that ends every watch at once is asked with a pause.
                     End::Time => None,
                     End::Expired => {
                         pause = FIRST_PAUSE;
@@ -85,7 +84,7 @@ pub(super) async fn follow<T: DeserializeOwned>(
             }
             None => match api.list_from(&path).await {
                 Ok((all, at)) => {
-                    // The pause goes on growing: a watch may be refused where a list is not.
+                    // Keep increasing the pause: a watch may be refused while a list is not.
                     version = Some(at);
                     tell(News::All(all));
                     continue;
@@ -173,7 +172,7 @@ fn hear<T: DeserializeOwned>(
 ) -> Result<(), End> {
     let unreadable = |cause| End::Failed(Failure::unreadable(call, cause));
     let Line { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
-    // `object` is a Status then, of which 410 is the usual one; a new list says what there is.
+    // `object` is then a Status, usually 410; a new list gives the current state.
     if kind == "ERROR" {
         return Err(End::Expired);
     }

@@ -1,13 +1,13 @@
-//! Bytes that Windows' editors and shells write, as text.
+//! Decodes the bytes that Windows' editors and shells write.
 
 use std::fmt;
 
-/// Why bytes are no text.
+/// Why bytes are not text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecodable {
-    /// A mark of UTF-16, and not UTF-16 after it.
+    /// A byte order mark of UTF-16, but what follows is not UTF-16.
     NotUtf16,
-    /// No mark, and no UTF-8.
+    /// No byte order mark, and not UTF-8.
     NotUtf8,
 }
 
@@ -20,8 +20,8 @@ impl fmt::Display for Undecodable {
     }
 }
 
-/// Reads UTF-8, with a mark or without, and UTF-16 with one: that is what `>` and `Out-File` of Windows
-/// PowerShell 5.1 write unless they are told otherwise.
+/// Reads UTF-8, with or without a byte order mark, and UTF-16 with one: `>` and `Out-File` of Windows PowerShell 5.1
+/// write that by default.
 ///
 /// # Errors
 /// When it is neither.
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_windows_writes_is_read_and_what_is_no_text_is_not() {
+    fn windows_encodings_are_read_and_other_bytes_are_refused() {
         let wide = |text: &str, bytes: fn(u16) -> [u8; 2], mark: [u8; 2]| -> Vec<u8> {
             mark.into_iter().chain(text.encode_utf16().flat_map(bytes)).collect()
         };

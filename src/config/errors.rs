@@ -5,14 +5,14 @@ use std::fmt;
 use super::Origin;
 use crate::fault::{Exit, Fault};
 
-/// One thing that is wrong. Findings are collected, so that one run shows all of them.
+/// One error in a config. Findings are collected, so that one run shows all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// `node.yaml:12:15`, `--set`, `CALICO_WIN_NODE_NAME`; empty where no one wrote the value.
+    /// `node.yaml:12:15`, `--set`, `CALICO_WIN_NODE_NAME`; empty if nobody set the value.
     pub place: String,
     /// `spec.calicoNetwork.vxlan.vxlanVNI`; empty for the document as a whole.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub problem: String,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All of them as one error, whose cause has a line each.
+/// All findings as one error, whose cause has a line for each.
 pub fn fault(findings: &[Finding]) -> anyhow::Error {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     Fault::new(Exit::InvalidConfig, "ConfigInvalid", "the config is not valid")
@@ -46,7 +46,7 @@ pub fn fault(findings: &[Finding]) -> anyhow::Error {
         .because(anyhow::anyhow!(lines.join("\n")))
 }
 
-/// The word of `allowed` that was probably meant, if one is near enough.
+/// The word of `allowed` that was probably meant, if one is similar enough.
 pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     allowed
@@ -57,7 +57,7 @@ pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Op
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean x? allowed: a, b, x`, as much of it as there is.
+/// `did you mean x? allowed: a, b, x`, or the part of it that applies.
 pub fn suggestion(word: &str, allowed: &[&str]) -> String {
     if allowed.is_empty() {
         return "the field before it takes a value and has no fields of its own".into();

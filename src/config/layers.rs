@@ -1,4 +1,4 @@
-//! Documents and overrides, one over the other, field by field. Each field remembers who set it.
+//! Merges documents and overrides field by field. Each field remembers who set it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Puts a document over what is there.
+    /// Merges a document over the layers so far.
     pub fn document(&mut self, document: &Document) {
         let from = |line, column| Origin::File { name: document.name.clone(), line, column };
         match yaml::parse(&document.text) {
@@ -35,7 +35,7 @@ impl Layers {
         }
     }
 
-    /// Puts one value over what is there. `spec.` may be left out of its path.
+    /// Merges one value over the layers so far. The leading `spec.` may be left out.
     pub fn set(&mut self, given: &Override) {
         let mut path: Vec<&str> = given.path.split('.').collect();
         if !matches!(path[0], "apiVersion" | "kind" | "metadata" | "spec") {
@@ -73,15 +73,15 @@ impl Layers {
         }
     }
 
-    /// Puts a layer over what is there. Where a release comes from is one choice in several fields:
-    /// a layer that says it anew takes back what contradicts it below.
+    /// Merges a layer over the layers so far. The release's source is one choice in several fields: a layer that sets
+    /// it unsets contradicting fields of lower layers.
     fn cover(&mut self, layer: Self) {
         let field = |name: &str| ["spec", "calico", "source", name].map(str::to_owned).to_vec();
         let [kind, path, url] = ["type", "path", "urlTemplate"].map(field);
         let new = |at: &Vec<String>| layer.leaves.get(at).and_then(|(value, _)| value.as_str()).unwrap_or_default();
         let local = |kind: &str| matches!(kind, "bundle" | "directory");
         let (new_kind, new_path, new_url) = (new(&kind), new(&path), new(&url));
-        // One flag may be several fields: they are one layer.
+        // One flag may set several fields: they are one layer.
         let origin = |at: &Vec<String>| layer.leaves.get(at).map(|(_, from)| from);
         let from = origin(&kind).or(origin(&path)).or(origin(&url));
         let leaves = &mut self.leaves;
@@ -109,7 +109,7 @@ impl Layers {
         self.findings.extend(layer.findings);
     }
 
-    /// Everything that was set, without the sections and fields at these paths.
+    /// Everything that was set, except the sections and fields at these paths.
     pub fn document_without(&self, paths: &[&str]) -> Json {
         let mut whole = Json::Object(serde_json::Map::new());
         for (path, (value, _)) in &self.leaves {
@@ -124,10 +124,10 @@ impl Layers {
         whole
     }
 
-    /// The config that all layers make together.
+    /// The config of all layers merged.
     pub fn config(&self) -> Config {
         let whole = self.document_without(&[]);
-        // Each field was read on its own before it came in, so together they can be read too.
+        // Each field was checked alone when it was merged, so the whole deserializes.
         Config::deserialize(whole).expect("checked fields make a config")
     }
 
@@ -143,7 +143,7 @@ impl Layers {
         found.map(|(path, (value, from))| (path.as_slice(), value, from)).collect()
     }
 
-    /// Where to point for a field that may be absent: at what was set nearest to it.
+    /// The origin to report for a field that may not be set: that of the nearest set one.
     pub fn nearest_origin(&self, path: &str) -> Option<&Origin> {
         let above = || path.rsplit_once('.').map(|(above, _)| above).filter(|above| above.contains('.'));
         self.origin(path).or_else(|| self.nearest_origin(above()?))
@@ -160,11 +160,11 @@ impl Layers {
         self.findings.push(Finding::new(from, &path.join("."), problem));
     }
 
-    /// Takes a node in, as the shape says. `from` makes the origin of a position.
+    /// Merges a node, by the shape. `from` makes the origin of a position.
     fn node(&mut self, node: &Node, shape: &Shape, path: &mut Vec<String>, from: &dyn Fn(usize, usize) -> Origin) {
         let here = from(node.line, node.column);
         match (shape, &node.value) {
-            // A field without value is not set: what lower layers say stays.
+            // A field without a value is not set: the value of lower layers remains.
             (_, Value::Null) => {}
             (Shape::Section(fields), Value::Map(entries)) => {
                 for (key, below) in entries {
@@ -242,7 +242,7 @@ impl Layers {
         }
     }
 
-    /// The value of a scalar if it is right; `whole` makes the field's value from it, for the check.
+    /// The value of a scalar if it is valid; `whole` makes the field's value from it, for the check.
     fn scalar(
         &mut self,
         node: &Node,
@@ -266,7 +266,7 @@ impl Layers {
         None
     }
 
-    /// Whether no text in it is still a placeholder like `<your service cidr>`.
+    /// Whether it contains no placeholder like `<your service cidr>`.
     fn has_no_placeholder(&mut self, node: &Node, path: &[String], from: &dyn Fn(usize, usize) -> Origin) -> bool {
         // Not the name of a group in a regular expression, as in `(?<name>…)` and `(?P<name>…)`.
         static PLACEHOLDER: LazyLock<regex::Regex> =
@@ -302,7 +302,7 @@ fn key_text(key: &Node) -> String {
     }
 }
 
-/// For messages: the kind of value that was found, and the value.
+/// For messages: the kind of the value, and the value.
 fn found(value: &Value) -> String {
     match value {
         Value::Scalar { text, json: Json::String(_) } => format!("the text `{text}`"),
@@ -311,8 +311,7 @@ fn found(value: &Value) -> String {
     }
 }
 
-/// The scalar as the type that the field has. Where the field takes text, what is written is the
-/// text, whatever YAML would take it for.
+/// The scalar with the field's type. A text field keeps the text as written, whatever YAML's own type of it.
 fn typed(value: &Value, scalar: &Scalar) -> Option<Json> {
     let Value::Scalar { text, json } = value else { return None };
     match json {
@@ -331,14 +330,14 @@ fn in_range(value: &Json, scalar: &Scalar) -> bool {
     }
 }
 
-/// Reads a document that has only this field; so an error is this field's.
+/// Reads a document with only this field, so that an error is about this field.
 fn read(path: &[String], value: Json) -> Result<(), String> {
     let mut only = Json::Object(serde_json::Map::new());
     merge(&mut only, path, value);
     Config::deserialize(only).map(drop).map_err(|e| e.to_string())
 }
 
-/// The problem as serde tells it, or better where the schema knows what is allowed.
+/// The problem in serde's words, or better ones if the schema knows what is allowed.
 fn explain(problem: &str, value: &Json, scalar: &Scalar) -> String {
     let own_words = !(problem.starts_with("invalid ") || problem.starts_with("unknown variant"));
     match value {

@@ -1,6 +1,6 @@
-//! The config document as the user wrote it, in layers, and where each value came from.
+//! The config document as the user wrote it, in layers, and the origin of each value.
 //!
-//! [`load`] reads and checks; what an absent field becomes is decided in [`crate::settings`].
+//! [`load`] reads and checks; the values of absent fields are decided in [`crate::settings`].
 
 pub mod encoding;
 mod errors;
@@ -22,7 +22,7 @@ pub(crate) use rules::VXLAN_NEEDS_CALICO_IPAM;
 pub use schema::schema;
 pub use spec::Config;
 
-/// A text with one or more config documents, and the name that errors call it by.
+/// A text with one or more config documents, and its name in errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Document {
 pub struct Override {
     /// Dotted path, with or without the leading `spec.`.
     pub path: String,
-    /// As typed. A list is `a,b` or `[a, b]`, a section or a map is YAML or JSON.
+    /// As typed. A list is `a,b` or `[a, b]`; a section or a map is YAML or JSON.
     pub value: String,
     pub from: Origin,
 }
@@ -42,11 +42,11 @@ pub struct Override {
 /// Who decided a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A flag of its own, as `--node-name`.
+    /// A flag of its own, for example `--node-name`.
     Flag(String),
     /// `--set`.
     Set,
-    /// An environment variable, as `CALICO_WIN_NODE_NAME`.
+    /// An environment variable, for example `CALICO_WIN_NODE_NAME`.
     Env(String),
     /// A document; line and column count from 1.
     File {
@@ -71,15 +71,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The config that all layers make together, and who set what in it.
+/// The config of all layers merged, and who set what in it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Layered {
     pub config: Config,
     layers: layers::Layers,
 }
 
-/// The sections and fields that say how one run goes about it, and not what the node becomes: how the cluster,
-/// downloads and the release are reached, what may be lost on the way, which checks may fail.
+/// The sections and fields that are about one run and not about the node: how to reach the cluster, downloads and the
+/// release, what may be lost during the run, which checks may fail.
 pub const OF_A_RUN: [&str; 7] = [
     "spec.transport",
     "spec.calico.source",
@@ -96,58 +96,68 @@ pub fn is_of_a_run(path: &str) -> bool {
 }
 
 impl Layered {
-    /// Who set a field; for a section, who set something in it. None where no layer did. `path` is
-    /// whole, as `spec.calico.version`.
+    /// Who set a field; for a section, who set something in it. None if no layer did. `path` is complete, for example
+    /// `spec.calico.version`.
     pub fn origin(&self, path: &str) -> Option<&Origin> {
         self.layers.origin(path)
     }
 
-    /// What was set in all layers, as one document: for a later change to start from. What belongs to one run is
-    /// left out: see [`OF_A_RUN`].
+    /// What was set in all layers, as one document: the base of a later change. Fields of one run are left out: see
+    /// [`OF_A_RUN`].
     pub fn document(&self) -> serde_json::Value {
         self.layers.document_without(&OF_A_RUN)
     }
 
-    /// What was set in all layers, as one document: for the same plan once more.
+    /// What was set in all layers, as one document: to make the same plan again.
     pub fn whole_document(&self) -> serde_json::Value {
         self.layers.document_without(&[])
     }
 
-    /// Where an error about a field should point when nobody may have set it.
+    /// The origin to report for a field that may not be set.
     pub(crate) fn nearest_origin(&self, path: &str) -> Option<&Origin> {
         self.layers.nearest_origin(path)
     }
 }
 
-/// Reads the documents, later ones over earlier ones, then the overrides in their order, and checks
-/// everything that can be checked without knowing the node or the cluster.
+/// Reads the documents, later ones over earlier ones, then the overrides in order, and checks everything that does not
+/// depend on the node or the cluster.
 ///
 /// # Errors
-/// A [`crate::fault::Fault`] `ConfigInvalid` whose text holds all findings, a line each.
+/// A [`crate::fault::Fault`] `ConfigInvalid` whose text has a line for each finding.
 pub fn load(documents: &[Document], overrides: &[Override]) -> Result<Layered> {
+    #[cfg(test)]
+    crate::counted::count("config");
     let mut layers = layers::Layers::default();
     documents.iter().for_each(|document| layers.document(document));
     overrides.iter().for_each(|given| layers.set(given));
     let mut findings = std::mem::take(&mut layers.findings);
     let layered = Layered { config: layers.config(), layers };
-    // A rule says nothing new about a field whose value was refused already.
+    // Rules are skipped for a field whose value was already refused.
     let refused: Vec<String> = findings.iter().map(|finding| finding.path.clone()).collect();
     findings.extend(rules::check(&layered).into_iter().filter(|finding| !refused.contains(&finding.path)));
     if findings.is_empty() { Ok(layered) } else { Err(fault(&findings)) }
 }
 
+/// Whether one of the layers sets a field. `path` is complete, for example `spec.calico.version`.
+pub fn names(documents: &[Document], overrides: &[Override], path: &str) -> bool {
+    let mut layers = layers::Layers::default();
+    documents.iter().for_each(|document| layers.document(document));
+    overrides.iter().for_each(|given| layers.set(given));
+    layers.origin(path).is_some()
+}
+
 /// A field of the document, for `explain` and the documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldHelp {
-    /// As `spec.calicoNetwork.vxlan.vxlanVNI`.
+    /// For example `spec.calicoNetwork.vxlan.vxlanVNI`.
     pub path: String,
-    /// What it takes: ``a whole number from 4096 to 65535``, ``list of text``.
+    /// What it accepts: ``a whole number from 4096 to 65535``, ``list of text``.
     pub takes: String,
     /// What it means, with the default as the last sentence: `Default: …`.
     pub help: String,
 }
 
-/// Every field of the document, sections left out.
+/// Every field of the document, without the sections.
 pub fn fields() -> impl Iterator<Item = FieldHelp> {
     schema::root().fields().into_iter().map(|(path, field)| FieldHelp {
         path,

@@ -1,5 +1,4 @@
-//! What fields of one config must be together. Rules that need to know the node or the cluster are
-//! in [`crate::settings`].
+//! Rules between the fields of one config. Rules that need the node or the cluster are in [`crate::settings`].
 
 use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
@@ -7,14 +6,14 @@ use super::types::{Auto, EtcdEndpoint};
 use super::words::{Backend, Credentials, Ipam};
 use super::{Layered, Origin};
 
-/// Why vxlan and host-local do not go together.
+/// Why vxlan does not work with host-local.
 pub(crate) const VXLAN_NEEDS_CALICO_IPAM: &str =
     "the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods";
 
 const API_VERSION: &str = "calicoctl-win/v1alpha1";
 const KIND: &str = "NodeInstallation";
 
-/// Everything that contradicts itself.
+/// Every contradiction in the config.
 pub fn check(layered: &Layered) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut wrong = |path: &str, problem: String| {
@@ -128,7 +127,7 @@ fn datastore(layered: &Layered, wrong: &mut impl FnMut(&str, String)) {
         None if secret.name.is_none() && secret.namespace.is_none() => {
             let secure = |endpoint: &&EtcdEndpoint| endpoint.to_string().starts_with("https:");
             if let Some(endpoint) = etcd.endpoints.iter().flatten().find(secure) {
-                // Without the CA nobody can tell whether what answers there is etcd.
+                // Without the CA, whether the server is etcd cannot be verified.
                 wrong(
                     &format!("{BASE}.endpoints"),
                     format!(

@@ -1,16 +1,16 @@
-//! What the schema says of each field, in the few forms that reading a value needs. It comes from
-//! the JSON Schema of [`super::Config`], so a field is described in one place only.
+//! What the schema says about each field, in the form that reading a value needs. It comes from the JSON Schema of
+//! [`super::Config`], so a field is described in one place only.
 
 use std::sync::LazyLock;
 
 use serde_json::Value as Json;
 
-/// What stands at a path of the document.
+/// The schema at a path of the document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     /// Fields with fixed names.
     Section(Vec<(String, Field)>),
-    /// Entries with free names, all of the same shape (`extraEnv`).
+    /// Entries with any names, all of the same shape (`extraEnv`).
     Entries(Box<Self>),
     /// Any JSON object.
     Free,
@@ -22,7 +22,7 @@ pub enum Shape {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
     pub shape: Shape,
-    /// The doc comment, in one line. Ends with "Default: …" where the field has one.
+    /// The doc comment, in one line. Ends with "Default: …" if the field has a default.
     pub help: String,
 }
 
@@ -31,9 +31,9 @@ pub struct Field {
 pub struct Scalar {
     pub text: bool,
     pub boolean: bool,
-    /// Least and greatest number.
+    /// Minimum and maximum.
     pub integer: Option<(i64, i64)>,
-    /// All words that are allowed, if they are fixed.
+    /// All allowed words, if the set is fixed.
     pub words: Vec<String>,
 }
 
@@ -61,8 +61,8 @@ impl Scalar {
     }
 }
 
-/// The schema as draft-07, which editors' YAML language server reads. A test holds that it is the one of
-/// the types: what makes it from them would be 0.2 MB of the executable.
+/// The schema as draft-07, which editors' YAML language server reads. A test compares it with the types: the code that
+/// generates it would add 0.2 MB to the executable.
 pub const fn schema() -> &'static str {
     include_str!("../../templates/config.schema.json")
 }
@@ -77,7 +77,7 @@ pub fn root() -> &'static Shape {
 }
 
 impl Shape {
-    /// What stands at a path; on failure how many parts of it are known, and what may follow them.
+    /// The schema at a path. On failure: how many parts of the path are known, and what may follow them.
     ///
     /// # Errors
     /// The path names no field.
@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// All fields that are no sections, with their dotted paths, in the schema's order.
+    /// All fields except sections, with their dotted paths, in the schema's order.
     pub fn fields(&self) -> Vec<(String, &Field)> {
         let mut found = Vec::new();
         if let Self::Section(fields) = self {
@@ -124,7 +124,8 @@ impl Shape {
     }
 }
 
-fn shape(schema: &Json) -> Shape {
+/// The schema as a tree.
+pub(super) fn shape(schema: &Json) -> Shape {
     let has = |kind: &str| match &schema["type"] {
         Json::String(one) => one == kind,
         Json::Array(several) => several.iter().any(|one| one == kind),
@@ -150,7 +151,7 @@ fn field(schema: &Json) -> Field {
     Field { shape: shape(schema), help: help.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 
-/// Adds up what a schema and its alternatives allow.
+/// Collects what a schema and its alternatives allow.
 fn collect(schema: &Json, scalar: &mut Scalar) {
     for alternatives in ["anyOf", "oneOf"] {
         for one in schema[alternatives].as_array().into_iter().flatten() {
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_a_shape_and_a_help() {
+    fn every_field_has_a_shape_and_help() {
         let fields = root().fields();
         assert!(fields.len() > 55, "{}", fields.len());
         for (path, field) in fields {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_say_what_is_expected() {
+    fn shapes_describe_what_is_expected() {
         let expected = |path: &str| match root().at(&path.split('.').collect::<Vec<_>>()) {
             Ok(Shape::Scalar(scalar)) => scalar.expected(),
             other => format!("{other:?}"),

@@ -75,9 +75,9 @@ pub struct Metadata {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
     pub calico: Calico,
-    /// Whose Kubernetes this is: AKS, EKS, EC2, GCE, OpenShift, RKE2 or none. Decides the defaults of
-    /// backend, kubeNetwork, kubeconfig and platform. Default: `auto`, which looks at the machine's HNS
-    /// networks and services and asks the cloud's metadata service.
+    /// Whose Kubernetes this is. Decides the defaults of backend, kubeNetwork, kubeconfig and platform.
+    /// Default: `auto`, which looks at the machine's HNS networks and services and asks the cloud's
+    /// metadata service.
     #[schemars(with = "Option<Auto<Provider>>")]
     pub kubernetes_provider: Option<Auto<Provider>>,
     pub kubernetes: Kubernetes,
@@ -100,7 +100,7 @@ pub struct Calico {
     #[schemars(with = "Option<String>")]
     pub version: Option<CalicoVersion>,
     pub source: Source,
-    /// Folder of the Calico release on the node. Default: `C:\CalicoWindows`.
+    /// Folder of the Calico release on the node, on the volume of `C:`. Default: `C:\CalicoWindows`.
     #[schemars(with = "Option<String>")]
     pub root_dir: Option<WinPath>,
 }
@@ -182,7 +182,8 @@ pub struct CalicoNetwork {
     pub node_address: Option<AddressChoice>,
     pub ipam: IpamSection,
     pub vxlan: Vxlan,
-    /// Pods on one HNS network and one address block, the CNI key windows_use_single_network. Default: `true`.
+    /// Pods on one HNS network and one address block, the CNI key windows_use_single_network; only that is
+    /// supported. Default: `true`.
     pub windows_use_single_network: Option<bool>,
     /// Direct Server Return for pods' way to services, the CNI key windows_loopback_DSR. Default: `auto`,
     /// on where Windows can do it.

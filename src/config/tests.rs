@@ -13,7 +13,7 @@ fn set(path: &str, value: &str) -> Override {
     Override { path: path.into(), value: value.into(), from: Origin::Set }
 }
 
-/// All that is said of documents and overrides that are wrong.
+/// The error text for invalid documents and overrides.
 fn refusal(documents: &[Document], overrides: &[Override]) -> String {
     let error = load(documents, overrides).unwrap_err();
     let fault = Fault::of(&error).unwrap();
@@ -22,7 +22,7 @@ fn refusal(documents: &[Document], overrides: &[Override]) -> String {
 }
 
 #[test]
-fn nothing_at_all_is_a_valid_config() {
+fn an_empty_config_is_valid() {
     for text in ["", "---\n", "# only a comment\n", "spec:\n", "spec: {calico: }\n"] {
         assert_eq!(load(&[document(text)], &[]).unwrap().config, Config::default(), "{text:?}");
     }
@@ -30,7 +30,7 @@ fn nothing_at_all_is_a_valid_config() {
 }
 
 #[test]
-fn a_layer_that_says_where_the_release_comes_from_takes_back_what_contradicts_it() {
+fn a_layer_that_sets_the_release_source_unsets_contradicting_fields() {
     let mirror = || document("spec: {calico: {source: {type: mirror, urlTemplate: 'https://m/c.zip'}}}\n");
     let bundle = || document("spec: {calico: {source: {path: 'C:\\c.zip'}}}\n");
     let source = |documents: &[Document], overrides: &[Override]| {
@@ -60,7 +60,7 @@ fn a_layer_that_says_where_the_release_comes_from_takes_back_what_contradicts_it
 }
 
 #[test]
-fn later_layers_win_field_by_field_and_are_remembered() {
+fn later_layers_win_field_by_field_and_are_recorded() {
     let site = Document {
         name: "site.yaml".into(),
         text: "spec:\n  calico: {version: v3.31.0, rootDir: 'D:\\Calico'}\n  services: {extraEnv: {A: '1', B: '2'}}\n"
@@ -103,7 +103,7 @@ fn later_layers_win_field_by_field_and_are_remembered() {
 }
 
 #[test]
-fn text_stays_text_whatever_yaml_would_take_it_for() {
+fn text_stays_text_whatever_its_yaml_type() {
     let text = "spec: {calicoNetwork: {vxlan: {vxlanMACPrefix: 0E-20}}, calico: {version: 3.30.0}, \
                 services: {startupValidIPTimeout: 0, extraEnv: {A: 010, B: true, C: 1.10}}}";
     let spec = load(&[document(text)], &[]).unwrap().config.spec;
@@ -115,7 +115,7 @@ fn text_stays_text_whatever_yaml_would_take_it_for() {
 }
 
 #[test]
-fn set_takes_numbers_lists_maps_and_any_json() {
+fn set_accepts_numbers_lists_maps_and_any_json() {
     let spec = load(
         &[],
         &[
@@ -141,7 +141,7 @@ fn set_takes_numbers_lists_maps_and_any_json() {
 }
 
 #[test]
-fn one_run_shows_everything_that_is_wrong() {
+fn one_run_reports_every_error() {
     let text = r#"apiVersion: calicoctl-win/v1
 kind: NodeInstallation
 spec:
@@ -194,7 +194,7 @@ spec:
 }
 
 #[test]
-fn wrong_values_and_what_is_said_of_them() {
+fn invalid_values_are_reported_with_what_is_allowed() {
     let cases = [
         "calicoNetwork.vxlan.vxlanVNI=4095",
         "calicoNetwork.vxlan.vxlanVNI=65536",
@@ -270,7 +270,7 @@ fn wrong_values_and_what_is_said_of_them() {
 }
 
 #[test]
-fn fields_that_contradict_each_other() {
+fn fields_that_contradict_each_other_are_refused() {
     let cases = [
         "calicoNetwork: {backend: vxlan, ipam: {type: host-local}}",
         "calico: {source: {type: mirror}}",
@@ -309,7 +309,7 @@ fn fields_that_contradict_each_other() {
 }
 
 #[test]
-fn a_document_that_is_no_config_is_refused() {
+fn a_document_that_is_not_a_config_is_refused() {
     let cases = ["just text\n", "- a\n- b\n", "a: 1\na: 2\n", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"];
     let said: Vec<String> = cases.iter().map(|text| refusal(&[document(text)], &[])).collect();
     insta::assert_snapshot!(said.join("\n"), @r#"
@@ -340,48 +340,54 @@ fn the_template_is_valid_and_has_every_field() {
     }
 }
 
-#[test]
-fn the_schema_in_the_file_is_that_of_the_types() {
+/// The schema as the types have it, which the file must be.
+fn made() -> serde_json::Value {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
-    let made = settings.into_generator().into_root_schema_for::<Config>().to_value();
-    let made = serde_json::to_string_pretty(&made).unwrap() + "\n";
+    settings.into_generator().into_root_schema_for::<Config>().to_value()
+}
+
+/// Writes a file that is made from the types, where that is asked for.
+fn update(file: &str, text: &str) {
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/config.schema.json"), &made).unwrap();
+        std::fs::write(format!("{}/{file}", env!("CARGO_MANIFEST_DIR")), text).unwrap();
     }
-    assert!(
-        made == schema(),
-        "templates/config.schema.json is old: UPDATE_SCHEMA=1 cargo test --lib schema_in_the_file"
-    );
 }
 
 #[test]
-fn the_json_schema_takes_the_template_and_refuses_unknown_fields() {
+fn the_schema_file_matches_the_types() {
+    let made = serde_json::to_string_pretty(&made()).unwrap() + "\n";
+    update("templates/config.schema.json", &made);
+    assert!(made == schema(), "templates/config.schema.json is old: UPDATE_SCHEMA=1 cargo test --lib schema");
+}
+
+#[test]
+fn the_json_schema_accepts_the_template_and_refuses_unknown_fields() {
     let schema = jsonschema::validator_for(&serde_json::from_str(schema()).unwrap()).unwrap();
     let mut config = yaml::parse(template()).unwrap().remove(0).value.to_json();
-    // Sections without fields set are empty in YAML; the schema wants them left out or filled.
+    // Sections without set fields are empty in YAML; the schema requires them to be absent or filled.
     assert!(schema.is_valid(&config), "{:?}", schema.iter_errors(&config).map(|e| e.to_string()).collect::<Vec<_>>());
     config["spec"]["calicoNetwork"]["bakend"] = "vxlan".into();
     assert!(!schema.is_valid(&config));
 }
 
-/// The table of all fields, as `docs/config.md` has it.
+/// The table of all fields, as in `docs/config.md`.
 fn reference() -> String {
     let mut text = String::from("| field | takes | meaning | default |\n|---|---|---|---|\n");
-    for field in fields() {
+    for (path, field) in schema::shape(&made()).fields() {
         let (meaning, default) = field.help.split_once(" Default: ").unwrap_or((&field.help, ""));
         let default = default.trim_end_matches('.');
-        text += &format!("| `{}` | {} | {meaning} | {default} |\n", field.path, field.takes);
+        text += &format!("| `{path}` | {} | {meaning} | {default} |\n", field.shape.takes());
     }
     text
 }
 
-/// When this fails because a field changed: paste the table that it prints into `docs/config.md`.
 #[test]
-fn the_documentation_has_every_field_as_the_schema_says_it() {
+fn the_documentation_has_every_field_as_in_the_schema() {
     let page = include_str!("../../docs/config.md");
-    let (_, table) = page.split_once("<!-- fields -->\n").unwrap();
+    let (before, table) = page.split_once("<!-- fields -->\n").unwrap();
     let expected = reference();
-    assert!(table == expected, "docs/config.md should end with:\n{expected}");
+    update("docs/config.md", &format!("{before}<!-- fields -->\n{expected}"));
+    assert!(table == expected, "docs/config.md is old: UPDATE_SCHEMA=1 cargo test --lib schema");
 }
 
 #[test]
@@ -395,7 +401,7 @@ fn the_documents_in_the_documentation_are_valid() {
 }
 
 #[test]
-fn odd_documents_are_refused_and_break_nothing() {
+fn odd_documents_are_refused_without_a_panic() {
     let deep = "[".repeat(5000);
     let odd = [
         "1: x\n",
@@ -419,7 +425,7 @@ fn odd_documents_are_refused_and_break_nothing() {
 }
 
 #[test]
-fn auto_over_a_value_asks_for_detection_again() {
+fn auto_over_a_value_restores_detection() {
     let site = Document { name: "site.yaml".into(), text: "spec: {kubernetes: {nodeName: win-b}}".into() };
     let layered = load(&[site, document("spec: {kubernetes: {nodeName: auto}}")], &[]).unwrap();
     assert_eq!(layered.config.spec.kubernetes.node_name, Some(types::Auto::Auto));

@@ -1,4 +1,4 @@
-//! Checked values that only the config has. Those that travel further are in [`crate::values`].
+//! Checked values that only the config uses. Those used elsewhere are in [`crate::values`].
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,18 +9,18 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The refusal of an IPv6 address, wherever one is given.
+/// The error for an IPv6 address.
 pub(crate) fn no_ipv6(text: &str, instead: &str) -> String {
     format!("`{text}` is IPv6, which Calico does not support on Windows; give {instead}")
 }
 
-/// A password in a document would end in logs and receipts. Does not repeat the text.
+/// A password in a document would be written to logs and receipts. Does not repeat the text.
 fn refuse_password(url: &str) -> Result<(), String> {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
     if authority.contains('@') { Err("a URL here must not hold a user or password".into()) } else { Ok(()) }
 }
 
-/// A value, or `auto` (also written `""`): let this program find it out.
+/// A value, or `auto` (also written `""`): this program detects it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Auto<T> {
     Auto,
@@ -28,7 +28,7 @@ pub enum Auto<T> {
 }
 
 impl<T> Auto<T> {
-    /// The value, if one is given.
+    /// The value, if it is not `auto`.
     pub fn given(self) -> Option<T> {
         match self {
             Self::Auto => None,
@@ -107,7 +107,7 @@ macro_rules! text {
     };
 }
 
-/// A length of time as people write it: `90s`, `10m`, `1h30m`, `0`. Remembers how it was written.
+/// A duration as people write it: `90s`, `10m`, `1h30m`, `0`. Remembers how it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
     text: String,
@@ -116,7 +116,7 @@ pub struct Wait {
 text!(Wait, { "type": "string", "examples": ["90s", "10m", "0"] });
 
 impl Wait {
-    /// As the limit of a drain: no time at all means without one, as with kubectl.
+    /// As the limit of a drain: zero means no limit, as in kubectl.
     pub fn limit(&self) -> Option<Duration> {
         Some(self.length()).filter(|limit| !limit.is_zero())
     }
@@ -125,10 +125,10 @@ impl Wait {
         self.length
     }
 
-    /// A length known when this program was written.
+    /// A duration that is a constant of this program.
     ///
     /// # Panics
-    /// When the text is no length of time.
+    /// When the text is not a duration.
     pub fn known(text: &str) -> Self {
         text.parse().expect("a literal duration is right")
     }
@@ -158,7 +158,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// A regular expression in the syntax of Go's and Rust's engines, which for these uses is the same.
+/// A regular expression in the common syntax of Go's and Rust's engines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 text!(Pattern);
@@ -167,7 +167,7 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Felix panics on a pattern that does not compile, so it must not get that far.
+        // Felix panics on a pattern that does not compile, so refuse it here.
         match regex::Regex::new(text) {
             _ if text.is_empty() => Err("an empty expression would match every HNS network".into()),
             Ok(_) => Ok(Self(text.to_owned())),
@@ -272,7 +272,7 @@ impl FromStr for WebUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         refuse_password(text)?;
         let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        // Empty text means "none" wherever a URL is taken.
+        // Empty text means "none" for every URL.
         if !text.is_empty() && rest.is_none_or(|rest| rest.is_empty() || rest.contains(char::is_whitespace)) {
             return Err(format!("`{text}` is not a URL that begins with https:// or http://"));
         }
@@ -302,7 +302,7 @@ impl FromStr for ConfFile {
     }
 }
 
-/// The name of a Kubernetes Node, checked as one, or refused where it is only a word of another tool.
+/// The name of a Kubernetes Node; refused if it is only a keyword of another tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNameText(pub crate::values::NodeName);
 text!(NodeNameText, { "type": "string" });
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_with_their_unit() {
+    fn durations_need_a_unit() {
         for (text, seconds) in [("90s", 90), ("10m", 600), ("1h30m", 5400), ("0", 0), ("0s", 0), (" 5m ", 300)] {
             assert_eq!(text.parse::<Wait>().unwrap().length().as_secs(), seconds, "{text}");
         }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_name_is_only_a_name() {
+    fn a_file_name_has_no_folder() {
         for good in ["10-calico.conf", "calico.json"] {
             assert!(good.parse::<ConfFile>().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! The words of the config that settings, facts and documents use too.
+//! The config's keywords that settings, facts and documents use too.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The word Calico itself uses: `vxlan`, `windows-bgp`, `none`.
+    /// Calico's own word: `vxlan`, `windows-bgp`, `none`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Vxlan => "vxlan",
@@ -54,7 +54,7 @@ pub enum RemoteAccess {
 }
 
 impl RemoteAccess {
-    /// As people write it.
+    /// The name as people write it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rdp => "RDP",

@@ -1,5 +1,4 @@
-//! What was measured in the cluster. What a saved file of an older version lacks is as if nobody
-//! had asked.
+//! What was measured in the cluster. What is missing from a file saved by an older version counts as not asked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,32 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::Cidr;
 
-/// The cluster, as far as it decides how this node is installed.
+/// The cluster, as far as the install of this node depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterFacts {
     /// URL of the API server, from the chosen context.
     pub server: String,
-    /// As `v1.33.2`.
+    /// For example `v1.33.2`.
     pub kubernetes_version: String,
-    /// Where calico-node's service account lives: `calico-system` or `kube-system`.
+    /// The namespace of calico-node's service account: `calico-system` or `kube-system`.
     pub calico_namespace: String,
     pub api_group: ApiGroup,
-    /// The cluster serves none of Calico's resources: Calico is absent, or keeps its data in etcd.
+    /// The cluster serves no Calico resources: Calico is not installed, or keeps its data in etcd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_unserved: bool,
-    /// ClusterInformation's calicoVersion: what runs on the Linux side.
+    /// ClusterInformation's calicoVersion: the version on the Linux side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calico_version: Option<String>,
     pub felix: FelixFacts,
     pub pools: Vec<PoolFacts>,
-    /// IPAM strict affinity, which Windows nodes need; none where no IPAM config object exists.
+    /// Calico IPAM's strict affinity, which Windows nodes require; none if no IPAM config object exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict_affinity: Option<bool>,
     /// The Kubernetes Node this machine is, if it has joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<ClusterNode>,
-    /// Name of the Node that has one of this machine's addresses, where none has its name.
+    /// Name of the Node that has one of this machine's addresses, if none has its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_with_our_address: Option<String>,
     /// The cluster's service CIDRs: from its ServiceCIDR objects, else from kubeadm's ConfigMap.
@@ -44,20 +43,19 @@ pub struct ClusterFacts {
     /// ClusterIPs of the service `default/kubernetes`, of either family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_ips: Vec<String>,
-    /// ClusterIP of the service `kube-dns`, for comparison with the DNS servers in the config.
+    /// ClusterIP of the service `kube-dns`, to compare with the DNS servers in the config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_service_ip: Option<Ipv4Addr>,
-    /// `calico_backend` of the ConfigMap `calico-config`: `bird`, `vxlan` or `none`. Only installs
-    /// by manifest have it.
+    /// `calico_backend` of the ConfigMap `calico-config`: `bird`, `vxlan` or `none`. Only manifest installs have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_backend: Option<String>,
-    /// Where Calico on the Linux nodes keeps its data: `kubernetes` or `etcdv3`. None where neither its
-    /// DaemonSet nor `calico-config` tells.
+    /// Where Calico on the Linux nodes keeps its data: `kubernetes` or `etcdv3`. None if neither its DaemonSet nor
+    /// `calico-config` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_datastore: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
-    /// The Installation of the Tigera operator, where it runs Calico.
+    /// The Installation of the Tigera operator, if the operator runs Calico.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<OperatorFacts>,
     /// Calico for Windows as HostProcess pods.
@@ -75,22 +73,22 @@ pub struct ClusterFacts {
     /// Whether the cluster is OpenShift: it serves the group `config.openshift.io`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub openshift: bool,
-    /// What Amazon needs for Windows nodes; none where the cluster is not EKS.
+    /// What Windows nodes need on EKS; none if the cluster is not EKS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eks: Option<EksFacts>,
-    /// Seconds that this machine's clock is ahead of the API server's, to within two.
+    /// How many seconds this machine's clock is ahead of the API server's, accurate to two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew: Option<i64>,
-    /// Rights that an install needs and the kubeconfig's user lacks; none where it was not asked.
+    /// Rights that an install needs and the kubeconfig's user lacks; none if that was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_rights: Option<Vec<Right>>,
-    /// Questions that the cluster refused to answer, and in which words.
+    /// Questions that the cluster refused to answer, with its reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unanswered: BTreeMap<String, String>,
 }
 
 impl ClusterFacts {
-    /// Why a question has no answer; none when it was not refused.
+    /// Why a question has no answer; none if it was not refused.
     pub fn untold(&self, question: &str) -> Option<&str> {
         self.unanswered.get(question).map(String::as_str)
     }
@@ -115,7 +113,7 @@ impl ApiGroup {
         }
     }
 
-    /// Plural of the IPAM configuration, which the two groups call differently.
+    /// Plural of the IPAM configuration, which differs between the two groups.
     pub const fn ipam_plural(self) -> &'static str {
         match self {
             Self::V1 => "ipamconfigs",
@@ -131,7 +129,7 @@ impl fmt::Display for ApiGroup {
     }
 }
 
-/// FelixConfiguration `default`; none where a field is not set.
+/// FelixConfiguration `default`; none if a field is not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FelixFacts {
@@ -161,16 +159,16 @@ pub struct PoolFacts {
     pub disabled: bool,
     pub node_selector: String,
     pub block_size: u8,
-    /// Blocks that belong to some node; none where it was not asked.
+    /// Blocks with an affinity to a node; none if that was not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks_taken: Option<u64>,
     /// Whether one of them is this node's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_our_block: bool,
-    /// `Workload`, `Tunnel`, `LoadBalancer`; empty is workloads and tunnels.
+    /// `Workload`, `Tunnel`, `LoadBalancer`; empty means workloads and tunnels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_uses: Vec<String>,
-    /// Only given to pods that ask for it: assignmentMode Manual.
+    /// assignmentMode Manual: only pods that ask for this pool get addresses from it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub manual: bool,
 }
@@ -181,7 +179,7 @@ impl PoolFacts {
         self.cidr.contains(':')
     }
 
-    /// Whether it may give addresses to pods by itself.
+    /// Whether pods get addresses from it automatically.
     pub fn gives_to_pods(&self) -> bool {
         let workload = self.allowed_uses.is_empty() || self.allowed_uses.iter().any(|u| u == "Workload");
         !self.disabled && workload
@@ -194,8 +192,8 @@ impl PoolFacts {
         1u64.checked_shl(bits)
     }
 
-    /// Pods that one node can have from it: it has one block, and of that Windows reserves the first
-    /// three addresses and the last.
+    /// How many pods one node can have from it: the node gets one block, in which Windows reserves the first three
+    /// addresses and the last.
     pub fn pods_per_node(&self) -> u64 {
         let bits = 32u32.saturating_sub(u32::from(self.block_size));
         1u64.checked_shl(bits).unwrap_or(0).saturating_sub(4)
@@ -210,7 +208,7 @@ pub struct ClusterNode {
     pub schedulable: bool,
     pub internal_ips: Vec<String>,
     pub kubelet_version: String,
-    /// `windows` or `linux`; empty where the kubelet has not said.
+    /// `windows` or `linux`; empty if kubelet has not reported it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub os: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -218,50 +216,49 @@ pub struct ClusterNode {
     /// kubelet's limit of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<u64>,
-    /// Why it is not Ready, as kubelet or the cluster says it.
+    /// Why it is not Ready, in the words of kubelet or the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
-    /// Its address as Calico's node startup wrote it: where other nodes send what is for pods here.
+    /// Its address from Calico's node startup: other nodes send the traffic for its pods there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calico_address: Option<String>,
-    /// The MAC to which other nodes send what is for pods here, as node startup wrote it.
+    /// The MAC to which other nodes send the traffic for its pods, from node startup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel_mac: Option<String>,
-    /// Version of OpenShift's Windows Machine Config Operator that made this Node; none where it
-    /// did not.
+    /// Version of OpenShift's Windows Machine Config Operator that created this Node; none if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wmco: Option<String>,
-    /// The digest of the settings that it says were achieved here. Nothing for a plan elsewhere.
+    /// The digest of the settings applied here, from the Node. Not used in a plan for another machine.
     #[serde(skip)]
     pub achieved: Option<String>,
 }
 
-/// What an EKS cluster has for Windows nodes, in `kube-system`. None is what was not there, or what
-/// we may not see: [`ClusterFacts::unanswered`] tells which.
+/// What an EKS cluster has for Windows nodes, in `kube-system`. None means absent or unreadable:
+/// [`ClusterFacts::unanswered`] tells which.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EksFacts {
-    /// `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`: Amazon's own controller, which runs
-    /// beside the API server, gives Windows pods their addresses.
+    /// `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`: Amazon's own controller, which runs beside the API
+    /// server, assigns addresses to Windows pods.
     pub windows_ipam: Option<bool>,
-    /// Of the Deployments `vpc-resource-controller` and `vpc-admission-webhook`, which did that in
-    /// older clusters, those that are there.
+    /// The Deployments that exist of `vpc-resource-controller` and `vpc-admission-webhook`, which assign the addresses
+    /// in older clusters.
     pub controllers: Vec<String>,
-    /// Whether the ConfigMap `aws-auth` puts some instance role into the group of Windows nodes.
+    /// Whether the ConfigMap `aws-auth` maps an instance role to the group of Windows nodes.
     pub windows_role: Option<bool>,
-    /// Whether the one who asks is in that group, where that is a node: it counts however the login came
-    /// about, by `aws-auth` or by an access entry. None for people.
+    /// Whether the caller is in that group, if the caller is a node: this covers both `aws-auth` and access entries.
+    /// None for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_in_group: Option<bool>,
 }
 
-/// The cluster's Nodes, counted by what their labels say.
+/// The number of the cluster's Nodes, by their labels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeCounts {
     pub all: usize,
     pub linux: usize,
-    /// Linux nodes that are no control plane.
+    /// Linux nodes that are not control plane nodes.
     pub linux_workers: usize,
     pub windows: usize,
 }
@@ -270,16 +267,16 @@ pub struct NodeCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OperatorFacts {
-    /// `HNS`, `Disabled`, or none where it is not set, which is `Disabled`.
+    /// `HNS`, `Disabled`, or none if it is not set, which means `Disabled`.
     pub windows_dataplane: Option<String>,
     /// `Enabled` or `Disabled`.
     pub bgp: Option<String>,
-    /// `Calico`, or the plugin that owns the pods' network, as `AmazonVPC`.
+    /// `Calico`, or the plugin that owns the pods' network, for example `AmazonVPC`.
     pub cni: Option<String>,
     pub pools: Vec<OperatorPool>,
 }
 
-/// An IP pool as the Installation wants it.
+/// An IP pool as defined in the Installation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OperatorPool {
@@ -308,13 +305,13 @@ pub struct TyphaFacts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpFacts {
-    /// Whether every node peers with every other; none where it is not set, which is yes.
+    /// Whether every node peers with every other; none if it is not set, which means yes.
     pub mesh: Option<bool>,
     /// Whether the mesh has a password.
     #[serde(default)]
     pub mesh_password: bool,
     pub peers: usize,
-    /// BGPPeers with something that Windows leaves out, as `rack-1: password, filters`.
+    /// BGPPeers with settings that Windows ignores, for example `rack-1: password, filters`.
     #[serde(default)]
     pub unsupported: Vec<String>,
     /// Addresses that more than one BGPPeer names.
@@ -327,11 +324,11 @@ pub struct BgpFacts {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyFacts {
     pub all: usize,
-    /// How many have rules that Windows skips.
+    /// How many have rules that Windows ignores.
     pub skipped: usize,
     /// The first of those, with the reason.
     pub examples: Vec<String>,
-    /// How many have rules that cost much on each Windows node.
+    /// How many have rules that are expensive on each Windows node.
     #[serde(default)]
     pub costly: usize,
     /// The first of those, with the reason.
@@ -339,7 +336,7 @@ pub struct PolicyFacts {
     pub costly_examples: Vec<String>,
 }
 
-/// What somebody may, or may not, do.
+/// A permission, or the lack of one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Right {
@@ -349,15 +346,15 @@ pub struct Right {
     pub group: String,
     /// Plural, with `/` and the subresource where there is one.
     pub resource: String,
-    /// The one object that it is about; none for all of them.
+    /// The one object that it covers; none for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// None for the whole cluster.
+    /// None for cluster-wide rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Without it the run cannot do its work; other rights are for checks that are skipped then.
+    /// The run cannot work without it. Other rights are for checks, which are skipped without them.
     pub needed: bool,
-    /// Only a change of a node that runs needs it: to empty the node, and to keep others from it.
+    /// Needed only to change a running node: to drain it, and to keep pods from it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub for_changes: bool,
 }

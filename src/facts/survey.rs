@@ -1,66 +1,69 @@
-//! What else is on the machine that a Calico node must get along with.
+//! What else on the machine a Calico node must work with.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Services, networks and files of the machine, as far as checks look at them.
+/// Services, networks and files of the machine, as far as checks use them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Survey {
-    /// By name in lower case: those of Kubernetes, container runtimes, network plugins and Calico.
+    /// By name in lower case: services of Kubernetes, container runtimes, network plugins and Calico.
     pub services: BTreeMap<String, ServiceFacts>,
-    /// HNS networks by name, with their type as `Overlay`.
+    /// HNS networks by name, with their type, for example `Overlay`.
     pub networks: BTreeMap<String, String>,
-    /// Configurations in the container runtime's CNI folder, in the order in which it reads them.
+    /// Configurations in the container runtime's CNI folder, in the order in which the runtime reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cni_configs: Vec<CniConfig>,
     /// Whether this program has installed Calico here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub installed: bool,
-    /// Whether `C:\CalicoWindows` is there.
+    /// Whether `C:\CalicoWindows` exists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calico_folder: bool,
-    /// Bytes free on the disk of `C:`; none where that was not measured.
+    /// Bytes free on the disk of `C:`; none if not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_free: Option<u64>,
-    /// Whether no program listens on UDP 4789; none where that was not measured.
+    /// Whether UDP 4789 is free; none if not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vxlan_port_free: Option<bool>,
-    /// Routes to single link-local addresses, as clouds make them for their metadata services:
-    /// prefix to interface. None where nobody looked.
+    /// Routes to single link-local addresses, such as those of clouds' metadata services: prefix to interface. None if
+    /// not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_local_routes: Option<BTreeMap<String, String>>,
-    /// Whether a TCP port of this machine takes connections at each of its own addresses; only those
-    /// that somebody asked about.
+    /// Whether a TCP port of this machine accepts connections at each of its own addresses. Only the requested ports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tcp_ports: BTreeMap<u16, bool>,
     #[serde(default, skip_serializing_if = "Firewall::is_empty")]
     pub firewall: Firewall,
-    /// Who else may write where SYSTEM reads or runs something of Calico's; none where nobody looked.
+    /// The network profiles in which a policy makes Windows Firewall ignore the machine's own rules; none if not
+    /// queried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_rules_ignored: Option<Vec<String>>,
+    /// Who else may write where SYSTEM reads or runs Calico's files; none if not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writers: Option<Writers>,
 }
 
-/// Places that others than administrators may write to, with the account that may.
+/// Places that accounts other than administrators may write to, with the account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Writers {
-    /// CNI folders and the folder of the logs: an install closes them.
+    /// CNI folders and the log folder: an install restricts them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub folders: BTreeMap<String, String>,
-    /// Files in them, and folders above them through which they could be replaced: somebody must look at
-    /// them first.
+    /// Files in them, and folders above them through which they could be replaced: an administrator must look at these
+    /// first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, String>,
 }
 
-/// What Windows Firewall says of the ports that somebody asked about.
+/// What Windows Firewall allows on the requested ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Firewall {
-    /// Whether it lets strangers in on a TCP port, in the networks that the machine is in.
+    /// Whether it allows inbound connections to a TCP port, in the machine's network profiles.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lets_in: BTreeMap<u16, bool>,
     /// Why it could not be asked.
@@ -78,7 +81,7 @@ impl Firewall {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceFacts {
     pub running: bool,
-    /// Program and arguments: what NSSM runs, where it is NSSM.
+    /// Program and arguments; for NSSM, what NSSM runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -90,7 +93,7 @@ pub struct ServiceFacts {
 pub struct CniConfig {
     /// File name.
     pub file: String,
-    /// The plugin's `type`, of a list its first one's; none where the file is no CNI configuration.
+    /// The plugin's `type`, or that of a list's first plugin; none if the file is not a CNI configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
 }
@@ -102,7 +105,7 @@ impl Survey {
 }
 
 impl ServiceFacts {
-    /// The value of a flag, as `--source-vip`; of one given twice the last.
+    /// The value of a flag, for example `--source-vip`; the last one if it is given twice.
     pub fn flag(&self, name: &str) -> Option<&str> {
         let mut found = None;
         for (at, word) in self.command.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! Owner and access list of a file or folder as data, and what they let others do. Pure: Windows reads
-//! them off the disk, a sandbox has them in `node.yaml`.
+//! Owner and access list of a file or folder as data, and what they allow others. Pure: Windows reads them from the
+//! disk, a sandbox from `node.yaml`.
 
 use std::collections::BTreeMap;
 
-/// SYSTEM, Administrators, TrustedInstaller: whoever is one of these has the machine already.
+/// SYSTEM, Administrators, TrustedInstaller: these already control the machine.
 const TRUSTED: [&str; 3] =
     ["S-1-5-18", ADMINISTRATORS, "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"];
 
 pub const ADMINISTRATORS: &str = "S-1-5-32-544";
 const EVERYONE: &str = "S-1-1-0";
 
-/// Stand in a list for who makes something in the folder (user and group), and for the owner: nobody
-/// has them as an account.
+/// In a list, placeholders for the user and group who create something in the folder, and for the owner: no account has
+/// these SIDs.
 const CREATOR_OWNER: &str = "S-1-3-0";
 const PLACEHOLDERS: [&str; 3] = [CREATOR_OWNER, "S-1-3-1", "S-1-3-4"];
 
@@ -19,17 +19,17 @@ const DELETE: u32 = 0x1_0000;
 const DELETE_CHILD: u32 = 0x40;
 /// Write the access list, take ownership.
 pub const CONTROL: u32 = 0x4_0000 | 0x8_0000;
-/// Write and append; in a folder: make files and folders.
+/// Write and append; in a folder: create files and folders.
 pub const ADD: u32 = 0x2 | 0x4;
 /// Changes a file.
 pub const CHANGE: u32 = ADD | DELETE | CONTROL;
-/// Of a folder: lets one put something else in the place of what is in it. To add to it does not.
+/// Of a folder: allows replacing what is in it. Adding to it does not.
 pub const REPLACE: u32 = DELETE_CHILD | DELETE | CONTROL;
 /// Changes a folder or what is in it.
 pub const CHANGE_FOLDER: u32 = ADD | REPLACE;
 pub const READ: u32 = 0x1;
 
-/// Flags of an entry: what it is inherited by, and where it came from.
+/// Flags of an entry: what inherits it, and where it came from.
 const FOR_FILES: u8 = 0x1;
 const FOR_FOLDERS: u8 = 0x2;
 const NOT_FURTHER: u8 = 0x4;
@@ -41,7 +41,7 @@ pub const INHERITED: u8 = 0x10;
 pub struct Acl {
     /// As a SID: `S-1-5-18`.
     pub owner: String,
-    /// None where there is no list, which allows everybody everything.
+    /// None if there is no list, which allows everybody everything.
     pub entries: Option<Vec<Entry>>,
 }
 
@@ -53,33 +53,33 @@ pub struct Entry {
     pub flags: u8,
 }
 
-/// Who runs this program.
+/// The account that runs this program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caller {
     /// Whether with an administrator's full rights.
     pub elevated: bool,
-    /// The account's SID, where it is known.
+    /// The account's SID, if known.
     pub sid: Option<String>,
 }
 
-/// Somebody who has a right that only administrators should have.
+/// An account with a right that only administrators should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
     pub sid: String,
-    /// By owning it: an owner may always change the access list.
+    /// As the owner, who may always change the access list.
     pub owns: bool,
 }
 
 impl Caller {
-    /// Whether an account may do anything to the machine, or is the caller's own. One that is no
-    /// administrator's counts for nothing.
+    /// Whether an account fully controls the machine, or is the caller's own. A caller without administrator rights is
+    /// not trusted.
     fn trusts(&self, sid: &str) -> bool {
         TRUSTED.contains(&sid) || self.elevated && self.sid.as_deref() == Some(sid)
     }
 }
 
 impl Acl {
-    /// The first who is neither an administrator nor the caller and has one of these rights.
+    /// The first account that is neither an administrator nor the caller and has one of these rights.
     pub fn other(&self, caller: &Caller, rights: u32) -> Option<Other> {
         if rights & CONTROL != 0 && !caller.trusts(&self.owner) {
             return Some(Other { sid: self.owner.clone(), owns: true });
@@ -101,23 +101,23 @@ impl Acl {
         None
     }
 
-    /// Whether the list says something of its own, and names nobody but administrators and the caller.
+    /// Whether the list has entries of its own, all for administrators and the caller.
     pub fn is_for_administrators(&self, caller: &Caller) -> bool {
         let named = |entry: &Entry| caller.trusts(&entry.trustee) || PLACEHOLDERS.contains(&entry.trustee.as_str());
         self.has_own_entries() && self.entries.iter().flatten().all(|entry| !entry.allows || named(entry))
     }
 
-    /// Whether not all of it comes from the folder above.
+    /// Whether it has entries that are not inherited.
     pub fn has_own_entries(&self) -> bool {
         self.entries.iter().flatten().any(|entry| entry.flags & INHERITED == 0)
     }
 
-    /// Whether this SID has an entry that does not come from the folder above.
+    /// Whether this SID has an entry that is not inherited.
     pub fn names(&self, sid: &str) -> bool {
         self.entries.iter().flatten().any(|entry| entry.flags & INHERITED == 0 && entry.trustee == sid)
     }
 
-    /// What a thing has that is made in this folder, by Windows's rules.
+    /// What a file or folder created in this folder gets, by Windows's rules.
     #[must_use]
     pub fn inherited(&self, folder: bool, owner: &str) -> Self {
         let mut entries = Vec::new();
@@ -138,7 +138,7 @@ impl Acl {
         Self { owner: owner.into(), entries: Some(entries) }
     }
 
-    /// Reads Windows's language for these, SDDL, as far as file systems use it.
+    /// Reads Windows's text format for these, SDDL, as far as file systems use it.
     pub fn parse(sddl: &str) -> Option<Self> {
         let (owner, list) = match sddl.strip_prefix("O:") {
             Some(rest) => {
@@ -178,7 +178,7 @@ impl Acl {
     }
 }
 
-/// The generic rights as what they mean for files and folders (`FILE_GENERIC_*`, winnt.h).
+/// The generic rights as the specific rights of files and folders (`FILE_GENERIC_*`, winnt.h).
 const fn plain(rights: u32) -> u32 {
     let mut plain = rights & 0x01ff_ffff;
     if rights & 0x1000_0000 != 0 {
@@ -240,7 +240,7 @@ fn mask(rights: &str) -> Option<u32> {
     pairs(rights).map(one).try_fold(0, |all, right| Some(all | right?))
 }
 
-/// The accounts that every Windows has: SID, SDDL's two letters where it has some, and the name.
+/// The well-known accounts: SID, SDDL's two letters if it has some, and the name.
 const KNOWN: [(&str, &str, &str); 14] = [
     (EVERYONE, "WD", "Everyone"),
     (CREATOR_OWNER, "CO", "CREATOR OWNER"),
@@ -265,7 +265,7 @@ fn sid(text: &str) -> Option<String> {
     KNOWN.iter().find(|(_, letters, _)| !text.is_empty() && *letters == text).map(|(sid, ..)| (*sid).to_owned())
 }
 
-/// The English name of an account that every Windows has.
+/// The English name of a well-known account.
 pub fn known_name(sid: &str) -> Option<&'static str> {
     KNOWN.iter().find(|(known, ..)| *known == sid).map(|(.., name)| *name)
 }
@@ -292,15 +292,15 @@ mod tests {
         acl.other(&administrator(), rights).map(|other| other.sid)
     }
 
-    /// What kubeadm's script leaves: `mkdir C:\k` and files in it, by an administrator.
+    /// What kubeadm's script creates: `mkdir C:\k` and files in it, as an administrator.
     fn k(root: &str) -> (Acl, Acl) {
         let folder = Acl::parse(root).unwrap().inherited(true, ADMINISTRATORS);
         let file = folder.inherited(false, ADMINISTRATORS);
         (folder, file)
     }
 
-    /// As icacls shows a folder that was made in `C:\` of a server: Users (I)(OI)(CI)(RX), (I)(CI)(AD),
-    /// (I)(CI)(WD); Administrators, as the owner, once more; and CREATOR OWNER for what is below.
+    /// A folder created in `C:\` of a server, as icacls shows it: Users (I)(OI)(CI)(RX), (I)(CI)(AD), (I)(CI)(WD);
+    /// Administrators, as the owner, a second time; and CREATOR OWNER for what is below.
     #[test]
     fn a_folder_in_the_root_of_a_server_has_the_rights_that_icacls_shows() {
         let (folder, file) = k(SERVER);
@@ -322,9 +322,8 @@ mod tests {
         assert_eq!(Acl::parse(&folder.sddl()), Some(folder));
     }
 
-    /// The verdict on kubeadm's `C:\k`: on a server Users may add files beside `C:\k\config` and not
-    /// change or replace it, so the kubeconfig is believed and a plugin beside it is not. On a client
-    /// edition every user may change it.
+    /// kubeadm's `C:\k`: on a server Users may add files beside `C:\k\config` but not change or replace it, so the
+    /// kubeconfig is trusted and a plugin beside it is not. On a client edition every user may change it.
     #[test]
     fn kubeadms_folder_holds_a_kubeconfig_on_a_server_and_no_plugin_and_nothing_on_a_client() {
         let (root, (folder, file)) = (Acl::parse(SERVER).unwrap(), k(SERVER));
@@ -355,7 +354,7 @@ mod tests {
             ("O:BAD:P(D;;FA;;;BU)(A;;FA;;;BU)", None),
             ("O:BAD:P(D;;FA;;;WD)(A;;FA;;;BU)", None),
             ("O:BAD:P(D;;0x2;;;BU)(A;;FA;;;BU)", Some("S-1-5-32-545")),
-            // Whom a denial reaches who is named by another group, nobody here knows.
+            // Whether a denial applies to an account that is named by another group is unknown here.
             ("O:BAD:P(D;;FA;;;BU)(A;;FA;;;AU)", Some("S-1-5-11")),
             ("O:BAD:P(A;;FA;;;BU)(D;;FA;;;BU)", Some("S-1-5-32-545")),
             ("O:BAD:P(A;OICIIO;FA;;;BU)", None),
@@ -369,14 +368,14 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_is_no_administrators_counts_for_nothing() {
+    fn a_caller_without_administrator_rights_is_not_trusted() {
         let caller = Caller { elevated: false, ..administrator() };
         let own = Acl::parse("O:BAD:P(A;;FA;;;S-1-5-21-1-2-3-500)").unwrap();
         assert!(own.other(&caller, CHANGE).is_some());
     }
 
     #[test]
-    fn what_is_no_sddl_of_a_file_is_not_read() {
+    fn text_that_is_not_file_sddl_is_refused() {
         for text in
             ["", "D", "O:D:", "O:BAD:(A;;FA;;;)", "D:(A;;FA;;BA)", "D:(A;;ZZ;;;BA)", "D:(OA;;FA;;;BA)", "D:(A;;FA;;;BA"]
         {

@@ -1,7 +1,7 @@
-//! The arguments in a service's command line, taken apart.
+//! Parses the arguments in a service's command line.
 
-/// The value of an option under one of its names: `--config X` or `--config=X`. The last one
-/// counts, as it does for the programs themselves.
+/// The value of an option under one of its names: `--config X` or `--config=X`. The last one counts, as in the programs
+/// themselves.
 pub fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     let value = |index: usize| {
         names.iter().find_map(|name| match args[index].strip_prefix(name)? {
@@ -12,8 +12,8 @@ pub fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     (0..args.len()).rev().find_map(value)
 }
 
-/// Splits arguments by the rules of `CommandLineToArgvW`: blanks part them but for those in quotes;
-/// of backslashes before a quote, two are one and an odd one makes the quote a plain character.
+/// Splits arguments by the rules of `CommandLineToArgvW`: at blanks, except in quotes; before a quote, two backslashes
+/// are one, and an odd one makes the quote a plain character.
 pub fn split(text: &str) -> Vec<String> {
     let mut args = Vec::new();
     let (mut arg, mut begun, mut quoted, mut backslashes) = (String::new(), false, false, 0);

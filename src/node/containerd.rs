@@ -1,4 +1,4 @@
-//! Where containerd looks for CNI, from its `config.toml` in all three generations of that file.
+//! containerd's CNI folders, from its `config.toml` in all three versions of that file.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use crate::fault::{Exit, Fault};
 use crate::values::WinPath;
 
-/// The folders of CNI's programs and of its configuration.
+/// The folders of CNI plugins and of CNI configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CniDirs {
     pub bin: WinPath,
@@ -16,26 +16,26 @@ pub struct CniDirs {
 }
 
 impl Default for CniDirs {
-    /// What containerd takes when nothing is said, on Windows.
+    /// containerd's defaults on Windows.
     fn default() -> Self {
         let folder = WinPath::known(r"C:\Program Files\containerd\cni");
         Self { bin: folder.join("bin"), conf: folder.join("conf") }
     }
 }
 
-/// How the reader of a configuration gets at the files it names.
+/// How the reader of a configuration accesses other files.
 pub struct Files<'a> {
-    /// A file's text; none where there is no such file.
+    /// A file's text; none if there is no such file.
     pub read: &'a dyn Fn(&WinPath) -> Result<Option<String>>,
-    /// The names of the files in a folder; none where there is no such folder.
+    /// The names of the files in a folder; none if there is no such folder.
     pub list: &'a dyn Fn(&WinPath) -> Result<Vec<String>>,
 }
 
-/// Reads a configuration and what it imports. As in containerd, an imported file is read after the
-/// one that names it, and what it says counts more.
+/// Reads a configuration and its imports. As in containerd, an imported file is read after the file that imports it,
+/// and overrides it.
 ///
 /// # Errors
-/// INVALID_CONFIG naming file, line and column where one is no TOML; what reading fails with.
+/// INVALID_CONFIG naming file, line and column if one is not TOML; errors of reading.
 pub fn cni_dirs(config: &WinPath, files: &Files<'_>) -> Result<CniDirs> {
     let mut dirs = CniDirs::default();
     let mut waiting = VecDeque::from([config.clone()]);
@@ -73,8 +73,7 @@ fn parse(path: &WinPath, text: &str) -> Result<Table> {
     })
 }
 
-/// The part about CNI. Its plugin has another name in each version of the file, and containerd
-/// looks under no other.
+/// The section for CNI. Its plugin has another name in each version of the file, and containerd uses no other.
 fn section(table: &Table) -> Option<&Table> {
     let plugin = match table.get("version").and_then(Value::as_integer).unwrap_or(1) {
         ..=1 => "cri",
@@ -84,8 +83,8 @@ fn section(table: &Table) -> Option<&Table> {
     table.get("plugins")?.get(plugin)?.get("cni")?.as_table()
 }
 
-/// A folder as people write it there: with either slash, and `""` for the default. One without a
-/// drive lies on the drive of Windows.
+/// A folder as written there: with either slash, and `""` for the default. One without a drive is on the drive of
+/// Windows.
 fn folder(value: &Value) -> Option<WinPath> {
     let text = value.as_str()?.trim();
     match text.strip_prefix(['/', '\\']) {
@@ -94,8 +93,7 @@ fn folder(value: &Value) -> Option<WinPath> {
     }
 }
 
-/// The files that an import names: absolute or beside the file that names them, with `*` and `?` in
-/// the last part.
+/// The files that an import names: absolute or relative to the importing file, with `*` and `?` in the last part.
 fn imported(from: &WinPath, import: &str, files: &Files<'_>) -> Result<Vec<WinPath>> {
     let (folder_part, pattern) = import.rsplit_once(['/', '\\']).unwrap_or(("", import));
     let here = from.parent().context("find the folder of containerd's configuration")?;
@@ -114,7 +112,7 @@ fn imported(from: &WinPath, import: &str, files: &Files<'_>) -> Result<Vec<WinPa
     Ok(names.iter().map(|name| place.join(name)).collect())
 }
 
-/// Whether a name fits a pattern of `*` and `?`.
+/// Whether a name matches a pattern of `*` and `?`.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
@@ -134,7 +132,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What comes of a disk with these files, of which the first is the configuration.
+    /// The result for a disk with these files, of which the first is the configuration.
     fn dirs(disk: &[(&str, &str)]) -> Result<(String, String)> {
         let files = Files {
             read: &|path| {
@@ -154,7 +152,7 @@ mod tests {
     const CONF: &str = r"C:\Program Files\containerd\cni\conf";
 
     #[test]
-    fn every_generation_of_the_file_is_read() {
+    fn every_version_of_the_file_is_read() {
         for (text, bin, conf) in [
             (
                 "[plugins.cri.cni]\nbin_dir = 'C:\\cni\\bin'\nconf_dir = \"C:/cni/conf\"\n",
@@ -172,13 +170,13 @@ mod tests {
                 r"C:\c",
             ),
             ("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dir = 'C:\\a'\n", r"C:\a", CONF),
-            // Not said, or nothing said, is the default.
+            // Absent or empty means the default.
             ("", BIN, CONF),
             ("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"\"\nconf_dir = \"\"\n", BIN, CONF),
             ("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['']\n", BIN, CONF),
-            // Under the name of another generation containerd does not look.
+            // containerd ignores the section name of another version.
             ("version = 2\n[plugins.cri.cni]\nbin_dir = 'C:\\old'\n", BIN, CONF),
-            // A file that came from Linux.
+            // A file from Linux.
             (
                 "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/opt/cni/bin\"\n",
                 r"C:\opt\cni\bin",
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_count_more_than_what_imports_them() {
+    fn imports_override_the_importing_file() {
         let main = "version = 2\nimports = ['conf.d/*.toml', 'C:\\k\\last.toml', 'missing.toml']\n\
                     [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = 'C:\\main'\nconf_dir = 'C:\\main-conf'\n";
         let part = |dir: &str| {
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_toml_is_an_error_with_its_place() {
+    fn a_file_that_is_not_toml_is_an_error_with_its_position() {
         let error = dirs(&[(CONFIG, "version = 2\n[plugins\n")]).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ContainerdConfigInvalid");
         let said = error.to_string();

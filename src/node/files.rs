@@ -1,5 +1,5 @@
-//! Files as both nodes have them, with [`std::fs`] alone: digests, replacing in one step, and
-//! release trees swapped as a whole.
+//! File operations for both nodes, with [`std::fs`] alone: digests, atomic replacement, and release trees swapped as a
+//! whole.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -27,40 +27,50 @@ pub fn digest(path: &Path) -> io::Result<Sha256> {
     }
 }
 
-/// What the name beside a file ends in.
+/// The suffix of a temporary file's name.
 pub const BESIDE: &str = ".calicoctl-win-new";
 
-/// A name beside a file for what is to replace it. Always the same, so that what a crash left is
-/// overwritten by the next try.
+/// The name of a temporary file that will replace this one. Always the same, so that the next try overwrites what a
+/// crash left.
 pub fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{name}{BESIDE}"))
 }
 
-/// Renames, over a file that is there. Windows refuses that while someone reads one of the two: a
-/// virus scanner, a back-up, or another run of ours that looks; and it does not move a folder in
-/// which a file is open. See [`until_free`].
+/// Renames, over an existing file. Windows refuses that while another process has one of the two open: a virus scanner,
+/// a backup, or another run of ours; and it does not move a folder in which a file is open. See [`until_free`].
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     until_free(|| fs::rename(from, to))
 }
 
-/// Does something to a file or folder that somebody may be looking at on Windows. They are done in a
-/// moment, so it is tried for up to 2 s there.
+/// Retries an operation on a file or folder that another process may have open on Windows, for up to 2 s. Such
+/// processes close it soon.
 pub fn until_free(work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    work.retry(ConstantBuilder::default().with_delay(Duration::from_millis(20)).with_max_times(100))
+    free_within(Duration::from_secs(2), work)
+}
+
+/// How long a release's folder may be held: a virus scanner or a log shipper reads its files one after the other, and
+/// Calico's services are stopped by now.
+const TREE_HELD: Duration = Duration::from_secs(30);
+
+/// As [`until_free`], for up to a limit.
+fn free_within(limit: Duration, work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let times = usize::try_from(limit.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX);
+    work.retry(ConstantBuilder::default().with_delay(PAUSE).with_max_times(times))
         .when(|error| cfg!(windows) && is_in_use(error))
         .call()
 }
 
-/// Whether Windows refused because somebody has the file, or one in the folder, open: "access is
-/// denied" (5) and "sharing violation" (32) both say so.
+/// Whether Windows refused because a process has the file, or one in the folder, open: both "access is denied" (5) and
+/// "sharing violation" (32) mean that.
 pub fn is_in_use(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
         || cfg!(windows) && error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())
 }
 
-/// Takes the attribute "read-only" away, which on Windows keeps a file from being replaced and
-/// deleted. Elsewhere a file's own mode keeps nobody from either.
+/// Clears the attribute "read-only", which on Windows prevents replacing and deleting a file. Elsewhere a file's own
+/// mode prevents neither.
 pub fn make_writable(file: &Path) -> io::Result<()> {
     if cfg!(not(windows)) {
         return Ok(());
@@ -78,7 +88,7 @@ pub fn make_writable(file: &Path) -> io::Result<()> {
     fs::set_permissions(file, permissions)
 }
 
-/// Gone already is as good as gone now.
+/// Treats "not found" as success when something is removed.
 pub fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -86,20 +96,20 @@ pub fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Replaces a file in one step: `fill` writes beside it, then it is flushed and renamed over. At
-/// no time is the file half there; a failure takes the new one away.
+/// Replaces a file atomically: `fill` writes a temporary file, which is flushed and renamed. The file is never half
+/// written; a failure removes the temporary file.
 pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let new = beside(path);
     let placed =
         fill(&new).and_then(|()| File::options().write(true).open(&new)?.sync_all()).and_then(|()| rename(&new, path));
     if placed.is_err() {
-        // The error that counts is the first one.
+        // Report the first error.
         drop(fs::remove_file(&new));
     }
     placed
 }
 
-/// Makes a file that only its owner may read. On Windows it has the access list of its folder.
+/// Creates a file that only its owner may read. On Windows it has the access list of its folder.
 pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -108,18 +118,18 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     options.open(path)?.write_all(bytes)
 }
 
-/// What the name of a program ends in that ran when it was to go, with a number behind it.
+/// The suffix of a program that was renamed because it runs, before a number.
 const RENAMED: &str = ".old-";
 
-/// A free name for a program that is renamed away because it runs: `calicoctl-win.exe.old-1`.
+/// A free name for a program that is renamed because it runs: `calicoctl-win.exe.old-1`.
 pub fn free_name(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let free = (1u32..).map(|n| file.with_file_name(format!("{name}{RENAMED}{n}"))).find(|old| !old.exists());
     free.unwrap_or_else(|| beside(file))
 }
 
-/// Removes the programs that were renamed away earlier and have ended. Those that still run stay,
-/// and so does what cannot be listed.
+/// Removes the programs that were renamed earlier and have ended. Skips those that still run, and a folder that cannot
+/// be listed.
 pub fn remove_renamed(file: &Path) {
     let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
@@ -130,13 +140,13 @@ pub fn remove_renamed(file: &Path) {
     }
 }
 
-/// Whether everything in a folder is a program that was renamed away.
+/// Whether everything in a folder is a renamed program.
 pub fn holds_renamed_only(folder: &Path) -> bool {
     fs::read_dir(folder)
         .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| renamed(&entry).is_some())))
 }
 
-/// What a program that was renamed away was called, in lower case.
+/// The original name of a renamed program, in lower case.
 fn renamed(entry: &fs::DirEntry) -> Option<String> {
     let name = entry.file_name().to_string_lossy().to_lowercase();
     let (program, number) = name.rsplit_once(RENAMED)?;
@@ -144,14 +154,14 @@ fn renamed(entry: &fs::DirEntry) -> Option<String> {
     is_number.then(|| program.to_owned())
 }
 
-/// Adds a line to a file and flushes it to the disk.
+/// Appends a line to a file and flushes it to the disk.
 pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let mut file = File::options().append(true).create(true).open(path)?;
     file.write_all(line)?;
     file.sync_data()
 }
 
-/// What a folder that is swapped as a whole is now; none when there is none.
+/// The current state of a folder that is swapped as a whole; none if there is none.
 ///
 /// # Errors
 /// When the folder or its manifest cannot be read.
@@ -165,7 +175,7 @@ pub fn read_tree(dir: &Path) -> Result<Option<Tree>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some(Tree::Foreign)),
         Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
     };
-    // A manifest that is none says nothing about the folder: it is not ours to judge.
+    // A manifest that cannot be parsed says nothing about the folder: treat the folder as not ours.
     let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else {
         return Ok(Some(Tree::Foreign));
     };
@@ -175,7 +185,7 @@ pub fn read_tree(dir: &Path) -> Result<Option<Tree>> {
         let file = dir.join(name);
         let same = match fs::symlink_metadata(&file) {
             Ok(meta) if meta.is_file() && meta.len() == wanted.size => {
-                // The manifest is written last: what is newer may have been changed since.
+                // The manifest is written last: newer files may have been changed since.
                 let untouched = meta.modified().ok().is_some_and(|at| Some(at) <= written);
                 untouched || digest(&file).with_context(|| format!("read {}", file.display()))? == wanted.sha256
             }
@@ -191,8 +201,8 @@ pub fn read_tree(dir: &Path) -> Result<Option<Tree>> {
     Ok(Some(if drifted.is_empty() { Tree::Release(of) } else { Tree::Drifted { of, files: drifted } }))
 }
 
-/// Puts `wanted` at `target` and what was there into `trees`, by two renames. Whatever moment the
-/// process ends at, the same call made again gets there.
+/// Moves `wanted` to `target` and the previous tree into `trees`, by two renames. If the process ends at any moment,
+/// calling it again completes the swap.
 ///
 /// # Errors
 /// When `trees` does not hold `wanted`, or holds another folder that is not ours already.
@@ -201,15 +211,17 @@ pub fn swap_tree(target: &Path, trees: &Path, wanted: Option<&Tree>) -> Result<(
     if present.as_ref() == wanted {
         return Ok(());
     }
-    // Look for what is wanted before anything moves.
+    // Find the wanted tree before anything is moved.
     let source = wanted.map(|tree| find_tree(trees, tree)).transpose()?;
     fs::create_dir_all(trees).with_context(|| format!("create {}", trees.display()))?;
     if let Some(tree) = &present {
         let kept = shelf(trees, tree)?;
-        rename(target, &kept).with_context(|| format!("move {} to {}", target.display(), kept.display()))?;
+        free_within(TREE_HELD, || fs::rename(target, &kept))
+            .with_context(|| format!("move {} to {}", target.display(), kept.display()))?;
     }
     if let Some(source) = source {
-        rename(&source, target).with_context(|| format!("move {} to {}", source.display(), target.display()))?;
+        free_within(TREE_HELD, || fs::rename(&source, target))
+            .with_context(|| format!("move {} to {}", source.display(), target.display()))?;
     }
     Ok(())
 }
@@ -222,7 +234,7 @@ fn shelf_name(tree: &Tree) -> String {
     }
 }
 
-/// Where a wanted tree stands in the store.
+/// The path of a wanted tree in the store.
 fn find_tree(trees: &Path, wanted: &Tree) -> Result<PathBuf> {
     let name = shelf_name(wanted);
     let mut others = Vec::new();
@@ -236,12 +248,12 @@ fn find_tree(trees: &Path, wanted: &Tree) -> Result<PathBuf> {
     anyhow::bail!("find the tree {name} in the store {}: {instead}", trees.display())
 }
 
-/// Where a tree that makes room is kept: its name must be free.
+/// The path for the previous tree: its name must be free.
 fn shelf(trees: &Path, tree: &Tree) -> Result<PathBuf> {
     let name = shelf_name(tree);
     let place = trees.join(&name);
     match tree {
-        // The same release twice; the one that stands was just found whole.
+        // The same release twice; the current one was just found complete.
         Tree::Release(_) if place.exists() => {
             fs::remove_dir_all(&place).with_context(|| format!("remove {}", place.display()))?;
             Ok(place)
@@ -256,7 +268,23 @@ fn shelf(trees: &Path, tree: &Tree) -> Result<PathBuf> {
     }
 }
 
-/// `name`, `name-2`, `name-3`, …: drifted trees may be more than one.
+/// `name`, `name-2`, `name-3`, …: there may be several drifted trees.
 fn places(trees: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
     std::iter::once(trees.join(name)).chain((2..1000).map(move |n| trees.join(format!("{name}-{n}"))))
+}
+
+#[cfg(all(test, windows))]
+mod tests {
+    use super::*;
+
+    /// A log shipper that has a file in the folder open for longer than another file is waited for.
+    #[test]
+    fn a_folder_that_is_held_for_some_seconds_is_moved() {
+        let mut held = 200;
+        let work = || {
+            held -= 1;
+            if held > 0 { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+        };
+        free_within(TREE_HELD, work).unwrap();
+    }
 }

@@ -1,18 +1,18 @@
-//! Which firewall rules are one and the same, for both nodes, and whom they let in.
+//! For both nodes: which firewall rules are equivalent, and which ports they open.
 
-/// Names of one and the same rule: the one that Calico's scripts give, and rke2's.
+/// Names of the same rule: Calico's scripts use one, rke2 the other.
 pub const VXLAN_RULE: [&str; 2] = ["Overlay Traffic 4789 UDP", "OverlayTraffic4789UDP"];
 
-/// Whether a rule of this name is the one that is asked for, maybe by another name.
+/// Whether a rule of this name is the requested one, maybe by another name.
 pub fn is_the_rule(asked: &str, name: &str) -> bool {
     let known = |name: &str| VXLAN_RULE.iter().any(|known| known.eq_ignore_ascii_case(name));
     asked.eq_ignore_ascii_case(name) || (known(asked) && known(name))
 }
 
-/// An inbound rule that is on, as far as it decides who gets in.
+/// An enabled inbound rule, as far as it decides which ports are open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gate {
-    /// It lets in, and does not block.
+    /// It allows, and does not block.
     pub allows: bool,
     /// For TCP, or for any protocol.
     pub tcp: bool,
@@ -22,9 +22,8 @@ pub struct Gate {
     pub of_one: bool,
 }
 
-/// Whether a firewall with these rules lets strangers in on a TCP port. A rule that blocks counts
-/// more than one that lets in. One that names no port but a program is about that program, and
-/// nobody knows here which one listens.
+/// Whether a firewall with these rules allows inbound connections to a TCP port. A rule that blocks overrides one that
+/// allows. A rule without ports but with a program does not count: which program listens is unknown here.
 pub fn lets_in(gates: &[Gate], port: u16) -> bool {
     let about = |gate: &&Gate| gate.tcp && covers(gate, port);
     let mut all = gates.iter().filter(about).peekable();
@@ -36,7 +35,7 @@ fn covers(gate: &Gate, port: u16) -> bool {
     if ports.is_empty() || ports == "*" {
         return !gate.of_one;
     }
-    // Words, as `RPC`, stand for ports that are given out later.
+    // Words, for example `RPC`, mean ports that are assigned later.
     ports.split(',').any(|part| match part.trim().split_once('-') {
         Some((first, last)) => match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
             (Ok(first), Ok(last)) => (first..=last).contains(&port),
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_open_where_a_rule_lets_it_in_and_none_blocks_it() {
+    fn a_port_is_open_if_a_rule_allows_it_and_none_blocks_it() {
         let gate = |allows, ports: &str| Gate { allows, tcp: true, ports: ports.into(), of_one: false };
         let of_one = |ports: &str| Gate { of_one: true, ..gate(true, ports) };
         let udp = Gate { tcp: false, ..gate(true, "3389") };
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn b31_the_vxlan_rule_is_known_by_both_its_names() {
+    fn b31_the_vxlan_rule_is_recognized_by_both_its_names() {
         let [calicos, rke2s] = VXLAN_RULE;
         assert!(is_the_rule(calicos, rke2s) && is_the_rule(rke2s, calicos));
         assert!(is_the_rule(calicos, "overlay traffic 4789 udp"));

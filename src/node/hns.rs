@@ -1,6 +1,5 @@
-//! The Host Networking Service as its version 1 API has it: the documents, and what its error
-//! numbers ask for. Its error texts are localised and change with the build, so nothing is decided
-//! on them. The calls themselves are made by the Windows node.
+//! The version 1 API of the Host Networking Service: the documents, and how to react to its error numbers. Its error
+//! texts are localised and change with the build, so no decision depends on them. The Windows node makes the calls.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -8,19 +7,20 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::win32::{self, refused};
+pub use crate::calico::networks::{is_calicos, physical};
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
 use crate::item::{Network, NetworkKind};
 
-/// A network under the id that HNS knows it by.
+/// A network with its id in HNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownNetwork {
     /// A GUID without braces.
     pub id: String,
     pub name: String,
-    /// `Overlay`, `nat`, …, as HNS wrote it.
+    /// `Overlay`, `nat`, …, as HNS writes it.
     pub kind: String,
-    /// None where this program does not know the kind.
+    /// None if this program does not know the kind.
     pub network: Option<Network>,
     /// The MAC of its distributed router, as Calico writes it: `00:15:5d:64:51:0e`.
     pub dr_mac: Option<String>,
@@ -36,10 +36,9 @@ pub struct Endpoint {
     /// GUID of its network.
     pub network_id: String,
     pub ip: Option<Ipv4Addr>,
-    /// 1 created, 2 attached, 3 attached and shared, 4 detached, 5 degraded; none where HNS does
-    /// not say.
+    /// 1 created, 2 attached, 3 attached and shared, 4 detached, 5 degraded; none if HNS does not say.
     pub state: Option<u64>,
-    /// Stands for an endpoint on another machine, or (`Calico_ep`) for the host.
+    /// Represents an endpoint on another machine, or (`Calico_ep`) the host.
     pub remote: bool,
     /// Containers that share it.
     pub containers: Vec<String>,
@@ -48,15 +47,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether a pod uses it. Calico's own, `<network>_ep`, is the host's address on the network
-    /// and attached to no pod.
+    /// Whether it is a pod's. Calico's own, `<network>_ep`, is the host's address on the network and attached to no
+    /// pod.
     pub fn is_a_pods(&self) -> bool {
         let calicos = self.name.eq_ignore_ascii_case(&format!("{}_ep", self.network));
         let attached = self.state.map_or(!self.containers.is_empty(), |state| matches!(state, 2 | 3));
         attached && !self.remote && !calicos
     }
 
-    /// The containers that it was made for, in lower case: those that HNS names, and the pod sandbox that CNI
+    /// The containers that it was created for, in lower case: those that HNS names, and the pod sandbox that CNI
     /// plugins write into its name, `<sandbox>_<network>`.
     fn made_for(&self) -> Vec<String> {
         let network = format!("_{}", self.network);
@@ -64,7 +63,7 @@ impl Endpoint {
         self.containers.iter().map(String::as_str).chain(sandbox).map(str::to_lowercase).collect()
     }
 
-    /// Whether a pod that runs uses it.
+    /// Whether a running pod uses it.
     pub fn is_used(&self, running: &BTreeSet<String>) -> bool {
         self.is_a_pods() && !self.is_leaked(running)
     }
@@ -76,7 +75,7 @@ impl Endpoint {
         !made_for.is_empty() && !made_for.iter().any(|container| running.contains(container))
     }
 
-    /// Whether ACLs decide what comes through: any that do not just let all of it.
+    /// Whether ACLs filter its traffic: any ACL except those that allow everything.
     pub fn is_ruled(&self) -> bool {
         let open = |acl: &Value| {
             let parts = ["LocalAddresses", "RemoteAddresses", "LocalPorts", "RemotePorts"];
@@ -96,23 +95,23 @@ impl Endpoint {
     }
 }
 
-/// HNS said no.
+/// An error from HNS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// `0x803Bxxxx`, or the Win32 error inside a `0x8007xxxx`. Old builds give none.
+    /// `0x803Bxxxx`, or the Win32 error inside a `0x8007xxxx`. Old builds have none.
     pub code: Option<u32>,
-    /// What HNS says in the language of the machine. For people only.
+    /// HNS's own text, in the language of the machine. For people only.
     pub text: String,
 }
 
-/// What a refusal asks for.
+/// How to react to an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
-    /// The thing is gone already: fine when it was to be deleted.
+    /// It does not exist: fine if it was to be deleted.
     Gone,
-    /// The adapter may still be on its way back from a vSwitch (hcsshim issue 95).
+    /// It may succeed later: the adapter is still returning from a vSwitch (hcsshim issue 95), or HNS is busy with it.
     TryAgain,
-    /// A network of that name is there.
+    /// A network of that name exists.
     Exists,
     /// Policy lists, endpoints or namespaces still refer to it.
     References,
@@ -123,16 +122,19 @@ pub enum Reaction {
 }
 
 impl Refusal {
-    /// What to do when something was to be created.
-    pub const fn on_create(&self) -> Reaction {
-        match self.code {
-            None | Some(win32::HNS_ADAPTER_NOT_FOUND | win32::UNSPECIFIED | win32::NOT_FOUND) => Reaction::TryAgain,
-            Some(win32::HNS_NETWORK_EXISTS) => Reaction::Exists,
-            _ => self.on_any(),
+    /// How to react if something was to be created. While adapters come and go, HNS refuses with codes of every kind:
+    /// "adapter not found" (hcsshim issue 95), "parameter incorrect", time-outs of the network compartments, errors of
+    /// the cluster service (K2s issue 1317). So only what is wrong with the request itself is final.
+    pub fn on_create(&self) -> Reaction {
+        match (self.on_any(), self.code) {
+            (_, Some(win32::HNS_NETWORK_EXISTS)) => Reaction::Exists,
+            (Reaction::Fail, Some(code)) if win32::HNS_BAD_REQUEST.contains(&code) => Reaction::Fail,
+            (Reaction::Fail, _) => Reaction::TryAgain,
+            (known, _) => known,
         }
     }
 
-    /// What to do when something was to be deleted or looked at.
+    /// How to react if something was to be deleted or read.
     pub const fn on_delete(&self) -> Reaction {
         match self.code {
             Some(win32::HNS_NETWORK_NOT_FOUND | win32::HNS_ENDPOINT_NOT_FOUND | win32::NOT_FOUND) => Reaction::Gone,
@@ -149,7 +151,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal as it is told: what was tried, the number, and what HNS says itself.
+    /// The error as a fault: what was tried, the number, and HNS's own text.
     pub fn fault(&self, what: impl Into<String>) -> Fault {
         let mut fault = match (self.on_any(), self.code) {
             (Reaction::Denied, _) => win32::denied(what),
@@ -164,11 +166,11 @@ impl Refusal {
     }
 }
 
-/// What an answer of HNS holds. It says no in two ways: by its result, or with the result 0 and
+/// The content of an HNS response. HNS reports errors in two ways: by its result, or with the result 0 and
 /// `"Success":false` in the text, where `ErrorCode` may be missing.
 ///
 /// # Errors
-/// The refusal. An answer that is no JSON is one too.
+/// The error from HNS. A response that is not JSON is one too.
 pub fn answer(hresult: i32, text: &str) -> Result<Value, Refusal> {
     let envelope: Value = match serde_json::from_str(text) {
         Ok(envelope) => envelope,
@@ -186,12 +188,12 @@ pub fn answer(hresult: i32, text: &str) -> Result<Value, Refusal> {
     Ok(envelope.get("Output").cloned().unwrap_or(Value::Null))
 }
 
-/// The Win32 error in a `0x8007xxxx`; others stay as they are.
+/// The Win32 error in a `0x8007xxxx`; others are unchanged.
 const fn win32_code(hresult: u32) -> u32 {
     if hresult >> 16 == 0x8007 { hresult & 0xFFFF } else { hresult }
 }
 
-/// The body that creates a network. A key that is left out lets HNS choose.
+/// The body that creates a network. HNS chooses the value of a missing key.
 pub fn create_body(name: &str, network: &Network) -> Value {
     let mut body = json!({ "Type": network.kind.to_string(), "Name": name });
     if let Some(adapter) = &network.adapter {
@@ -210,7 +212,7 @@ pub fn create_body(name: &str, network: &Network) -> Value {
     body
 }
 
-/// The networks of `GET /networks/`. What has neither id nor name is passed over.
+/// The networks of `GET /networks/`. Entries without id or name are skipped.
 pub fn networks(output: &Value) -> Vec<KnownNetwork> {
     objects(output).filter_map(network).collect()
 }
@@ -273,7 +275,7 @@ pub fn endpoints(output: &Value) -> Vec<Endpoint> {
 /// those with Hyper-V isolation, `<sandbox>@vm`.
 ///
 /// # Errors
-/// When the answer is none.
+/// When the response is not valid.
 pub fn compute_systems(answer: &str) -> serde_json::Result<BTreeSet<String>> {
     let systems: Value = serde_json::from_str(answer)?;
     let id = |system: &Value| {
@@ -289,10 +291,10 @@ pub fn is_acl(policy: &Value) -> bool {
     text(policy, "Type").is_some_and(|kind| kind.eq_ignore_ascii_case("ACL"))
 }
 
-/// What HNS has for every IP protocol.
+/// HNS's number for every IP protocol.
 const ANY_PROTOCOL: u64 = 256;
 
-/// The ACLs that let everything through, in Felix's form and at the priority of its last rules.
+/// The ACLs that allow everything, in Felix's form and with the priority of its last rules.
 pub fn all_through() -> Vec<Value> {
     let acl = |direction: &str| {
         json!({
@@ -303,29 +305,38 @@ pub fn all_through() -> Vec<Value> {
     vec![acl("In"), acl("Out")]
 }
 
-/// What is posted to an endpoint to replace its ACLs: all of them at once, as Felix does.
+/// The request body that replaces an endpoint's ACLs: all of them at once, as Felix does.
 pub fn acls_body(id: &str, acls: &[Value]) -> String {
     json!({ "ID": id, "Policies": acls }).to_string()
 }
 
-/// The answer of `GET /globals/version`.
+/// The response of `GET /globals/version`.
 pub fn version(output: &Value) -> Option<HnsVersion> {
     let part = |key: &str| u32::try_from(output[key].as_u64()?).ok();
     Some(HnsVersion { major: part("Major")?, minor: part("Minor")? })
 }
 
-/// What the endpoints of pods on a network stand for.
+/// What the endpoints of pods on a network mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pods {
-    /// Containers that may run: their network stays.
+    /// Containers that may run: keep their network.
     Live,
     /// Containers from before the boot.
     Gone,
 }
 
-/// What is deleted with a network, in order, as paths of HNS: policy lists that refer to its
-/// endpoints, endpoints that stand for other machines, its own endpoints, the network. With policy
-/// lists left, HNS since 17763.1554 may end in a bad state.
+/// How much is deleted with a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    /// Its own endpoints. Those that represent other machines go with the network: kube-proxy has one for each pod of
+    /// the cluster, and one after another they take hours on a slow HNS.
+    Own,
+    /// Also the endpoints that represent other machines.
+    Remote,
+}
+
+/// What is deleted with a network, in order, as paths of HNS: policy lists that refer to its endpoints, its endpoints,
+/// the network. If policy lists remain, HNS since 17763.1554 may end in a bad state.
 ///
 /// # Errors
 /// The names of the pods' endpoints that are still attached.
@@ -334,15 +345,15 @@ pub fn removal(
     endpoints: &[Endpoint],
     policy_lists: &Value,
     pods: Pods,
+    with: With,
 ) -> Result<Vec<String>, Vec<String>> {
-    let mut own: Vec<&Endpoint> =
+    let mut of: Vec<&Endpoint> =
         endpoints.iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id)).collect();
     let used: Vec<String> =
-        own.iter().filter(|endpoint| endpoint.is_a_pods()).map(|endpoint| endpoint.describe()).collect();
+        of.iter().filter(|endpoint| endpoint.is_a_pods()).map(|endpoint| endpoint.describe()).collect();
     if pods == Pods::Live && !used.is_empty() {
         return Err(used);
     }
-    own.sort_by_key(|endpoint| !endpoint.remote);
     let refers = |list: &Value| {
         let references = list["References"].as_array().map(Vec::as_slice).unwrap_or_default();
         let to = |id: &str| {
@@ -351,22 +362,46 @@ pub fn removal(
                 last.eq_ignore_ascii_case(id)
             })
         };
-        own.iter().any(|endpoint| to(&endpoint.id))
+        of.iter().any(|endpoint| to(&endpoint.id))
     };
     let lists = objects(policy_lists).filter(|list| refers(list)).filter_map(|list| text(list, "ID"));
-    let lists = lists.map(|id| format!("/policylists/{id}"));
-    let ends = own.iter().map(|endpoint| format!("/endpoints/{}", endpoint.id));
-    Ok(lists.chain(ends).chain([format!("/networks/{}", network.id)]).collect())
+    let lists: Vec<String> = lists.map(|id| format!("/policylists/{id}")).collect();
+    of.retain(|endpoint| with == With::Remote || !endpoint.remote);
+    of.sort_by_key(|endpoint| !endpoint.remote);
+    let ends = of.iter().map(|endpoint| format!("/endpoints/{}", endpoint.id));
+    Ok(lists.into_iter().chain(ends).chain([format!("/networks/{}", network.id)]).collect())
 }
 
-/// Whether a network is Calico's by its name. Others' are never deleted, whoever asks (upstream's
-/// scripts delete every network but NAT: defect B13).
-pub fn is_calicos(name: &str) -> bool {
-    let name = name.to_lowercase();
-    name == "external" || name.starts_with("calico")
+impl Network {
+    /// Whether HNS needs a vSwitch on a physical adapter for it.
+    pub const fn takes_adapter(&self) -> bool {
+        use NetworkKind::{L2Bridge, L2Tunnel, Overlay, Transparent};
+        matches!(self.kind, Overlay | L2Bridge | L2Tunnel | Transparent)
+    }
+
+    /// Completes what HNS shows: it names the adapter only if the request did (sig-windows-tools issue 378). The host's
+    /// address of the network is then on the host's side of the adapter's vSwitch. `holder` gives the interface that
+    /// has an address.
+    pub fn complete(&mut self, holder: impl FnOnce(Ipv4Addr) -> Option<String>) {
+        if self.adapter.is_none() && self.takes_adapter() {
+            self.adapter = self.management_ip.and_then(holder).map(|name| physical(&name).to_owned());
+        }
+    }
 }
 
-/// The refusal to delete a network that is not Calico's.
+/// The error when a network is still not shown by version 2 of HNS after it was deleted and made again.
+pub fn unseen_by_v2(name: &str) -> Fault {
+    let what = format!(
+        "version 2 of HNS does not show the HNS network {name} that version 1 shows, also after it was made again: \
+         Calico and kube-proxy do not find it"
+    );
+    Fault::new(Exit::VerifyFailed, "HnsNetworkUnseen", what).hint(
+        "HNS's state is bad: drain this node, restart the services hns and kube-proxy or the machine, then run the \
+         command again\ncalicoctl-win explain HnsNetworkUnseen has the commands",
+    )
+}
+
+/// The error when a network that is not Calico's should be deleted.
 pub fn foreign(name: &str) -> Fault {
     let what = format!("delete HNS network {name}: it is not one of Calico's, and its owner's pods may use it");
     Fault::new(Exit::Conflict, "ForeignNetwork", what).hint("remove it with the product that made it")
@@ -376,7 +411,7 @@ fn objects(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().map(Vec::as_slice).unwrap_or_default().iter().filter(|value| value.is_object())
 }
 
-/// A text that says something: HNS writes absent ones as null or as nothing.
+/// A text that is not empty: HNS writes absent ones as null or as an empty text.
 fn text(value: &Value, key: &str) -> Option<String> {
     value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
@@ -384,6 +419,9 @@ fn text(value: &Value, key: &str) -> Option<String> {
 fn address(value: &Value, key: &str) -> Option<Ipv4Addr> {
     text(value, key)?.parse().ok().filter(|ip: &Ipv4Addr| !ip.is_unspecified())
 }
+
+#[cfg(test)]
+mod recorded;
 
 #[cfg(test)]
 mod tests {
@@ -443,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_asked_for_as_upstream_does() {
+    fn a_network_is_requested_as_upstream_does() {
         let Some(mut network) = networks(&json!([external()])).remove(0).network else { unreachable!() };
         insta::assert_snapshot!(create_body("External", &network), @r#"{"Type":"Overlay","Name":"External","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"192.168.255.0/30","GatewayAddress":"192.168.255.1","Policies":[{"Type":"VSID","VSID":9999}]}]}"#);
         (network.kind, network.vsid, network.adapter) = (NetworkKind::L2Bridge, None, None);
@@ -451,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn hns_says_no_in_two_ways_and_in_any_language() {
+    fn hns_reports_errors_in_two_ways_and_in_any_language() {
         let no = |hresult: u32, text: &str| answer(hresult.cast_signed(), text).unwrap_err();
         let gone = no(0, r#"{"Success":false,"Error":"Das Netzwerk wurde nicht gefunden. ","ErrorCode":2151350273}"#);
         assert_eq!((gone.code, gone.on_delete()), (Some(win32::HNS_NETWORK_NOT_FOUND), Reaction::Gone));
@@ -460,11 +498,22 @@ mod tests {
             (no(0x8000_4005, "garbage"), Reaction::TryAgain, Reaction::Fail),
             (no(0x803B_0006, "{}"), Reaction::TryAgain, Reaction::Fail),
             (no(0x803B_0010, "{}"), Reaction::Exists, Reaction::Fail),
-            (no(0x803B_002C, "{}"), Reaction::Fail, Reaction::References),
+            (no(0x803B_002C, "{}"), Reaction::TryAgain, Reaction::References),
             (no(0x8007_06BA, ""), Reaction::Stopped, Reaction::Stopped),
             (no(0x8007_0005, ""), Reaction::Denied, Reaction::Denied),
-            (no(0x8007_0057, ""), Reaction::Fail, Reaction::Fail),
-            // An old build: no number at all.
+            // Right after a deletion, while adapters and compartments are still being made.
+            (no(0x8007_0057, ""), Reaction::TryAgain, Reaction::Fail),
+            (no(0x803B_0025, "{}"), Reaction::TryAgain, Reaction::Fail),
+            (no(0x803B_0026, "{}"), Reaction::TryAgain, Reaction::Fail),
+            (no(0x8007_1392, ""), Reaction::TryAgain, Reaction::Fail),
+            (no(0x8007_05B4, ""), Reaction::TryAgain, Reaction::Fail),
+            (no(0x8ABC_DEF0, ""), Reaction::TryAgain, Reaction::Fail),
+            // The request itself is wrong: its type, JSON or address.
+            (no(0x803B_000B, "{}"), Reaction::Fail, Reaction::Fail),
+            (no(0x803B_001B, "{}"), Reaction::Fail, Reaction::Fail),
+            (no(0x803B_0032, "{}"), Reaction::Fail, Reaction::Fail),
+            (no(0x8007_0032, ""), Reaction::Fail, Reaction::Fail),
+            // An old build: no number.
             (no(0, r#"{"Success":false,"Error":"Element not found. "}"#), Reaction::TryAgain, Reaction::Fail),
             (no(0, "<html>"), Reaction::TryAgain, Reaction::Fail),
         ] {
@@ -476,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_with_its_number_and_hnss_own_words() {
+    fn a_refusal_is_reported_with_its_number_and_hnss_text() {
         let refusal = |code: Option<u32>| Refusal { code, text: "Falscher Parameter. ".into() };
         insta::assert_snapshot!(refusal(Some(87)).fault("create HNS network External"), @"create HNS network External (Windows error 87: the parameter is incorrect); HNS says: Falscher Parameter");
         insta::assert_snapshot!(refusal(None).fault("delete HNS network Calico"), @"delete HNS network Calico; HNS says: Falscher Parameter");
@@ -484,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refers_to_a_network_goes_before_it() {
+    fn references_to_a_network_are_deleted_before_it() {
         let found = endpoints(&json!([
             endpoint("Calico_ep", "AAAA", json!({"State": 2})),
             endpoint("web", "aaaa", json!({"State": 4})),
@@ -494,10 +543,19 @@ mod tests {
         let lists = json!([
             {"ID": "of-other", "References": ["/endpoints/id-other"]},
             {"ID": "of-web", "References": ["/endpoints/id-other", "/endpoints/ID-WEB"]},
+            {"ID": "of-far", "References": ["/endpoints/id-far"]},
         ]);
-        let paths = removal(&known("aaaa", "Calico"), &found, &lists, Pods::Live).unwrap();
-        insta::assert_snapshot!(paths.join("\n"), @r"
+        let paths = |with| removal(&known("aaaa", "Calico"), &found, &lists, Pods::Live, with).unwrap().join("\n");
+        insta::assert_snapshot!(paths(With::Own), @r"
         /policylists/of-web
+        /policylists/of-far
+        /endpoints/id-Calico_ep
+        /endpoints/id-web
+        /networks/aaaa
+        ");
+        insta::assert_snapshot!(paths(With::Remote), @r"
+        /policylists/of-web
+        /policylists/of-far
         /endpoints/id-far
         /endpoints/id-Calico_ep
         /endpoints/id-web
@@ -506,14 +564,30 @@ mod tests {
     }
 
     #[test]
-    fn a_network_with_pods_stays() {
+    fn a_network_with_pods_is_kept() {
         let found = endpoints(&json!([
             endpoint("web", "aaaa", json!({"State": 2, "SharedContainers": ["3f2c"]})),
             endpoint("db", "aaaa", json!({"State": 3})),
             endpoint("old", "aaaa", json!({"State": null, "SharedContainers": ["77"]})),
         ]));
-        let used = removal(&known("aaaa", "Calico"), &found, &Value::Null, Pods::Live).unwrap_err();
+        let used = removal(&known("aaaa", "Calico"), &found, &Value::Null, Pods::Live, With::Own).unwrap_err();
         assert_eq!(used, ["web of container 3f2c", "db", "old of container 77"]);
+    }
+
+    /// As HNS shows a network for which it was to choose the adapter.
+    #[test]
+    fn the_adapter_that_hns_does_not_name_is_the_one_with_the_management_ip() {
+        let mut shown = external();
+        shown.as_object_mut().unwrap().remove("NetworkAdapterName");
+        let mut network = networks(&json!([shown])).remove(0).network.unwrap();
+        assert_eq!(network.adapter, None);
+        network.complete(|ip| (ip.to_string() == "10.20.0.21").then(|| "vEthernet (Ethernet 2)".to_owned()));
+        assert_eq!(network.adapter.as_deref(), Some("Ethernet 2"));
+        network.complete(|_| Some("vEthernet (Ethernet)".to_owned()));
+        assert_eq!(network.adapter.as_deref(), Some("Ethernet 2"), "what HNS names counts");
+        let mut nat = Network { kind: NetworkKind::Nat, adapter: None, ..network };
+        nat.complete(|_| Some("vEthernet (nat)".to_owned()));
+        assert_eq!(nat.adapter, None);
     }
 
     #[test]

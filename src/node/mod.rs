@@ -1,4 +1,4 @@
-//! The one trait: a node that can be looked at and changed, one item at a time.
+//! The only trait: a node whose items are read and changed one at a time.
 
 pub mod acl;
 pub mod arguments;
@@ -6,6 +6,7 @@ pub mod containerd;
 pub mod files;
 pub mod firewall;
 pub mod hns;
+pub mod probe;
 pub mod program;
 pub mod record;
 pub mod recovery;
@@ -35,82 +36,100 @@ use crate::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
 use acl::Caller;
+use probe::Probe;
 use trust::Rights;
 
-/// What a service really runs, NSSM followed; `plan` shows it too, so it lies with Calico's facts.
+/// What a service really runs, also with NSSM. In `calico`, since `plan` shows it too.
 pub use crate::calico::nssm;
+pub use crate::paths::STATE_DIR;
 
 /// A Windows node: the machine itself, or a folder that behaves like one.
 ///
-/// It holds primitives only. What to change, in which order and what to remember is decided above.
+/// It handles primitives only. Callers decide what to change, in which order, and what to record.
 pub trait Node {
     /// Measures the machine.
     fn facts(&self) -> Result<NodeFacts>;
 
-    /// What an item is now; none when it is not there.
+    /// The identity of this boot, as in the facts. Asks nothing else: HNS may be busy.
+    fn boot_id(&self) -> Result<String>;
+
+    /// The current state of an item; none if it does not exist.
     fn get(&self, id: &Id) -> Result<Option<State>>;
 
-    /// Makes an item so, or removes it. Returns when it has taken effect: a stopped service's
-    /// process is gone, a deleted name is free. Putting what is already there is fine. A folder
-    /// that is not empty stays when it is to go: what is in it belongs to somebody else.
+    /// Sets an item's state, or removes the item. Returns when the change has taken effect: a stopped service's process
+    /// has ended, a deleted name is free. Putting the current state is fine. Removing a folder that is not empty does
+    /// nothing: its contents belong to somebody else.
     ///
-    /// Its errors say what was to be done to what: `start service CalicoFelix: …`.
+    /// Its errors name the operation and the item: `start service CalicoFelix: …`.
     ///
     /// The bytes of a file come from the store by their digest, and so does a release tree.
-    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()>;
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<Put>;
 
-    /// Deletes the HNS networks of ours that `stale` means, from before a reboot, by their ids, with the
-    /// endpoints that are on them: nobody makes or changes networks between the look and the end. `before` is
-    /// told of the endpoints of pods that run. Gives the networks' names. [`Node::put`] refuses while pods are
-    /// attached.
+    /// Deletes our HNS networks from before a reboot that `stale` selects, by their ids, with their endpoints: no other
+    /// process may create or change networks meanwhile. `before` gets the endpoints of running pods. Returns the
+    /// networks' names. [`Node::put`] refuses while pods are attached.
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: TellOfEndpoints<'_>,
+        before: EndpointCallback<'_>,
     ) -> Result<Vec<String>>;
 
-    /// What HNS shows of a network besides its definition; none when there is no such network.
+    /// What HNS shows of a network besides its definition; none if there is no such network.
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>>;
 
-    /// Replaces the ACLs of an HNS endpoint by such as let everything through. One that is gone is fine.
+    /// Replaces the ACLs of an HNS endpoint by ACLs that allow everything. A missing endpoint is fine.
     fn let_all_through(&mut self, endpoint: &str) -> Result<()>;
 
-    /// Every HNS endpoint; none where HNS is not installed.
+    /// Every HNS endpoint; none if HNS is not installed.
     fn endpoints(&self) -> Result<Vec<hns::Endpoint>>;
 
-    /// The ids of the containers that run, pod sandboxes among them, in lower case.
+    /// What HNS answers to a GET of this path, for example `/networks/`, as it is. The inner error is HNS's own.
+    ///
+    /// Fails if HNS is not installed or does not answer.
+    fn ask_hns(&self, path: &str) -> Result<Result<serde_json::Value, hns::Refusal>>;
+
+    /// Tries how Windows behaves. Returns the Windows error that the attempt ends with; none if Windows allowed it.
+    fn probe(&mut self, probe: &Probe) -> Result<Option<u32>>;
+
+    /// The ids of the running containers, including pod sandboxes, in lower case.
     fn containers(&self) -> Result<BTreeSet<String>>;
 
-    /// Deletes an HNS endpoint by its id. One that is not there is fine.
+    /// Deletes an HNS endpoint by its id. A missing one is fine.
     fn delete_endpoint(&mut self, id: &str) -> Result<()>;
 
-    /// What of a kind is there: every HNS network, firewall rule or service on the machine.
+    /// All items of a kind: every HNS network, firewall rule or service on the machine.
     fn list(&self, kind: Listing) -> Result<Vec<(Id, State)>>;
 
-    /// The services that depend on this one, also by way of others, whether they run or not; none when
-    /// there is no such service.
+    /// The services that depend on this one, also indirectly, running or not; none if there is no such service.
     fn dependents(&self, service: &str) -> Result<Vec<String>>;
 
-    /// The process of a running service; none when it does not run.
+    /// Starts the automatic services that depend on this one, also indirectly, and that Windows gave up to start because
+    /// a dependency failed (1068). One that was stopped stays so. Does not wait until they run. Returns their names.
+    fn start_stranded(&mut self, service: &str) -> Result<Vec<String>>;
+
+    /// Whether a service starts, runs or stops, as the Service Control Manager has it; none if there is no such service.
+    fn service_state(&self, service: &str) -> Result<Option<ServiceState>>;
+
+    /// The process of a service that is not stopped; none if it is.
     fn process(&self, service: &str) -> Result<Option<Process>>;
 
-    /// The processes whose program has this file name, in whatever case: `kubelet.exe`.
+    /// The processes whose program has this file name, in any case: `kubelet.exe`.
     fn processes(&self, image: &str) -> Result<Vec<Process>>;
 
     /// Whether a process still runs. Cheaper than [`Self::processes`].
     fn runs(&self, process: &Process) -> Result<bool>;
 
-    /// Whether a neighbour on one of the machine's links, as a gateway, answers now: it is asked for its
-    /// hardware address, which no filter for packets forbids.
+    /// Whether a neighbour on one of the machine's links, such as a gateway, answers now: it is asked for its hardware
+    /// address, which no packet filter blocks.
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool>;
 
-    /// The file on this machine that is to be installed as our executable.
+    /// The file on this machine to install as our executable.
     fn executable(&self) -> Result<PathBuf>;
 
-    /// What a program on this machine answers when it is started with these words; none where its
-    /// kind cannot run: a sandbox knows its stand-ins, but runs no Windows program.
+    /// The output of a program on this machine when started with these arguments; none if such a program cannot run: a
+    /// sandbox knows its stand-ins, but runs no Windows program.
     ///
-    /// Fails when it does not run, or ends with an error.
+    /// Fails if it does not start, or ends with an error.
     fn ask(&self, program: &Path, words: &[&str]) -> Result<Option<String>>;
 
     /// The wall clock.
@@ -119,52 +138,75 @@ pub trait Node {
     /// Lets time pass. The sandbox moves its own clock.
     fn pause(&mut self, time: Duration);
 
-    /// Who runs this program.
+    /// The account that runs this program.
     fn caller(&self) -> Caller;
 
-    /// Who may do what to a file or folder, of a link to the link itself; none for a place that is not on
-    /// this node's disk.
+    /// The access rights of a file or folder; of a link, those of the link itself; none for a place that is not on this
+    /// node's disk.
     fn rights(&self, place: &Path) -> Result<Option<Rights>>;
 
-    /// Where a path of the node lies for [`std::fs`].
+    /// A path of the node as a path for [`std::fs`].
     fn disk(&self, path: &WinPath) -> PathBuf;
 
-    /// Replaces a file of our own in one step: written beside it, flushed, renamed over.
+    /// Replaces a file of our own atomically: written beside it, flushed, renamed.
     fn save(&mut self, path: &WinPath, bytes: &[u8], access: Access) -> Result<()>;
 
-    /// Adds a line to a file of our own and flushes it to the disk before returning.
+    /// Appends a line to a file of our own and flushes it to the disk before returning.
     fn append(&mut self, path: &WinPath, line: &str) -> Result<()>;
 
     /// Removes a file of our own.
     fn remove(&self, path: &WinPath) -> Result<()>;
 
-    /// From here on says in `changed` that something on the node was changed, or begun to be: not our
-    /// own records below [`STATE_DIR`].
+    /// From now on sets `changed` when a change of the node begins, except of our own records below [`STATE_DIR`].
     fn watch(&mut self, changed: Arc<AtomicBool>);
 
-    /// Makes a folder of ours safe that others than administrators made, or in which they may write. One
-    /// that is, or may be, somebody else's is renamed away and made again; one that an administrator opened
-    /// is closed with all that is in it. Gives what was wrong and what was done; none when nothing was
-    /// wrong, or when there is no such folder.
+    /// Makes one of our folders safe if accounts other than administrators created it or may write to it. A folder that
+    /// is, or may be, somebody else's is renamed and created again; one that an administrator opened is closed, with
+    /// its contents. Returns what was wrong and what was done; none if nothing was wrong, or if there is no such
+    /// folder.
     ///
-    /// Fault `UnsafeFolder`, with nothing changed, for a link, for a folder that cannot be renamed away, and
-    /// for one of an administrator's that holds what others made or may change: nobody can know whether
-    /// that is still ours.
+    /// Fault `UnsafeFolder`, with nothing changed, for a link, for a folder that cannot be renamed, and for an
+    /// administrator's folder with contents that others created or may change: whether those are still ours is unknown.
     fn secure(&mut self, folder: &WinPath) -> Result<Option<String>>;
 
-    /// What this node was asked to remove and could only rename away, since it runs: it goes when
-    /// Windows starts next.
-    fn left_until_reboot(&self) -> &[WinPath];
-
-    /// Has Windows restart, in half a minute at the latest, and tells who is logged on why.
+    /// Restarts Windows, in half a minute at the latest, and tells the logged-on users why.
     fn restart(&self, why: &str) -> Result<()>;
-
-    /// The settings of services that were to be put and that this Windows does not know. It was done
-    /// without them: none decides whether a service works.
-    fn unknown_settings(&self) -> &[&'static str];
 }
 
-/// What [`Node::list`] can enumerate.
+/// What [`Node::put`] has to tell besides.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// What was to be removed and could only be renamed, since it runs: it is deleted when Windows starts next.
+    pub left_until_reboot: Option<WinPath>,
+    /// The settings of a service that this Windows does not know. It was put without them: none decides whether a
+    /// service works.
+    pub unknown_settings: Vec<&'static str>,
+    /// The service is deleted, but programs have it open: its name is free when the last of them closes it.
+    pub name_held: bool,
+    /// The host's address that no adapter has yet, some minutes after the network that had it was deleted.
+    pub address_away: Option<Ipv4Addr>,
+}
+
+impl Put {
+    /// A put that left this file or folder, if any.
+    pub fn leaving(left_until_reboot: Option<WinPath>) -> Self {
+        Self { left_until_reboot, ..Self::default() }
+    }
+}
+
+/// The Service Control Manager's state of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServiceState {
+    Stopped,
+    /// It has a process, and has not said that it runs.
+    Starting,
+    Running,
+    Stopping,
+    /// Paused, or about to be.
+    Paused,
+}
+
+/// The kinds that [`Node::list`] can enumerate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
     Networks,
@@ -176,38 +218,41 @@ pub enum Listing {
     Adapters,
 }
 
-/// What HNS made of a network.
+/// The HNS details of a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkDetails {
-    /// The MAC of its distributed router, as `00:15:5d:64:51:0e`: where other nodes send what is for pods
-    /// here. Overlay networks have one.
+    /// The MAC of its distributed router, for example `00:15:5d:64:51:0e`: other nodes send the traffic for pods here
+    /// to it. Overlay networks have one.
     pub dr_mac: Option<String>,
     /// The names of its endpoints.
     pub endpoints: Vec<String>,
+    /// Version 2 of HNS does not show it, so that Calico and kube-proxy do not find it (projectcalico/calico#9120).
+    pub unseen_by_v2: bool,
 }
 
-/// A process. Its id is used again after its end; id and time of start together are not.
+/// A process. Its id is reused after its end; id and start time together are unique.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
     pub pid: u32,
-    /// When it started, where that is known.
+    /// Its start time, if known.
     pub since: Option<Timestamp>,
 }
 
 /// The machine that this program runs on.
 ///
 /// # Errors
-/// `UNSUPPORTED` where it is not Windows.
+/// `UNSUPPORTED` if it is not Windows, or if its Windows is not on drive C:.
 #[cfg(windows)]
 pub fn machine() -> Result<Box<dyn Node>> {
+    windows::os::refuse_another_drive()?;
     Ok(Box::new(windows::WindowsNode::default()))
 }
 
 /// The machine that this program runs on.
 ///
 /// # Errors
-/// `UNSUPPORTED` where it is not Windows.
+/// `UNSUPPORTED` if it is not Windows.
 #[cfg(not(windows))]
 pub fn machine() -> Result<Box<dyn Node>> {
     Err(Fault::new(Exit::Unsupported, "NotWindows", "this machine is not Windows")
@@ -215,38 +260,34 @@ pub fn machine() -> Result<Box<dyn Node>> {
         .into())
 }
 
-/// Who is told of endpoints before they go.
-pub type TellOfEndpoints<'a> = &'a mut dyn FnMut(&mut dyn Node, Vec<hns::Endpoint>) -> Result<()>;
+/// A callback for endpoints that will be deleted.
+pub type EndpointCallback<'a> = &'a mut dyn FnMut(&mut dyn Node, Vec<hns::Endpoint>) -> Result<()>;
 
-/// Where CalicoNode keeps the CNI configuration while no network stands behind it: beside its place, under a
-/// name that no container runtime reads. To everybody else it is [`Id::CniConf`] all the same.
+/// The path of the CNI configuration while CalicoNode withdraws it because the network is not up: beside its place,
+/// with a name that no container runtime reads. To all other code it is still [`Id::CniConf`].
 pub fn withdrawn(conf: &WinPath) -> WinPath {
     let name = format!("{}.withdrawn", conf.name());
     conf.parent().map_or_else(|| conf.clone(), |folder| folder.join(&name))
 }
 
-/// Where our own state lies on the node. SYSTEM and Administrators only.
-pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
-
-/// Whether a file is no record of ours, but part of the node.
+/// Whether a file is part of the node and not one of our records.
 fn is_of_node(path: &WinPath) -> bool {
     !path.is_below(&WinPath::known(STATE_DIR))
 }
 
-/// Whether a put may be for a registry key only: that of a value which is not there. An empty key says
-/// nothing to anybody.
+/// Whether a put may only be about a registry key: that of a value which is not there. An empty key means nothing.
 const fn is_key_alone(id: &Id, state: Option<&State>) -> bool {
     matches!(id, Id::RegValue { .. }) && state.is_none()
 }
 
-/// What CalicoNode's agent saved of the host's network. It replaces the file as it needs, also while a run
-/// is under way: Windows starts both.
+/// What CalicoNode's agent saved of the host's network. It replaces the file when needed, also during a run: Windows
+/// starts both.
 pub const SAVED_NETWORK: &str = r"C:\ProgramData\calicoctl-win\node.save";
 
 /// Blobs by digest: `blobs\<sha256>` for files, `trees\<sha256>` and `trees\foreign` for trees.
 pub const STORE_DIR: &str = r"C:\ProgramData\calicoctl-win\store";
 
-/// A folder of ours that is not safe to use, and why.
+/// One of our folders is not safe to use, and why.
 fn unsafe_folder(folder: &WinPath, why: &str) -> Fault {
     Fault::new(Exit::UntrustedFile, "UnsafeFolder", format!("{folder} cannot be trusted: {why}"))
         .hint("look who made it and what is in it; then remove it, or what is named here, and run the command again")

@@ -1,23 +1,27 @@
-//! A program that is asked for its version: started with a few words, and ended when it does not answer.
+//! Asks a program for its version: starts it with arguments, and ends it if it does not answer.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long it may take. Windows' virus scanner reads a new program of a hundred megabytes first.
+/// The time limit. Windows' virus scanner first reads a new program of a hundred megabytes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// More than any version is, and too little to hurt.
-const MOST: u64 = 4096;
+/// More than any version, and too little to do harm.
+const MOST: usize = 4096;
 
-/// Runs a program and gives what it writes, errors after the rest.
+/// How long the output of a program that has ended is still read.
+const REST: Duration = Duration::from_secs(2);
+
+/// Runs a program and returns its output, stdout before stderr.
 ///
 /// # Errors
-/// When it cannot be run, ends with a code other than 0, or is not done in a minute.
+/// When it cannot be started, ends with a code other than 0, or takes more than a minute.
 pub fn answer(program: &Path, words: &[&str]) -> Result<String> {
     answer_within(program, words, LIMIT)
 }
@@ -40,7 +44,9 @@ fn answer_within(program: &Path, words: &[&str], limit: Duration) -> Result<Stri
         }
         thread::sleep(Duration::from_millis(10));
     };
-    let said = said.map(|pipe| pipe.join().unwrap_or_default()).concat();
+    // What it started may hold the pipes open for as long as it lives: the program's own words are in them by now.
+    let ended = Instant::now();
+    let said = said.map(|pipe| pipe.said_within(REST.saturating_sub(ended.elapsed()))).concat();
     let said = said.trim();
     if !status.success() {
         let code = status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"));
@@ -49,7 +55,7 @@ fn answer_within(program: &Path, words: &[&str], limit: Duration) -> Result<Stri
     Ok(said.to_owned())
 }
 
-/// A program that was written this moment may still be open for it.
+/// A program that was just written may still be open for writing.
 fn start(command: &mut Command) -> Result<Child> {
     let mut tries = 0;
     loop {
@@ -61,29 +67,47 @@ fn start(command: &mut Command) -> Result<Child> {
     }
 }
 
-/// Reads to the end on a thread of its own, so that no full pipe holds the program up.
-fn read(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+/// What comes out of a pipe, read on its own thread so that a full one does not block the program.
+struct Said {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    end: mpsc::Receiver<()>,
+}
+
+impl Said {
+    /// The text so far, once the pipe has ended or the limit is over.
+    fn said_within(&self, limit: Duration) -> String {
+        let _over_or_ended = self.end.recv_timeout(limit);
+        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+fn read(pipe: Option<impl Read + Send + 'static>) -> Said {
+    let bytes = Arc::<Mutex<Vec<u8>>>::default();
+    let (ended, end) = mpsc::channel();
+    let kept = Arc::clone(&bytes);
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            drop(pipe.by_ref().take(MOST).read_to_end(&mut bytes));
-            // The rest is nobody's, but has to go somewhere.
-            drop(std::io::copy(&mut pipe, &mut std::io::sink()));
+        let (Some(mut pipe), mut piece) = (pipe, [0; 1024]) else { return };
+        // Discards what is too much, so that the pipe is drained.
+        while let Ok(read @ 1..) = pipe.read(&mut piece) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = MOST.saturating_sub(kept.len());
+            kept.extend_from_slice(&piece[..read.min(room)]);
         }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        drop(ended);
+    });
+    Said { bytes, end }
 }
 
 #[cfg(test)]
 mod tests {
     #[cfg(unix)]
     #[test]
-    fn what_a_program_says_and_how_it_fails() {
+    fn a_programs_output_and_its_failures_are_reported() {
         use std::fs;
         use std::os::unix::fs::PermissionsExt;
         use std::time::Duration;
 
-        // What comes of a program with this text.
+        // The result for a program with this text.
         let asked = |text: &str| {
             let dir = tempfile::tempdir().unwrap();
             let program = dir.path().join("calico-node.exe");
@@ -98,6 +122,10 @@ mod tests {
         assert_eq!(asked("#!/bin/sh\necho broken >&2; exit 3\n"), "failed it ended with exit code 3: broken");
         assert_eq!(asked("#!/bin/sh\nwhile :; do :; done\n"), "failed it says nothing for 1 s");
         assert!(asked("MZ\u{0}\u{1}no program").starts_with("failed start it: "));
+        // What it leaves running has its pipes: nobody waits for that.
+        let begun = std::time::Instant::now();
+        assert_eq!(asked("#!/bin/sh\n/bin/sleep 300 &\necho v3.32.1\n"), "said v3.32.1");
+        assert!(begun.elapsed() < Duration::from_secs(200));
         let much = asked("#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8; do printf '%4096s' x; printf '%20000s' y >&2; done\n");
         assert!(much.starts_with("said x"), "{much}");
     }

@@ -1,4 +1,4 @@
-//! Small records of ours in the state folder, as JSON: what a later process must know.
+//! Small records of ours in the state folder, as JSON, for later processes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,10 +11,10 @@ use super::Node;
 use crate::item::Access;
 use crate::values::WinPath;
 
-/// What is written down there; none when nothing is.
+/// Reads a record; none if there is none.
 ///
 /// # Errors
-/// When the file is there and cannot be read.
+/// When the file exists and cannot be read.
 pub fn load<T: DeserializeOwned>(node: &dyn Node, path: &WinPath) -> Result<Option<T>> {
     match fs::read(node.disk(path)) {
         Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read {path}")).map(Some),
@@ -23,10 +23,10 @@ pub fn load<T: DeserializeOwned>(node: &dyn Node, path: &WinPath) -> Result<Opti
     }
 }
 
-/// Removes it. What is gone is removed, whatever Windows said of it.
+/// Removes it. If it is gone afterwards, that is success, whatever Windows reported.
 ///
 /// # Errors
-/// When it is still there.
+/// When it still exists.
 pub fn forget(node: &dyn Node, path: &WinPath) -> Result<()> {
     match node.remove(path) {
         Err(_) if !node.disk(path).try_exists().unwrap_or(true) => Ok(()),
@@ -34,10 +34,10 @@ pub fn forget(node: &dyn Node, path: &WinPath) -> Result<()> {
     }
 }
 
-/// Writes it down, for administrators only.
+/// Writes it, for administrators only.
 ///
 /// # Errors
-/// When the disk refuses.
+/// When the write fails.
 pub fn save<T: Serialize>(node: &mut dyn Node, path: &WinPath, record: &T) -> Result<()> {
     let text = serde_json::to_vec(record).with_context(|| format!("write {path}"))?;
     node.save(path, &text, Access::Administrators)

@@ -1,26 +1,23 @@
-//! What a service of ours said last, for whoever reads why it did not start.
+//! The last lines that one of our services wrote, to show why it did not start.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::calico::services::{CONFD, FELIX, NODE};
+use crate::calico::services::Role;
 
-/// How many lines are told, and how much of each.
+/// How many lines are shown, and how much of each.
 const LINES: usize = 3;
 const CHARS: usize = 300;
-/// What is read of a log's end.
+/// How much of a log's end is read.
 const TAIL: u64 = 8 * 1024;
 
-/// Tells the last lines of what a service wrote since `since`, and where there is more. It writes to
-/// `log_dir`, or to `own_dir` when it could not learn where its logs go.
+/// Returns the last lines that a service wrote since `since`, and the path of the log. It writes to `log_dir`, or to
+/// `own_dir` if it could not learn its log folder.
 pub fn hint(service: &str, log_dir: &Path, own_dir: &Path, since: SystemTime) -> String {
-    let role = match service {
-        NODE => "node",
-        FELIX => "felix",
-        CONFD => "confd",
-        _ => return "look at the service's log and at Windows's System event log for the reason".into(),
+    let Some(role) = Role::of_service(service).map(Role::word) else {
+        return "look at the service's log and at Windows's System event log for the reason".into();
     };
     let logs = [
         log_dir.join(format!("calico-{role}.log")),
@@ -39,7 +36,7 @@ pub fn hint(service: &str, log_dir: &Path, own_dir: &Path, since: SystemTime) ->
     }
 }
 
-/// The last lines that have something in them, without what a screen would take for an order.
+/// The last lines that are not empty, without terminal control characters.
 fn last_lines(path: &Path) -> Vec<String> {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
@@ -62,9 +59,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::calico::services::NODE;
 
     #[test]
-    fn the_log_that_was_written_last_is_quoted_and_one_from_before_is_not() {
+    fn the_newest_log_is_quoted_and_older_ones_are_not() {
         let (logs, own) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let now = SystemTime::now();
         let write = |path: PathBuf, text: &str, at: SystemTime| {

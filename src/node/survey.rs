@@ -1,4 +1,4 @@
-//! Looks at what else is on a node. Only through [`Node`], so that both nodes are looked at alike.
+//! Measures what else is on a node. Uses only [`Node`], so that both nodes are measured alike.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Listing, Node, acl, arguments, trust};
-use crate::calico::nssm;
+use crate::calico::{nssm, services::SERVICES as OURS};
 use crate::facts::{CniConfig, Firewall, ServiceFacts, Survey, Writers};
-use crate::item::{Id, Service, State};
+use crate::item::{Id, RegValue, Service, State};
 use crate::values::WinPath;
 
-/// Services that a check looks at; the machine's others are nobody's business.
-const SERVICES: [&str; 22] = [
+/// Services that a check uses, besides ours; the machine's others are ignored.
+const SERVICES: [&str; 19] = [
     "containerd",
     "docker",
     "kubelet",
@@ -25,9 +25,6 @@ const SERVICES: [&str; 22] = [
     "rancher-wins",
     "RemoteAccess",
     "hns",
-    "CalicoNode",
-    "CalicoFelix",
-    "CalicoConfd",
     "CalicoUpgrade",
     "antrea-agent",
     "ovs-vswitchd",
@@ -39,15 +36,15 @@ const SERVICES: [&str; 22] = [
     "sshd",
 ];
 
-/// What checks want to know besides [`Node::facts`].
+/// What checks need besides [`Node::facts`].
 ///
 /// # Errors
-/// Naming what could not be read. A CNI configuration that cannot be read is a finding, not an error.
+/// Name what could not be read. A CNI configuration that cannot be read is a finding, not an error.
 pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: bool) -> Result<Survey> {
     let mut services = BTreeMap::new();
     for (id, state) in node.list(Listing::Services).context("list the services")? {
         let (Id::Service(name), State::Service(service)) = (id, state) else { continue };
-        if SERVICES.iter().any(|wanted| wanted.eq_ignore_ascii_case(&name)) {
+        if SERVICES.iter().chain(&OURS).any(|wanted| wanted.eq_ignore_ascii_case(&name)) {
             let running = node.get(&Id::Running(name.clone()))?.is_some();
             let facts = ServiceFacts { running, command: command(&service), depends_on: service.depends_on.clone() };
             services.insert(name.to_lowercase(), facts);
@@ -70,11 +67,32 @@ pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: boo
         link_local_routes: link_local_routes(node),
         tcp_ports: BTreeMap::new(),
         firewall: Firewall::default(),
+        own_rules_ignored: Some(own_rules_ignored(node)?),
         writers: Some(writers(node, folders, root)?),
     })
 }
 
-/// Folders of Calico's that lie where the config, or the container runtime, says.
+/// The profiles in which a policy says that local rules do not count (`AllowLocalPolicyMerge` 0; in gpedit "Apply local
+/// firewall rules: No"). `StandardProfile` is the private one's name of old.
+fn own_rules_ignored(node: &dyn Node) -> Result<Vec<String>> {
+    let mut ignored = Vec::new();
+    for (profile, key) in [
+        ("Domain", "DomainProfile"),
+        ("Private", "PrivateProfile"),
+        ("Private", "StandardProfile"),
+        ("Public", "PublicProfile"),
+    ] {
+        let key = format!(r"SOFTWARE\Policies\Microsoft\WindowsFirewall\{key}");
+        let id = Id::RegValue { key, name: "AllowLocalPolicyMerge".into() };
+        let merges = node.get(&id).context("read the policies of Windows Firewall")?;
+        if merges == Some(State::RegValue(RegValue::Dword(0))) && !ignored.iter().any(|known| known == profile) {
+            ignored.push(profile.to_owned());
+        }
+    }
+    Ok(ignored)
+}
+
+/// Folders of Calico whose paths come from the config or the container runtime.
 #[derive(Debug, Default)]
 pub struct Folders {
     pub cni_conf: Option<WinPath>,
@@ -82,12 +100,12 @@ pub struct Folders {
     pub logs: Option<WinPath>,
 }
 
-/// Who else may write to these folders, to files in those of CNI, or to what is above them. The release's
-/// own folder is swapped as a whole and closed with that.
+/// Who else may write to these folders, to files in those of CNI, or to the folders above them. The release's own
+/// folder is swapped as a whole, and restricted then.
 fn writers(node: &dyn Node, folders: &Folders, root: &WinPath) -> Result<Writers> {
     let caller = node.caller();
     let mut writers = Writers::default();
-    // Who is no administrator may not even look everywhere; `Elevated` says that.
+    // Without administrator rights some places cannot be read; `Elevated` reports that.
     let other = |path: &WinPath, rights: u32| -> Result<Option<String>> {
         if !caller.elevated {
             return Ok(None);
@@ -118,8 +136,8 @@ fn writers(node: &dyn Node, folders: &Folders, root: &WinPath) -> Result<Writers
     Ok(writers)
 }
 
-/// Routes to one link-local address each. What cannot be listed is not known, and no error: only
-/// advice hangs on it.
+/// Routes to one link-local address each. A failed listing means unknown, and is not an error: only advice depends on
+/// it.
 fn link_local_routes(node: &dyn Node) -> Option<BTreeMap<String, String>> {
     let routes = node.list(Listing::Routes).ok()?.into_iter().filter_map(|(id, state)| match (id, state) {
         (Id::Route(prefix), State::Route { interface, .. })
@@ -135,8 +153,8 @@ fn link_local_routes(node: &dyn Node) -> Option<BTreeMap<String, String>> {
 /// How long a port of our own machine may take to answer.
 const OWN_PORT: Duration = Duration::from_millis(500);
 
-/// Asks for TCP ports of this machine: which take connections at all of its own addresses, and which of
-/// them the firewall lets strangers in on. A connection to oneself passes no firewall.
+/// Checks TCP ports of this machine: which accept connections at all of its own addresses, and which the firewall
+/// opens. A connection to the own machine bypasses the firewall.
 pub fn ask_ports(survey: &mut Survey, addresses: &[Ipv4Addr], ports: &[u16]) {
     if ports.is_empty() {
         return;
@@ -162,11 +180,11 @@ fn firewall(_: &[u16]) -> Firewall {
     Firewall::default()
 }
 
-/// What only the machine itself can tell: room on its disk, and whether VXLAN's port is free.
+/// What only the machine itself knows: its disk space, and whether VXLAN's port is free.
 #[cfg(windows)]
 pub fn of_this_machine(survey: &mut Survey) {
     survey.disk_free = super::windows::disk_space::free_bytes();
-    // HNS itself takes the packets below the sockets, so only other programs show here.
+    // HNS takes the packets below the sockets, so only other programs show up here.
     survey.vxlan_port_free = super::windows::iphelper::udp_port_is_taken(4789).ok().map(|taken| !taken);
 }
 
@@ -179,7 +197,7 @@ fn command(service: &Service) -> Vec<String> {
     std::iter::once(program).chain(arguments::split(&arguments)).collect()
 }
 
-/// The configurations in a folder, sorted by name: a runtime takes the first.
+/// The configurations in a folder, sorted by name: a runtime uses the first.
 fn cni_configs(node: &dyn Node, dir: &WinPath) -> Vec<CniConfig> {
     let Ok(entries) = std::fs::read_dir(node.disk(dir)) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -206,7 +224,7 @@ mod tests {
 
     /// The whole of 127.0.0.0/8 is this machine, so these are two of its addresses.
     #[test]
-    fn a_port_that_listens_at_one_address_of_several_is_not_reached_at_all() {
+    fn a_port_that_listens_at_one_of_several_addresses_does_not_count() {
         let [first, second] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
         let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
         let listens = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! What may be believed: in an elevated session nothing that others could have written.
+//! Which files are trusted: in an elevated session, none that others could have written.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -13,16 +13,16 @@ use super::{Node, STATE_DIR, unsafe_folder};
 use crate::fault::{Exit, Fault};
 use crate::values::WinPath;
 
-/// Links that are followed one after the other. Windows follows 63.
+/// How many links in a row are followed. Windows follows 63.
 const MOST_LINKS: usize = 63;
 
-/// The id of the fault of a file that is not believed.
+/// The id of the fault for a file that is not trusted.
 pub const OTHERS_MAY_WRITE: &str = "OthersMayWrite";
 
-/// A file, folder or link on a node, and who may do what to it.
+/// A file, folder or link on a node, with its access rights.
 #[derive(Debug)]
 pub struct Rights {
-    /// As it is called on the node.
+    /// Its path on the node.
     pub name: String,
     pub acl: Acl,
 }
@@ -32,19 +32,18 @@ pub struct Rights {
 pub enum Use {
     /// It is read.
     Read,
-    /// It is run: Windows looks for its libraries in the folder that it lies in.
+    /// It is run: Windows looks for its libraries in its folder.
     Run,
 }
 
-/// Refuses a file that others could have written: the file itself, a link on the way to it, or a folder
-/// above through which another file could be put in its place. `what` says what it is to us, as
-/// "the kubeconfig". Who is not elevated risks nothing but their own.
+/// Refuses a file that others could have written: the file itself, a link in its path, or a folder above through which
+/// it could be replaced. `what` names it in errors, for example "the kubeconfig". Without elevation there is no risk
+/// beyond the caller's own account.
 ///
-/// `node` is none where a command needs none; then it is this machine, where that is Windows.
+/// `node` is none if a command needs no node; then it is this machine, if that runs Windows.
 ///
 /// # Errors
-/// Fault `OthersMayWrite`, and what cannot be looked at. A file that is not there is for its reader to
-/// miss.
+/// Fault `OthersMayWrite`, and for what cannot be checked. A missing file is left to its reader.
 pub fn believe(node: Option<&dyn Node>, file: &Path, used: Use, what: &str) -> Result<()> {
     let host = super::machine().ok();
     let nodes: Vec<(&dyn Node, Caller)> =
@@ -64,7 +63,7 @@ pub fn believe(node: Option<&dyn Node>, file: &Path, used: Use, what: &str) -> R
     if !chain.iter().any(Result::is_ok) {
         return Ok(());
     }
-    // Also that of a link to a program: it is started from there.
+    // Also the folder of a link to a program: the program is started from there.
     let holds = |place: &Path| {
         let programs = chain.iter().flatten().filter(|end| used == Use::Run && end.is_file());
         programs.filter_map(|program| program.parent()).any(|folder| folder == place)
@@ -82,10 +81,10 @@ pub fn believe(node: Option<&dyn Node>, file: &Path, used: Use, what: &str) -> R
     Ok(())
 }
 
-/// Whether others may read a file, as a sentence; none when nobody may, and where nobody's rights count.
+/// Whether others may read a file, as a sentence; none if nobody may, or if the platform has no such rights.
 ///
 /// # Errors
-/// When it cannot be looked at.
+/// When it cannot be checked.
 pub fn readable_by(node: &dyn Node, file: &Path) -> Result<Option<String>> {
     let caller = node.caller();
     let Some(Rights { name, acl }) = node.rights(file)?.filter(|_| caller.elevated) else { return Ok(None) };
@@ -99,8 +98,8 @@ pub fn readable_by(node: &dyn Node, file: &Path) -> Result<Option<String>> {
     }))
 }
 
-/// What the way to a file leads through, nearest the root first: folders above it (an error, as it is not
-/// what is asked for), and the links on the way and the file itself.
+/// What the path of a file goes through, from the root: the folders above it (as `Err`, since they are not the file
+/// itself), and the links and the file (as `Ok`).
 fn chain(file: &Path) -> io::Result<Vec<Result<PathBuf, PathBuf>>> {
     let mut found: Vec<Result<PathBuf, PathBuf>> = Vec::new();
     let mut links = 0;
@@ -175,14 +174,14 @@ fn refused(what: &str, file: &str, at: &str, acl: &Acl, caller: &Caller, other: 
     Fault::new(Exit::UntrustedFile, OTHERS_MAY_WRITE, format!("{what} {file} is not believed: {may}")).hint(hint)
 }
 
-/// The commands that leave a file to administrators and the caller, each a line that cmd and PowerShell both
-/// take. Others may go on reading a folder that is not our own.
+/// The commands that restrict a file to administrators and the caller, each a line for both cmd and PowerShell. Others
+/// may still read a folder that is not our own.
 fn closing(name: &str, acl: &Acl, caller: &Caller, folder: bool) -> Vec<String> {
     let mut commands = Vec::new();
     if acl.other(caller, acl::CONTROL).is_some_and(|other| other.owns) {
         commands.push(format!("icacls \"{name}\" /setowner *{}", acl::ADMINISTRATORS));
     }
-    // Only what is inherited goes with /inheritance:r.
+    // /inheritance:r removes only inherited entries.
     if acl.has_own_entries() || acl.entries.is_none() {
         commands.push(format!("icacls \"{name}\" /reset"));
     }
@@ -198,7 +197,7 @@ fn closing(name: &str, acl: &Acl, caller: &Caller, folder: bool) -> Vec<String> 
     commands
 }
 
-/// An account as people know it, with its SID: its name is another in each language of Windows.
+/// An account as people know it, with its SID: its name depends on the language of Windows.
 pub fn account(sid: &str) -> String {
     #[cfg(windows)]
     let told = super::windows::security::account(sid);
@@ -210,28 +209,28 @@ pub fn account(sid: &str) -> String {
     }
 }
 
-/// What is to be done with a folder of ours that others may change.
+/// What to do with one of our folders that others may change.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: they may not.
     Safe,
-    /// Each of these gets our access list. Nobody can undo that.
+    /// Set our access list on each of these. This cannot be undone.
     Close { all: Vec<PathBuf>, why: String },
-    /// It is renamed away and made again: whoever made it, or may change its access list, may hold on to
-    /// it by a handle whatever its list says from now on.
+    /// Rename it and create it again: whoever created it, or may change its access list, may keep a handle that ignores
+    /// later changes of the list.
     Replace { why: String },
 }
 
-/// Judges a folder of ours by its access list and those of all that is in it.
+/// Judges one of our folders by its access list and those of its contents.
 ///
 /// # Errors
-/// `UnsafeFolder` for one that others may take over and that cannot go, and for one that holds a link, or a
-/// file that others made or may change.
+/// `UnsafeFolder` for a folder that others may take over and that cannot be replaced, and for one that contains a link,
+/// or a file that others created or may change.
 pub fn judge(path: &WinPath, root: PathBuf, caller: &Caller, look: &dyn Fn(&Path) -> Result<Acl>) -> Result<Verdict> {
     let list = look(&root)?;
     let Some(other) = list.other(caller, acl::CHANGE_FOLDER) else { return Ok(Verdict::Safe) };
     let who = account(&other.sid);
-    // The others hold programs that run: nothing can come in their place just so.
+    // The others contain running programs, so they cannot simply be replaced.
     let may_go = *path == WinPath::known(STATE_DIR);
     let refused = |why: &str| -> anyhow::Error {
         let mut fault = unsafe_folder(path, why);
@@ -278,7 +277,7 @@ pub fn judge(path: &WinPath, root: PathBuf, caller: &Caller, look: &dyn Fn(&Path
     }
 }
 
-/// A name beside a folder that nobody can have foreseen and taken.
+/// An unpredictable name beside a folder, so that nobody can have taken it.
 pub fn aside(folder: &Path) -> PathBuf {
     use std::hash::{BuildHasher, RandomState};
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_a_file_leads_through_folders_and_links_and_ends_at_what_they_lead_to() {
+    fn a_file_chain_has_every_folder_every_link_and_the_target() {
         let dir = tempfile::TempDir::new().unwrap();
         let root = fs::canonicalize(dir.path()).unwrap();
         fs::create_dir_all(root.join("real/below")).unwrap();

@@ -1,11 +1,13 @@
-//! What Windows answers when it refuses: its error numbers, as faults that a user can act on.
+//! Windows error numbers, as faults that a user can act on.
 
 use crate::fault::{Exit, Fault};
 
 pub const FILE_NOT_FOUND: u32 = 2;
 pub const PATH_NOT_FOUND: u32 = 3;
 pub const ACCESS_DENIED: u32 = 5;
+pub const NOT_SAME_DEVICE: u32 = 17;
 pub const SHARING_VIOLATION: u32 = 32;
+pub const NOT_SUPPORTED: u32 = 50;
 pub const INVALID_PARAMETER: u32 = 87;
 pub const BROKEN_PIPE: u32 = 109;
 pub const DISK_FULL: u32 = 112;
@@ -27,7 +29,7 @@ pub const TIMEOUT: u32 = 1460;
 pub const RPC_UNAVAILABLE: u32 = 1722;
 pub const RPC_NOT_REGISTERED: u32 = 1753;
 pub const OBJECT_ALREADY_EXISTS: u32 = 5010;
-/// `E_FAIL`: something went wrong, and that is all there is to know.
+/// `E_FAIL`: unspecified error.
 pub const UNSPECIFIED: u32 = 0x8000_4005;
 pub const HNS_NETWORK_NOT_FOUND: u32 = 0x803B_0001;
 pub const HNS_ENDPOINT_NOT_FOUND: u32 = 0x803B_0002;
@@ -35,8 +37,25 @@ pub const HNS_ADAPTER_NOT_FOUND: u32 = 0x803B_0006;
 pub const HNS_NETWORK_EXISTS: u32 = 0x803B_0010;
 pub const HNS_MANAGER_STOPPED: u32 = 0x803B_0020;
 pub const HNS_HAS_REFERENCES: u32 = 0x803B_002C;
+/// What HNS answers to a request that it can never fulfil: an invalid network, type of network, policy, type of policy,
+/// GUID, JSON, reference, address, prefix or subnet, or something that it does not support (hcsshim, computecore.h).
+pub const HNS_BAD_REQUEST: [u32; 13] = [
+    0x803B_000A,
+    0x803B_000B,
+    0x803B_000D,
+    0x803B_000E,
+    0x803B_0015,
+    0x803B_0019,
+    0x803B_001B,
+    0x803B_001C,
+    0x803B_001E,
+    0x803B_0030,
+    0x803B_0032,
+    0x803B_0033,
+    NOT_SUPPORTED,
+];
 
-/// Windows refused something: what was tried and why not, with its number and text.
+/// A Windows error: what was tried and why it failed, with number and text.
 pub fn refused(code: u32, what: impl Into<String>) -> Fault {
     let (id, text, hint) = meaning(code);
     let number = if code > 0xFFFF { format!("{code:#010X}") } else { code.to_string() };
@@ -44,8 +63,8 @@ pub fn refused(code: u32, what: impl Into<String>) -> Fault {
     if hint.is_empty() { fault } else { fault.hint(hint) }
 }
 
-/// Windows denied access, and it is a matter of rights: to a registry key, a service, HNS. Of a file
-/// it may as well be one in use, which [`refused`] says.
+/// Windows denied access for lack of rights: to a registry key, a service, HNS. For a file the reason may also be that
+/// it is in use, which [`refused`] says.
 pub fn denied(what: impl Into<String>) -> Fault {
     let what = format!("{} (Windows error {ACCESS_DENIED}: access is denied)", what.into());
     Fault::new(Exit::Failed, "AccessDenied", what).hint(
@@ -54,17 +73,18 @@ pub fn denied(what: impl Into<String>) -> Fault {
     )
 }
 
-/// Whether there is more to say on an error number than its number.
+/// Whether there is more to say about an error number than the number.
 pub fn is_known(code: u32) -> bool {
     meaning(code).0 != "WindowsError"
 }
 
-/// Id, Windows's own text and what to do, of an error number.
+/// Id, Windows's own text and the fix, of an error number.
 const fn meaning(code: u32) -> (&'static str, &'static str, &'static str) {
     match code {
         FILE_NOT_FOUND => ("FileNotFound", "the system cannot find the file specified", ""),
         PATH_NOT_FOUND => ("FileNotFound", "the system cannot find the path specified", ""),
         ACCESS_DENIED => ("FileInUse", "access is denied", "stop what holds the file, then run again"),
+        NOT_SAME_DEVICE => ("WindowsError", "the system cannot move the file to a different disk drive", ""),
         SHARING_VIOLATION => (
             "FileInUse",
             "the process cannot access the file because it is being used by another process",
@@ -142,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_failed_with_windowss_number() {
+    fn a_refusal_names_what_failed_with_windowss_number() {
         insta::assert_snapshot!(refused(SERVICE_DISABLED, "start service x"), @"start service x (Windows error 1058: the service is disabled)");
         insta::assert_snapshot!(refused(HNS_HAS_REFERENCES, "delete network y"), @"delete network y (Windows error 0x803B002C: HNS still has references to the network)");
     }

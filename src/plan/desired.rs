@@ -1,4 +1,4 @@
-//! From settings to the world that is wanted on the node.
+//! Makes the wanted world from the settings.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,16 +17,16 @@ use crate::paths;
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
 
-/// Everything that decides what is wanted.
+/// Everything that determines what is wanted.
 #[derive(Debug)]
 pub struct Inputs<'a> {
     pub settings: &'a Settings,
-    /// The release that is staged. Without a `config.ps1`: that file is ours.
+    /// The staged release, without `config.ps1`: we write that file.
     pub release: &'a Manifest,
-    /// The program itself, as it is to be installed.
+    /// The program itself, to be installed.
     pub executable: &'a Sha256,
     pub kubeconfig: KubeconfigFile,
-    /// Only when the settings' etcd files are to be written by us, as those from a secret are.
+    /// Only if we write the settings' etcd files, as with those from a secret.
     pub etcd_files: Option<EtcdFiles>,
 }
 
@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
 pub enum KubeconfigFile {
     /// As [`crate::calico::kubeconfig::render`] wrote it.
     Rendered(Vec<u8>),
-    /// There will be one, but a plan asks for no token.
+    /// There will be one, but a plan requests no token.
     Pending,
     /// None: only with an etcd datastore and the backend none.
     Absent,
@@ -50,16 +50,16 @@ impl fmt::Debug for KubeconfigFile {
     }
 }
 
-/// What is wanted, and the bytes that no release has. The store must also get the executable, and
-/// the files of the release that are wanted outside of its tree, which their digests tell.
+/// What is wanted, and the bytes that are not in the release. The store also needs the executable, and the files of the
+/// release that are wanted outside its tree, which their digests identify.
 #[derive(Debug)]
 pub struct Desired {
     pub target: Target,
-    /// What we rendered, to be put into the store.
+    /// What we rendered, to be stored.
     pub blobs: Vec<Blob>,
 }
 
-/// Bytes by their digest. They may hold a token, so they do not print.
+/// Bytes by their digest. They may contain a token, so they do not print.
 pub struct Blob {
     sha256: Sha256,
     bytes: Vec<u8>,
@@ -81,11 +81,11 @@ impl fmt::Debug for Blob {
     }
 }
 
-/// The world that the settings ask for.
+/// The world for these settings.
 ///
 /// # Errors
-/// When the version is not supported, the release lacks a file, the CNI overrides are not valid, or
-/// there is no kubeconfig where the datastore or the CNI plugin needs it.
+/// When the version is not supported, the release lacks a file, the CNI overrides are not valid, or a kubeconfig is
+/// missing that the datastore or the CNI plugin needs.
 pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     let settings = inputs.settings;
     let root = &settings.calico.root;
@@ -122,8 +122,8 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
             wanted.file(path.clone(), pem.into(), Access::Administrators);
         }
     }
-    // Both hold the user's extra variables, in which there may be a password.
-    let (agent, felix) = components::agent_config(settings, kubeconfig)?.apart();
+    // Both contain the user's extra variables, which may include a password.
+    let (agent, felix) = components::agent_config(settings, kubeconfig)?.split_felix();
     wanted.json(AgentConfig::PATH, &agent)?;
     wanted.json(FelixConfig::PATH, &felix)?;
     wanted.file(paths::config_ps1(root), config_ps1::render(settings, kubeconfig), Access::Administrators);
@@ -141,8 +141,8 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     }
     let mut started = networks(settings);
     let services = services::services(settings);
-    // Upstream's upgrade service swaps the release by itself, and its CalicoConfd stays behind when
-    // the backend changes (defect B15).
+    // Upstream's upgrade service swaps the release by itself, and its CalicoConfd remains when the backend changes
+    // (defect B15).
     let absent: BTreeSet<Id> = all_services()
         .filter(|name| !services.iter().any(|(wanted, _)| wanted == name))
         .flat_map(|name| [Id::Service(name.into()), Id::Running(name.into())])
@@ -153,7 +153,7 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     }
 
     let Wanted { mut world, blobs, .. } = wanted;
-    // Not to be started is no order to stop: what runs goes on, and so does its network.
+    // `start: false` does not stop services: what runs keeps running, and keeps its network.
     let mut leave = BTreeSet::from(registry::agents_own());
     if settings.services.restart_kube_proxy {
         leave.insert(Id::Running(kube_proxy::NAME.into()));
@@ -166,14 +166,14 @@ pub fn desired(inputs: &Inputs<'_>) -> Result<Desired> {
     Ok(Desired { target: Target { world, leave, absent }, blobs })
 }
 
-/// Another product's service that is to be this as long as Calico is here; its definition comes back
-/// at uninstall. It is stopped and started around a change, and otherwise runs or not as it did.
+/// A service of another product that must have this definition while Calico is installed; uninstall restores the
+/// original. It is stopped and started around a change, and otherwise left running or stopped.
 pub fn borrow_service(target: &mut Target, name: &str, wanted: Service) {
     target.world.insert(Id::Service(name.into()), State::Service(Box::new(wanted)));
     target.leave.insert(Id::Running(name.into()));
 }
 
-/// The CNI plugins and their configuration. With the backend none they are another product's.
+/// The CNI plugins and their configuration. With the backend none they belong to another product.
 fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&WinPath>) -> Result<()> {
     let settings = inputs.settings;
     let layout = Layout::of(&settings.calico.version)?;
@@ -194,13 +194,13 @@ fn cni_files(inputs: &Inputs<'_>, wanted: &mut Wanted<'_>, kubeconfig: Option<&W
     Ok(())
 }
 
-/// The network that the pods' is to be; none with the backend none.
+/// The wanted network of the pods; none with the backend none.
 pub fn pod_network(settings: &Settings) -> Option<(Id, State)> {
     let wanted = networks::pods(settings.network.backend, settings.network.vni)?;
     Some((Id::Network(networks::PODS.into()), State::Network(wanted)))
 }
 
-/// What CalicoNode makes once it runs.
+/// The networks that CalicoNode creates when it runs.
 fn networks(settings: &Settings) -> Vec<(Id, State)> {
     let network = &settings.network;
     [
@@ -212,7 +212,7 @@ fn networks(settings: &Settings) -> Vec<(Id, State)> {
     .collect()
 }
 
-/// The world while it is gathered.
+/// Collects the wanted world.
 struct Wanted<'a> {
     root: &'a WinPath,
     world: World,
@@ -224,7 +224,7 @@ impl Wanted<'_> {
         self.world.insert(id, state);
     }
 
-    /// A document for our services, which may hold secrets.
+    /// A document for our services; it may contain secrets.
     fn json(&mut self, path: &str, document: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(document).with_context(|| format!("write {path}"))?;
         text.push(b'\n');
@@ -255,7 +255,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// A folder that SYSTEM reads or runs from, so that others may not write to it.
+    /// A folder that SYSTEM reads or runs from, so others must not write to it.
     fn folder(&mut self, path: &WinPath) {
         self.folders_above(path);
         if self.may_be_missing(path) {
@@ -263,8 +263,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// The folders above a path, as far as they may be missing: in one that is there, others may have
-    /// business.
+    /// The folders above a path, only to be created if missing: an existing one may have other users.
     fn folders_above(&mut self, path: &WinPath) {
         let mut next = path.parent();
         while let Some(folder) = next {
@@ -276,8 +275,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Below the release's root none is: that folder is swapped as a whole, and what lies in it comes
-    /// after the swap.
+    /// Never below the release's root: that folder is swapped as a whole, and its files are written after the swap.
     fn may_be_missing(&self, folder: &WinPath) -> bool {
         let own = WinPath::known(AgentConfig::PATH).parent();
         let windows = [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"].map(WinPath::known);
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vxlan_node_wants_all_of_this() {
+    fn a_vxlan_node_has_all_of_this() {
         insta::assert_snapshot!(list(&wanted(&settings("v3.30.3"))), @r"
         folder C:\Program Files\calicoctl-win
         folder C:\Program Files\containerd
@@ -364,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_only_aks_node_wants_no_cni_and_no_network() {
+    fn a_policy_only_aks_node_has_no_cni_and_no_network() {
         let mut settings = settings("v3.33.0");
         settings.network.backend = Backend::None;
         settings.platform.static_rules = true;
@@ -389,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bgp_node_wants_confd_and_bridges() {
+    fn a_bgp_node_has_confd_and_bridges() {
         let mut settings = settings("v3.32.1");
         settings.network.backend = Backend::WindowsBgp;
         settings.network.adapter = Some("Ethernet".into());
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vni_and_the_adapter_are_those_of_the_networks() {
+    fn the_vni_and_the_adapter_are_set_in_the_networks() {
         let mut settings = settings("v3.30.3");
         settings.network.vni = 5000.try_into().unwrap();
         settings.network.adapter = Some("Ethernet 2".into());
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_vni_changes_the_network_and_what_names_it() {
+    fn a_new_vni_changes_the_network_and_the_files_with_the_vni() {
         let old = settings("v3.30.3");
         let mut new = old.clone();
         new.network.vni = 5000.try_into().unwrap();
@@ -433,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_level_is_felix_s_alone() {
+    fn a_log_level_changes_only_felix() {
         let old = settings("v3.30.3");
         let mut new = old.clone();
         new.services.felix_log_severity = "debug".into();
@@ -482,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_files_from_a_secret_are_for_administrators_alone() {
+    fn etcd_files_from_a_secret_are_for_administrators_only() {
         let mut settings = settings("v3.30.3");
         settings.datastore = etcd();
         let list = list(&wanted(&settings));
@@ -492,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_needs_no_token_and_policy_only_with_etcd_no_kubeconfig() {
+    fn a_plan_needs_no_token_and_policy_only_with_etcd_needs_no_kubeconfig() {
         let mut settings = settings("v3.30.3");
         let file = Id::File(paths::kubeconfig(&settings.calico.root));
         let plan = wanted_with(&settings, KubeconfigFile::Pending).unwrap();
@@ -525,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_settings_want_the_same_world() {
+    fn the_same_settings_give_the_same_world() {
         let settings = settings("v3.32.1");
         assert_eq!(wanted(&settings).target, wanted(&settings).target);
     }

@@ -1,4 +1,4 @@
-//! The ordered difference between what is wanted and what was observed.
+//! The ordered steps from the observed to the wanted world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use crate::calico::networks;
 use crate::calico::services::is_ours;
 use crate::item::{Id, State, Tree, World};
 
-/// How long the agent may take to bring up a network. Above its own limits (valid address 90 s,
-/// management IP), so that it is the agent that says what is missing.
-const NETWORK_WITHIN: Duration = Duration::from_secs(180);
+/// How long the agent may take to bring up a network. More than its own limits together (valid address 90 s, creation
+/// 60 s, management IP 120 s), so that the agent reports what is missing; rke2 waits 5 minutes for HNS alone.
+const NETWORK_WITHIN: Duration = Duration::from_secs(360);
 
-/// How long Calico's node startup may take to succeed once the network is made. It is tried again
-/// and again, and waits for the datastore in each try.
+/// How long Calico's node startup may take to succeed once the network exists. It is retried, and each try waits for
+/// the datastore.
 const STARTUP_WITHIN: Duration = Duration::from_secs(300);
 
-/// Everything whose state a plan needs to know: what is wanted, what is ours, and what runs.
+/// Every item that a plan must observe: what is wanted, what is ours, and what runs.
 pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     let named = target.world.keys().chain(&target.leave).chain(&target.absent);
     let mut ids: BTreeSet<Id> = named.chain(owned.keys()).cloned().collect();
@@ -26,14 +26,14 @@ pub fn ids(target: &Target, owned: &Owned) -> BTreeSet<Id> {
     ids
 }
 
-/// The services that may be stopped and started: ours, in the order in which they start, then those of
-/// others. Whatever depends on one of them may be, too: see [`dependents`].
+/// The services that may be stopped and started: ours, in their start order, then those of other products. Services
+/// that depend on one of them may be too: see [`dependents`].
 pub fn services(target: &Target, owned: &Owned) -> Vec<String> {
     all_services().map(str::to_owned).chain(borrowed(target, owned)).collect()
 }
 
-/// Services of others and what each depends on, of those that were found on the node because they depend
-/// on one that may be stopped. Windows stops none on which another depends that runs.
+/// Services of other products with their dependencies, of those found on the node because they depend on a service that
+/// may be stopped. Windows does not stop a service on which a running one depends.
 fn dependents(observed: &World) -> BTreeMap<&str, &[String]> {
     let found = observed.iter().filter_map(|(id, state)| match (id, state) {
         (Id::DependsOn(name), State::DependsOn(needed)) => Some((name.as_str(), needed.as_slice())),
@@ -42,19 +42,19 @@ fn dependents(observed: &World) -> BTreeMap<&str, &[String]> {
     found.collect()
 }
 
-/// Services of others in the order in which they start: none before what it depends on.
+/// Services of other products in their start order: none before its dependencies.
 pub fn in_start_order(mut services: Vec<String>, needs: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut ordered = Vec::new();
     while !services.is_empty() {
         let first = services.iter().position(|name| !services.iter().any(|other| needs(name, other)));
-        // Windows lets no circle be made.
+        // Windows allows no circular dependencies.
         ordered.push(services.remove(first.unwrap_or(0)));
     }
     ordered
 }
 
-/// The services of others that are stopped and started around a change, and otherwise run or not as
-/// they do: those whose definition is ours for a time, and those that the target names.
+/// The services of other products that are stopped and started around a change, and otherwise left running or stopped:
+/// those whose definition we manage for a time, and those that the target names.
 fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     let named = |id: &Id| match id {
         Id::Service(name) | Id::Running(name) if !is_own(name) => Some(name.clone()),
@@ -63,10 +63,9 @@ fn borrowed(target: &Target, owned: &Owned) -> BTreeSet<String> {
     target.world.keys().chain(&target.leave).chain(owned.keys()).filter_map(named).collect()
 }
 
-/// The steps from `observed` to `target`, in an order that never pulls the ground from under a
-/// running service, shows kubelet the CNI configuration only while the network behind it stands and
-/// Calico's node startup has succeeded on it, and touches HNS last when everything goes: only what kubelet
-/// reads comes after.
+/// The steps from `observed` to `target`. Their order never removes what a running service uses, shows kubelet the CNI
+/// configuration only while its network exists and Calico's node startup has succeeded on it, and, if everything is
+/// removed, deletes the HNS networks last: only what kubelet reads comes after.
 pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let dependents = dependents(observed);
     let needs = |service: &str, other: &str| {
@@ -80,8 +79,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         Id::DependsOn(_) => lists.get(id),
         _ => target.world.get(id).or_else(|| owned.get(id).and_then(Option::as_ref)),
     };
-    // HNS puts `Calico` beside `External`, and would leave it behind on another adapter: other nodes would
-    // send to an address that it is not on.
+    // HNS creates `Calico` beside `External`, and would leave it on the old adapter: other nodes would send to an
+    // address that it does not have.
     let misplaced = |id: &Id, have: &State| {
         let bootstrap = want(&Id::Network(networks::BOOTSTRAP.into()));
         let (State::Network(have), Some(State::Network(bootstrap))) = (have, bootstrap) else { return false };
@@ -94,8 +93,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         (have, wanted) => have.is_none() && wanted.is_none(),
     };
 
-    // A release that is swapped in comes without our files, so all of them are written again. A
-    // folder that was there before us, or that is to go, is moved as a whole with what lies in it.
+    // A new release tree does not contain our files, so all of them are written again. A folder that existed before us,
+    // or that is removed, is moved as a whole with its contents.
     let inside = |id: &Id, release: bool| {
         id.path().is_some_and(|path| {
             ids.iter().any(|tree| match (tree, want(tree)) {
@@ -119,17 +118,19 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
 
     let mut steps = Vec::new();
 
-    // Withdraw the CNI configuration before the network behind it goes.
+    // Withdraw the CNI configuration before its network is deleted.
     let network_goes = changed.iter().any(|id| id.is_derived() && observed.contains_key(*id));
     let withdrawn: Vec<&Id> = ids
         .iter()
         .filter(|id| matches!(id, Id::CniConf(_)) && observed.contains_key(*id))
-        .filter(|id| owned.contains_key(*id) || target.absent.contains(*id))
+        // On a node that the scripts made it is not ours yet, and is replaced: with it, kubelet would start pods on the
+        // network that goes, as fast as they are deleted.
+        .filter(|id| owned.contains_key(*id) || target.absent.contains(*id) || target.world.contains_key(*id))
         .filter(|id| changed.contains(id) && want(id).is_none() || network_goes)
         .collect();
     steps.extend(withdrawn.iter().map(|id| put(id, None)));
 
-    // While kubelet runs, which ends pods, and cannot start any without the configuration.
+    // While kubelet runs: it ends pods, and cannot start new ones without the configuration.
     let goes = changed.iter().filter(|id| matches!(id, Id::Network(_)) && observed.contains_key(**id));
     let vacated: Vec<Step> = goes.map(|id| Step::Vacate { id: (*id).clone() }).collect();
 
@@ -140,7 +141,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let mut stopped = BTreeSet::new();
     for service in &services {
         let run = Id::Running(service.clone());
-        // What a running service of others needs runs, wanted or not: Windows starts it along.
+        // What a running service of another product depends on must run, wanted or not: Windows starts it too.
         let needed = || {
             let run = |id: &Id| matches!(id, Id::Running(other) if !is_own(other) && needs(other, service));
             want(&Id::Service(service.clone())).is_some() && observed.keys().any(run)
@@ -148,8 +149,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         let keep = !is_own(service) || want(&run).is_some() || target.leave.contains(&run) || needed();
         let named = target.world.contains_key(&run) || target.leave.contains(&run) || target.absent.contains(&run);
         let ours = !is_own(service) || owned.contains_key(&run) || named;
-        // What another product's service has to do with a network that is only now to come, it has not
-        // begun to.
+        // A service of another product does not use a network that does not exist yet.
         let known =
             |id: &Id| is_own(service) || !id.is_derived() || observed.contains_key(id) || owned.contains_key(id);
         let disturbed = changed.iter().any(|id| reads(service, id) && known(id))
@@ -161,7 +161,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let runs = services.iter().rev().map(|service| Id::Running(service.clone()));
     let stops: Vec<Step> = runs.filter(|run| stopped.contains(run)).map(|run| put(&run, None)).collect();
 
-    // What nobody who runs reads is put before: no service is down for a copy of it.
+    // First put what no running service reads: no service is down while it is copied.
     let plain = |id: &Id| !id.is_derived() && !matches!(id, Id::CniConf(_) | Id::DependsOn(_));
     let unread = |id: &Id| !stopped.is_empty() && !inside(id, true) && !services.iter().any(|name| reads(name, id));
     let puts = |early: bool| {
@@ -172,7 +172,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(vacated);
     steps.extend(stops);
 
-    // A wrong network goes while nothing uses it; one that nobody wants any more goes last.
+    // A wrong network is deleted while nothing uses it; an unwanted one is deleted last.
     let unwanted = |id: &Id| id.is_derived() && want(id).is_none();
     steps.extend(
         changed
@@ -182,7 +182,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
             .map(|id| put(id, None)),
     );
 
-    // A service that others name goes when none names it any more, and comes before it is named again.
+    // A service that others depend on is removed after the dependencies, and created before they are added again.
     let (loses, gains): (Vec<&Id>, Vec<&Id>) =
         changed.iter().filter(|id| matches!(id, Id::DependsOn(_))).partition(|id| fewer(want(id), observed.get(*id)));
     steps.extend(loses.into_iter().map(|id| put(id, want(id))));
@@ -190,7 +190,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps.extend(puts(false));
     steps.extend(gains.into_iter().map(|id| put(id, want(id))));
 
-    // Start, and wait for what the services make.
+    // Start services, and wait for what they create.
     let (begun, mut startup) = (steps.len(), None);
     for service in &services {
         let run = Id::Running(service.clone());
@@ -216,8 +216,7 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     let others = begun + goes.len();
     steps.extend(goes);
 
-    // Publish the CNI configuration: from here on kubelet may start pods, which must not find a network that
-    // is about to go.
+    // Publish the CNI configuration: from here on kubelet may start pods, so no network may be deleted later.
     for id in ids.iter().filter(|id| matches!(id, Id::CniConf(_))) {
         if (changed.contains(&id) || withdrawn.contains(&id))
             && let Some(state) = want(id)
@@ -227,8 +226,8 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
         }
     }
 
-    // The network is there before startup has made `Calico_ep` on it and told other nodes the way to it:
-    // until then Felix, kube-proxy and pods are early. Only our agent says when that is.
+    // The network exists before startup has created `Calico_ep` on it and published the node's address: Felix,
+    // kube-proxy and pods must wait. Only our agent reports when that is done.
     let ours = want(&Id::Service(NODE_SERVICE.into()))
         .is_some_and(|state| matches!(state, State::Service(service) if is_ours(service)));
     if let (Some(at), true, true) = (startup, ours, steps.len() > others) {
@@ -238,9 +237,9 @@ pub fn diff(target: &Target, observed: &World, owned: &Owned) -> Vec<Step> {
     steps
 }
 
-/// What services of others are to depend on: on what they do, or did before a run that was interrupted
-/// changed it, but on no service of ours that goes. Windows starts none that depends on a service that is
-/// not there (error 1075).
+/// The wanted dependencies of other products' services: the current ones, or those before an interrupted run changed
+/// them, without services of ours that are removed. Windows does not start a service that depends on a missing one
+/// (error 1075).
 fn lists(target: &Target, observed: &World, owned: &Owned, ids: &BTreeSet<Id>) -> World {
     let goes = |name: &String| {
         all_services().filter(|own| own.eq_ignore_ascii_case(name)).any(|own| {
@@ -306,6 +305,7 @@ mod tests {
             start: StartType::Auto,
             depends_on: Vec::new(),
             restart_after: Vec::new(),
+            recovery: None,
             parameters: [].into(),
         }
     }
@@ -355,13 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn the_second_time_there_is_nothing_to_do() {
+    fn a_second_run_has_nothing_to_do() {
         let target = node(4096);
         assert_eq!(diff(&target, &target.world, &owned(&target)), []);
     }
 
     #[test]
-    fn a_vni_change_withdraws_stops_deletes_and_comes_back() {
+    fn a_vni_change_withdraws_stops_deletes_and_restores() {
         let (old, new) = (node(4096), node(5000));
         insta::assert_snapshot!(story(&diff(&new, &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
@@ -378,9 +378,9 @@ mod tests {
         ");
     }
 
-    /// kube-proxy counts on the network that goes; the rest of what changes is nothing to it.
+    /// kube-proxy uses the network that is deleted; the other changes do not affect it.
     #[test]
-    fn a_network_is_made_anew_between_the_stop_and_the_start_of_kube_proxy() {
+    fn a_network_is_re_created_between_the_stop_and_the_start_of_kube_proxy() {
         let proxy = Id::Running("kube-proxy".into());
         let with_proxy = |vni| {
             let mut target = node(vni);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn no_service_depends_on_one_that_is_gone() {
+    fn no_service_depends_on_a_removed_one() {
         let mut old = node(4096);
         for name in ["CalicoFelix", "CalicoNode"] {
             old.world.insert(Id::Service(name.into()), State::DependsOn(Vec::new()));
@@ -498,7 +498,7 @@ mod tests {
         };
         assert_eq!((list(&steps, "kubelet"), list(&steps, "idle")), (Some("containerd".into()), Some(String::new())));
 
-        // An undo brings the names back, and what somebody added since goes with it.
+        // An undo restores the names, and removes what somebody added since.
         for name in ["kubelet", "idle"] {
             let id = Id::DependsOn(name.into());
             owned.insert(id.clone(), observed.get(&id).cloned());
@@ -512,14 +512,14 @@ mod tests {
         let at = |id: &Id| back.iter().position(|step| step.id() == id);
         assert!(at(&Id::DependsOn("kubelet".into())) > at(&Id::Service("CalicoNode".into())));
 
-        // Scripts' services stay, and what depends on them with them.
+        // The scripts' services remain, and what depends on them too.
         let theirs = Id::Service("CalicoNode".into());
         owned.insert(theirs.clone(), old.world.get(&theirs).cloned());
         assert_eq!(list(&diff(&Target::default(), &observed, &owned), "kubelet"), None);
         assert_eq!(diff(&Target::default(), &observed, &Owned::new()), []);
     }
 
-    /// Windows starts what a service depends on along with it, whether anybody wants that or not.
+    /// Windows starts a service's dependencies with it, wanted or not.
     #[test]
     fn what_a_running_service_of_others_needs_is_left_running() {
         let theirs = Id::Service("CalicoNode".into());
@@ -534,9 +534,9 @@ mod tests {
         assert_eq!(diff(&Target::default(), &observed, &owned), []);
     }
 
-    /// A run that was cut off between the start of CalicoNode and what comes after it.
+    /// A run that was interrupted between the start of CalicoNode and the steps after it.
     #[test]
-    fn what_comes_after_node_startup_waits_for_it_also_when_it_runs_already() {
+    fn steps_after_node_startup_wait_for_it_even_if_it_already_runs() {
         let target = node(4096);
         let mut observed = target.world.clone();
         observed.remove(&Id::Running("CalicoFelix".into()));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn on_another_adapter_both_networks_are_made_again() {
+    fn on_another_adapter_both_networks_are_re_created() {
         let on = |adapter: &str, vsid| match overlay(vsid) {
             State::Network(network) => State::Network(Network { adapter: Some(adapter.into()), ..network }),
             other => other,
@@ -569,9 +569,9 @@ mod tests {
         assert_eq!(diff(&target, &observed, &owned(&target)), []);
     }
 
-    /// NSSM runs upstream's script, which tells nobody how it goes.
+    /// NSSM runs upstream's script, which does not report its progress.
     #[test]
-    fn a_service_of_others_that_is_given_back_is_not_waited_for() {
+    fn a_restored_service_of_others_is_not_awaited() {
         let mut target = node(4096);
         let theirs = Service { description: "upstream's".into(), ..service() };
         target.world.insert(Id::Service("CalicoNode".into()), State::Service(Box::new(theirs)));
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_goes_with_hns_last() {
+    fn everything_is_removed_with_hns_last() {
         let old = node(4096);
         insta::assert_snapshot!(story(&diff(&Target::default(), &old.world, &owned(&old))), @r"
         - file C:\k\cni\config\10-calico.conf
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_there_before_brings_its_files_back() {
+    fn a_folder_from_before_us_is_restored_with_its_files() {
         let old = node(4096);
         let mut owned = owned(&old);
         owned.insert(Id::Tree(root()), Some(State::Tree(Tree::Foreign)));
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn other_peoples_running_services_of_our_names_are_left_when_we_own_nothing() {
+    fn running_services_with_our_names_are_left_if_we_own_nothing() {
         let theirs = World::from([(Id::Running("CalicoNode".into()), State::Running)]);
         assert_eq!(diff(&Target::default(), &theirs, &Owned::new()), []);
     }

@@ -1,5 +1,5 @@
-//! Other people's services that run out of the folder that a release is swapped into: upstream's
-//! scripts register kubelet and kube-proxy with the NSSM of Calico's folder.
+//! Other products' services that run from the folder that a release is swapped into: upstream's scripts register
+//! kubelet and kube-proxy with the NSSM in Calico's folder.
 
 use super::order::all_services;
 use super::{Step, Target};
@@ -7,17 +7,17 @@ use crate::calico::nssm;
 use crate::item::{Id, Manifest, Service, State, Tree};
 use crate::values::WinPath;
 
-/// A service that would not survive the swap.
+/// A service whose files the swap moves away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     pub service: String,
     /// What it runs in the folder.
     pub path: WinPath,
-    /// Whether the new release has that file too, so that it is enough to stop the service.
+    /// Whether the new release has that file too, so that stopping the service is enough.
     pub comes_back: bool,
 }
 
-/// The folder that these steps move aside, if it is one that was there before us.
+/// The folder that these steps move aside, if it existed before us.
 pub fn moved_aside(steps: &[Step]) -> Option<&WinPath> {
     steps.iter().find_map(|step| match step {
         Step::Put { id: Id::Tree(root), before: Some(State::Tree(Tree::Foreign)), after: Some(_) } => Some(root),
@@ -25,8 +25,8 @@ pub fn moved_aside(steps: &[Step]) -> Option<&WinPath> {
     })
 }
 
-/// The services that run something in `root`, besides those that the target decides on. What is
-/// neither running nor lost in the swap does not count.
+/// The services that run something in `root`, except those that the target manages. A service that does not run and
+/// whose files are not lost does not count.
 pub fn tenants(
     services: &[(String, Service)],
     runs: impl Fn(&str) -> bool,
@@ -48,7 +48,7 @@ pub fn tenants(
             }
         }
     }
-    // One that must be moved elsewhere is told before one that is only to be stopped.
+    // Report a service that must be moved elsewhere before one that only has to be stopped.
     tenants.sort_by_key(|tenant| tenant.comes_back);
     tenants
 }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn kubelet_out_of_calicos_folder_is_seen_and_calicos_own_services_are_not() {
+    fn kubelet_in_calicos_folder_is_reported_and_calicos_own_services_are_not() {
         let elsewhere = ("containerd".to_owned(), Service { image_path: r"C:\k\nssm.exe".into(), ..nssm("node") });
         let elsewhere = (elsewhere.0, Service { parameters: Default::default(), ..elsewhere.1 });
         let services = [kubelet(), elsewhere, ("calicoNODE".into(), nssm("node"))];

@@ -1,4 +1,4 @@
-//! What is to be done: from settings to a wanted world, and from there to ordered steps. Pure.
+//! What to do: a wanted world from the settings, and ordered steps to it. Pure.
 
 pub mod desired;
 pub mod diff;
@@ -14,36 +14,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::item::{Id, State, World};
 
-/// Where a run is going.
+/// The goal of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// What is wanted. What we own and is not wanted goes back to its original.
+    /// What is wanted. An item that is ours and not wanted is restored to its original.
     #[serde(with = "pairs")]
     pub world: World,
-    /// Items that may be as they are: with `start: false` whether services run is the admin's call.
+    /// Items that are left as they are: with `start: false` the admin decides whether services run.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub leave: BTreeSet<Id>,
-    /// What must not be there while this stands, whoever made it: upstream's upgrade service, and a
-    /// CalicoConfd that the backend has no use for. What was there comes back at uninstall.
+    /// What must not exist meanwhile, whoever created it: upstream's upgrade service, and a CalicoConfd that the
+    /// backend does not need. Uninstall restores it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub absent: BTreeSet<Id>,
 }
 
-/// The items that are ours, with what each was before our first touch (none: it was not there).
+/// The items that are ours, with the state of each before our first change (none: it did not exist).
 pub type Owned = BTreeMap<Id, Option<State>>;
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// Compare and set: the item must be `before`, or already `after`.
+    /// Compare and set: the current state must be `before`, or already `after`.
     Put { id: Id, before: Option<State>, after: Option<State> },
-    /// Something the services do by themselves must come to be: a network, or, of a service that
-    /// runs, the work that it is there for.
+    /// Wait for what the services do themselves: create a network, or, for a running service, complete its work.
     Await { id: Id, state: State, within: Duration },
-    /// The endpoints of pods on a network that is to go must be gone: HNS deletes none that they are on.
+    /// Wait until no pod has an endpoint on a network that will be deleted: HNS does not delete a network with pods.
     Vacate { id: Id },
-    /// The pods of a Node that is cordoned are moved away.
+    /// Evict the pods of a cordoned Node.
     Drain { id: Id },
 }
 
@@ -55,7 +54,7 @@ impl Step {
     }
 }
 
-/// A map with keys that JSON has no keys for, as a list of pairs.
+/// A map whose keys are not valid JSON keys, as a list of pairs.
 pub mod pairs {
     use std::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ pub mod pairs {
     use serde::ser::{Serialize, Serializer};
 
     /// # Errors
-    /// When the serializer has one.
+    /// When the serializer fails.
     pub fn serialize<K: Serialize, V: Serialize, S: Serializer>(
         map: &BTreeMap<K, V>,
         to: S,
@@ -72,7 +71,7 @@ pub mod pairs {
     }
 
     /// # Errors
-    /// When the text is no list of pairs.
+    /// When the text is not a list of pairs.
     pub fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<K, V>, D::Error> {

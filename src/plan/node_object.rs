@@ -1,20 +1,20 @@
-//! The part of a change that is done in the cluster, to the Node of this machine.
+//! The steps of a change in the cluster, on the Node of this machine.
 
 use super::Step;
 use crate::item::{Id, State, World};
 
-/// Before the machine is touched: no new pods come, and those that are there move away.
+/// Before the machine is changed: cordon the Node and evict its pods.
 pub fn emptied(node: &str, run: &str) -> Vec<Step> {
     let id = Id::Cordon(node.into());
     let cordon = State::Cordon { run: Some(run.into()) };
     vec![Step::Put { id: id.clone(), before: None, after: Some(cordon) }, Step::Drain { id }]
 }
 
-/// Once the machine is as it is to be: the Node says with which settings, or nothing of Calico any more.
-/// `observed`: none where it cannot be known.
+/// After the machine is changed: record the applied settings on the Node, or remove everything of Calico from it.
+/// `observed`: none if it is unknown.
 pub fn told(node: &str, achieved: Option<&str>, observed: Option<&World>) -> Vec<Step> {
     let mut wanted = vec![(Id::Achieved(node.into()), achieved.map(|digest| State::Achieved(digest.into())))];
-    // What stands says so by itself.
+    // With Calico installed, its own node startup sets the condition.
     if achieved.is_none() {
         wanted.push((Id::CalicoIsUp(node.into()), None));
     }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_says_what_stands_and_nothing_when_nothing_does() {
+    fn a_node_records_the_current_settings_and_nothing_after_an_uninstall() {
         let steps = |achieved, observed| {
             told("n", achieved, observed).iter().map(|step| step.id().to_string()).collect::<Vec<_>>()
         };
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(steps(None, Some(&stands)), ["annotation n", "condition n"]);
         let nothing = World::new();
         assert_eq!(steps(None, Some(&nothing)), [] as [&str; 0]);
-        // What cannot be known is done all the same.
+        // If the observed state is unknown, every step is made.
         assert_eq!(steps(None, None), ["annotation n", "condition n"]);
     }
 }

@@ -1,43 +1,41 @@
-//! Who reads what, and so what must stop before a change and start after it; and the names of the
-//! phases that users see.
+//! Which service reads what, and so must stop before a change and start after it; and the names of the phases that
+//! users see.
 
 use std::time::Duration;
 
 use super::Step;
+pub use crate::calico::services::SERVICES;
 use crate::calico::{networks, registry};
 use crate::item::Id;
 
-/// Our services in the order in which they start; they stop backwards.
-pub const SERVICES: [&str; 3] = ["CalicoNode", "CalicoFelix", "CalicoConfd"];
-
-/// Upstream's service that waited for an upgrade by the operator. We have none: it is here to be
-/// stopped before it is removed, and to run again when it was given back.
+/// Upstream's service that waits for an upgrade by the operator. We have none: it is listed so that it is stopped
+/// before it is removed, and started after it was restored.
 pub const UPGRADE_SERVICE: &str = "CalicoUpgrade";
 
-/// Every service that a run may stop and start, in the order in which they start.
+/// Every service that a run may stop and start, in start order.
 pub fn all_services() -> impl DoubleEndedIterator<Item = &'static str> {
     SERVICES.into_iter().chain([UPGRADE_SERVICE])
 }
 
-/// Whether a service is Calico's, and not one of another product.
+/// Whether a service is Calico's and not another product's.
 pub fn is_own(service: &str) -> bool {
     all_services().any(|own| own.eq_ignore_ascii_case(service))
 }
 
-/// The service that the other two depend on, and that makes the HNS networks.
+/// The service that the other two depend on, and that creates the HNS networks.
 pub const NODE_SERVICE: &str = "CalicoNode";
 
-/// The service that keeps network policies.
+/// The service that enforces network policies.
 pub const FELIX_SERVICE: &str = "CalicoFelix";
 
 /// Whether a running service must be stopped before this item changes.
 ///
-/// All three run our executable with the release's binaries and read `services.json`, the
-/// kubeconfig and the etcd files at start; `felix.json` is Felix's alone. `config.ps1` and the CNI
-/// files are read by others. What CalicoNode writes while it runs is not touched beside it.
+/// All three run our executable with the release's binaries and read `services.json`, the kubeconfig and the etcd files
+/// at start; only Felix reads `felix.json`. `config.ps1` and the CNI files are read by others. What CalicoNode writes
+/// while it runs is not changed meanwhile.
 ///
-/// A service that is another product's reads nothing of ours; its own definition concerns it, and the
-/// networks: kube-proxy has its load balancers in them.
+/// Another product's service reads nothing of ours, only its own definition, and uses the networks: kube-proxy has its
+/// load balancers in them.
 pub fn reads(service: &str, id: &Id) -> bool {
     match id {
         Id::Service(name) if name == service => true,
@@ -63,8 +61,8 @@ pub fn reads(service: &str, id: &Id) -> bool {
     }
 }
 
-/// About how many seconds steps take, and how many of them from the first service stopped to the last
-/// one started: Windows's usual times, as they were seen on Server 2019 and 2022.
+/// An estimate of how many seconds the steps take, and how many of them from the first service stopped to the last one
+/// started: Windows's usual times, measured on Server 2019 and 2022.
 pub fn about_seconds(steps: &[Step]) -> (u64, u64) {
     let mut total = Duration::ZERO;
     let (mut stopped, mut down) = (None, Duration::ZERO);
@@ -85,12 +83,12 @@ fn about(step: &Step) -> Duration {
     Duration::from_millis(match step {
         Step::Put { id: Id::Running(_), after: None, .. } => 2000,
         Step::Put { id: Id::Running(_), .. } => 1000,
-        // The virtual switch comes with the first network on an adapter, and its address by DHCP.
+        // The virtual switch is created with the first network on an adapter, and gets its address by DHCP.
         Step::Await { id: Id::Network(name), .. } if name == networks::BOOTSTRAP => 20_000,
-        // What is left of node startup once its network is there.
+        // The rest of node startup, once its network exists.
         Step::Await { id: Id::Running(_), .. } => 0,
         Step::Await { .. } => 8000,
-        // With nobody on it. Pods take their own time.
+        // Without pods. Pods take their own time.
         Step::Vacate { .. } | Step::Drain { .. } => 100,
         Step::Put { id: Id::Network(_), .. } => 3000,
         Step::Put { id: Id::Tree(_), .. } => 1000,

@@ -1,4 +1,4 @@
-//! How a plan looks: the document for machines, the table for people.
+//! How a plan is shown: the document for machines, the table for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,10 +13,10 @@ use super::{Step, Target};
 use crate::calico::services::is_ours;
 use crate::calico::{networks, nssm};
 use crate::item::{Access, FirewallRule, Id, IpConfig, Network, RegValue, Service, State, Tree};
-use crate::values::Sha256;
+use crate::values::{Sha256, count};
 use crate::version::CalicoVersion;
 
-/// What a plan disturbs, least first.
+/// What a plan interrupts, least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Disruption {
@@ -25,7 +25,7 @@ pub enum Disruption {
     Services,
     /// The pods of this node lose their network.
     Pods,
-    /// The machine's own network pauses while the virtual switch is rebuilt.
+    /// The machine's own network is interrupted while the virtual switch is rebuilt.
     HostNetwork,
 }
 
@@ -41,19 +41,19 @@ pub enum Action {
 /// One line of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Kind and target in one, unique within a plan.
+    /// Kind and target together, unique within a plan.
     pub id: String,
     pub phase: String,
     pub kind: String,
     pub target: String,
     pub action: Action,
-    /// What it is now; files by their digest.
+    /// The current state; files by their digest.
     pub before: Option<State>,
     pub after: Option<State>,
     pub disruption: Disruption,
 }
 
-/// A newer release is left for an older one.
+/// A downgrade to an older release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Downgrade {
     pub from: CalicoVersion,
@@ -61,7 +61,7 @@ pub struct Downgrade {
 }
 
 impl Downgrade {
-    /// None when it goes to the same release or a newer one.
+    /// None if the release stays the same or is newer.
     pub fn between(from: Option<&CalicoVersion>, to: &CalicoVersion) -> Option<Self> {
         let from = from.filter(|from| to.is_before(from))?.clone();
         Some(Self { from, to: to.clone() })
@@ -74,19 +74,19 @@ impl fmt::Display for Downgrade {
     }
 }
 
-/// A field of the effective config that a change changes.
+/// A field of the effective config that a change modifies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SettingChange {
-    /// As `spec.calicoNetwork.vxlan.vxlanVNI`.
+    /// For example `spec.calicoNetwork.vxlan.vxlanVNI`.
     pub path: String,
-    /// None where it had no value; what may be secret is `***`.
+    /// None if it had no value; what may be secret is `***`.
     pub before: Option<Value>,
-    /// None where it has no value any more.
+    /// None if it no longer has a value.
     pub after: Option<Value>,
 }
 
 impl SettingChange {
-    /// Every field that is in one of them only, or has another value.
+    /// Every field that is in only one of them, or whose value differs.
     pub fn between(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Vec<Self> {
         let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         let differ = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
@@ -113,7 +113,7 @@ impl fmt::Display for SettingChange {
     }
 }
 
-/// A field's value for the screen. Among the services' extra variables there may be a password.
+/// A field's value for the screen. The services' extra variables may include a password.
 pub fn shown(path: &str, value: &Value) -> Value {
     let mut value = value.clone();
     if path == "spec.services.extraEnv"
@@ -127,13 +127,11 @@ pub fn shown(path: &str, value: &Value) -> Value {
 /// The document of kind `Plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// The settings that change, in the words of the config; of a node that is installed only now the main
-    /// ones.
+    /// The settings that change, as config fields; for a new install, the main ones.
     #[serde(default)]
     pub settings_diff: Vec<SettingChange>,
     pub changes: Vec<Change>,
-    /// It goes to an older release: refused without `--allow-downgrade`, unless going back is what the
-    /// verb is for.
+    /// It goes to an older release: refused without `--allow-downgrade`, unless a downgrade is the verb's purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(default)]
     pub downgrade: Option<Downgrade>,
@@ -141,42 +139,41 @@ pub struct Plan {
     /// Pods must leave the node first; `install` refuses.
     pub needs_drain: bool,
     pub needs_reboot: bool,
-    /// About how long it takes once everything is at hand, in seconds. Pods that must go first take
-    /// their own time.
+    /// About how long it takes once everything is downloaded, in seconds. Draining the pods takes additional time.
     #[serde(default)]
     pub about_seconds: u64,
-    /// About how long Calico's services are down of that.
+    /// For about how much of that time Calico's services are down.
     #[serde(default)]
     pub about_seconds_down: u64,
-    /// The endpoints of pods on networks that go, and what becomes of them.
+    /// The endpoints of pods on networks that are deleted, and what happens to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<AttachedPod>,
-    /// Names this plan: a saved one is refused when the node or the config has changed since.
+    /// Identifies this plan: a saved one is refused if the node or the config has changed since.
     pub digest: String,
 }
 
-/// An endpoint of a pod on an HNS network that goes.
+/// An endpoint of a pod on an HNS network that is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttachedPod {
     pub network: String,
     pub endpoint: String,
     pub ip: Option<Ipv4Addr>,
-    /// As `namespace/name`; none where the cluster knows no pod of that address.
+    /// For example `namespace/name`; none if the cluster has no pod with that address.
     pub pod: Option<String>,
     pub fate: Fate,
 }
 
-/// What becomes of an endpoint when its network goes.
+/// What happens to an endpoint when its network is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// A DaemonSet's pod is deleted; the next one waits for the CNI configuration.
+    /// A DaemonSet's pod is deleted; its successor waits for the CNI configuration.
     Recreated,
-    /// No container of it runs: it is deleted.
+    /// None of its containers runs: it is deleted.
     Leaked,
-    /// The pod is moved away by a drain before, or loses its network.
+    /// The pod is evicted by a drain, or loses its network.
     Moved,
-    /// A container uses it of which the cluster knows no pod on this node.
+    /// A container uses it, but the cluster has no such pod on this node.
     Unknown,
 }
 
@@ -195,19 +192,18 @@ impl fmt::Display for AttachedPod {
 }
 
 impl Plan {
-    /// The plan that these steps are. `standing`: a generation of ours is installed, so pods may
-    /// hang on the network.
+    /// The plan with these steps. `standing`: a generation of ours is installed, so pods may use the network.
     pub fn new(steps: &[Step], target: &Target, standing: bool) -> Self {
         let mut changes: Vec<Change> = Vec::new();
         for step in steps {
             let (id, before, after) = match step {
-                // That a service is waited for changes nothing.
+                // Waiting for a service is not a change.
                 Step::Await { id: Id::Running(_), .. } => continue,
                 Step::Put { id, before, after } => (id, before.as_ref().map(masked), after.as_ref().map(masked)),
                 Step::Await { id, state, .. } => (id, None, Some(masked(state))),
                 Step::Vacate { .. } | Step::Drain { .. } => continue,
             };
-            // Taken away in order to come back: one line.
+            // Removed and created again: one line.
             if let Some(earlier) = changes.iter_mut().find(|change| change.id == id.to_string()) {
                 earlier.after = after;
                 earlier.action = Action::Replace;
@@ -248,7 +244,7 @@ impl Plan {
         }
     }
 
-    /// The same, from one release to another.
+    /// The same plan, with the releases before and after.
     #[must_use]
     pub fn between(self, from: Option<&CalicoVersion>, to: &CalicoVersion) -> Self {
         Self { downgrade: Downgrade::between(from, to), ..self }
@@ -267,8 +263,8 @@ impl Plan {
         )
     }
 
-    /// The plan as a person reads it: the settings that change, what it interrupts, and how much it is. Items
-    /// that interrupt pods or the host's network are named, the others only in `detail`.
+    /// The plan as text for people: the settings that change, what it interrupts, and the number of changes. Items that
+    /// interrupt pods or the host's network are named, the others only with `detail`.
     pub fn text(&self, detail: bool) -> String {
         if self.changes.is_empty() {
             return "Nothing to do: the node is as the config says.\n".into();
@@ -319,8 +315,8 @@ impl Plan {
 
     /// The items that change, a line each.
     fn items_text(&self, detail: bool) -> String {
-        // A change that no setting explains is drift, or a removal: then the items are the news. So is what is
-        // done to the services of others.
+        // A change that no setting explains is drift, or a removal: then show the items. Also show what is done to
+        // other products' services.
         let detail = detail || self.settings_diff.is_empty();
         let first = self.settings_diff.iter().all(|setting| setting.before.is_none());
         let of_others = |change: &Change| {
@@ -379,7 +375,7 @@ fn detail(change: &Change) -> String {
     }
 }
 
-/// What becomes of a service that upstream's scripts, or anybody, registered with NSSM.
+/// What happens to a service that was registered with NSSM, by upstream's scripts or by hand.
 fn handover(change: &Change) -> Option<String> {
     let service = |state: &Option<State>| match state {
         Some(State::Service(service)) => Some((**service).clone()),
@@ -401,7 +397,7 @@ fn handover(change: &Change) -> Option<String> {
     }
 }
 
-/// The flags that a service of another product gets, or loses again.
+/// The flags that a service of another product gets or loses.
 fn flags(before: &Service, after: &Service) -> Option<String> {
     let ((_, before), (_, after)) = (nssm::program(before)?, nssm::program(after)?);
     let (before, after) = (before.trim(), after.trim());
@@ -412,8 +408,7 @@ fn flags(before: &Service, after: &Service) -> Option<String> {
     more.or_else(|| before.strip_prefix(after).map(|less| format!("removes {}", less.trim())))
 }
 
-/// A state as a plan may show it: what others set as the environment of their service may hold a
-/// password.
+/// A state without secrets: the environment of another product's service may contain a password.
 pub fn masked(state: &State) -> State {
     let mut state = state.clone();
     if let State::Service(service) = &mut state {
@@ -426,7 +421,7 @@ pub fn masked(state: &State) -> State {
     state
 }
 
-/// What one item's change disturbs.
+/// What the change of one item interrupts.
 fn disruption(id: &Id, there: bool) -> Disruption {
     match id {
         Id::Network(name) if name == networks::BOOTSTRAP => Disruption::HostNetwork,
@@ -455,9 +450,11 @@ pub fn state(state: &State) -> String {
         }
         .into(),
         State::Tree(Tree::Release(digest)) => format!("release {}", digest.short()),
-        State::Tree(Tree::Drifted { files, .. }) => format!("{} files changed: {}", files.len(), files.join(", ")),
+        State::Tree(Tree::Drifted { files, .. }) => {
+            format!("{} changed: {}", count(files.len(), "file"), files.join(", "))
+        }
         State::Tree(Tree::Foreign) => "a folder that was there before".into(),
-        // From facts alone: neither credentials nor the release are at hand.
+        // From facts alone: neither credentials nor the release are available.
         State::File { sha256, access: rights } if *sha256 == Sha256::unknown() => {
             let what = if *rights == Access::Administrators { "with new credentials" } else { "from the release" };
             format!("{what}{}", access(rights))

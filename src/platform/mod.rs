@@ -1,5 +1,5 @@
-//! Whose Kubernetes this machine belongs to: what its HNS networks, its services and the cloud's
-//! metadata service tell. The order is upstream's (reference: `Get-PlatformType`).
+//! Whose Kubernetes this machine belongs to, from its HNS networks, its services and the cloud's metadata service. The
+//! order is upstream's (reference: `Get-PlatformType`).
 
 pub mod metadata;
 
@@ -9,13 +9,13 @@ use crate::facts::{Cloud, Provider};
 use crate::item::Id;
 use crate::node::{Listing, Node};
 
-use metadata::{Answers, Metadata};
+use metadata::{Answer, Metadata};
 
-/// Finds the platform. A cloud that is given is believed, and only asked for the instance's name.
+/// Detects the platform. A configured cloud is used as given, and only asked for the instance's name.
 ///
 /// # Errors
-/// When the node's networks or services cannot be listed. A metadata service that does not answer,
-/// or answers something else, is no cloud.
+/// When the node's networks or services cannot be listed. A metadata service that does not answer, or answers something
+/// else, means no cloud.
 pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> Result<Option<Cloud>> {
     let by_machine = match given {
         Some(provider) => Some((provider, "the config".to_owned())),
@@ -23,16 +23,15 @@ pub fn detect(node: &dyn Node, given: Option<Provider>, metadata: &Metadata) -> 
     };
     let answers = match &by_machine {
         None | Some((Provider::Rke2, _)) if given.is_none() => metadata.ask_all(),
-        Some((Provider::Eks | Provider::Ec2, _)) => metadata.ask_ec2(),
-        Some((Provider::Gce, _)) => metadata.ask_gce(),
-        _ => Answers::default(),
+        Some((provider, _)) => metadata.ask_as_on(cloud_of(*provider)),
+        None => Vec::new(),
     };
     Ok(judge(by_machine, answers))
 }
 
-/// The networks that the cloud's own CNI made, and the services of a distribution.
+/// Detection by the networks of the cloud's own CNI, and the services of a distribution.
 fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
-    // Without HNS there is no network to tell by; preflight says that there is no HNS.
+    // Without HNS there are no networks; preflight reports that HNS is missing.
     let networks = node.list(Listing::Networks).unwrap_or_default();
     for (id, _) in &networks {
         let Id::Network(name) = id else { continue };
@@ -43,7 +42,7 @@ fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
         };
         return Ok(Some((provider, format!("the HNS network {name}"))));
     }
-    // RKE1's nodes, and RKE2's that Rancher made, run Rancher's agent.
+    // RKE1's nodes, and RKE2's that were created by Rancher, run Rancher's agent.
     for service in ["rke2", "rancher-wins"] {
         if node.get(&Id::Service(service.into()))?.is_some() {
             return Ok(Some((Provider::Rke2, format!("the service {service}"))));
@@ -52,20 +51,19 @@ fn by_machine(node: &dyn Node) -> Result<Option<(Provider, String)>> {
     Ok(None)
 }
 
-fn judge(by_machine: Option<(Provider, String)>, answers: Answers) -> Option<Cloud> {
-    let (provider, evidence) = match by_machine {
+/// The cloud whose metadata service a platform has.
+fn cloud_of(provider: Provider) -> Provider {
+    if provider == Provider::Eks { Provider::Ec2 } else { provider }
+}
+
+fn judge(by_machine: Option<(Provider, String)>, mut answers: Vec<Answer>) -> Option<Cloud> {
+    let (provider, evidence) = match (by_machine, answers.first()) {
         // A distribution on a cloud has the cloud's names and routes.
-        None | Some((Provider::Rke2, _)) if answers.ec2.is_some() => {
-            (Provider::Ec2, "the EC2 instance metadata service".into())
-        }
-        None | Some((Provider::Rke2, _)) if answers.gce.is_some() => (Provider::Gce, "the GCE metadata service".into()),
-        found => found?,
+        (None | Some((Provider::Rke2, _)), Some(first)) => (first.provider, first.service.to_owned()),
+        (found, _) => found?,
     };
-    let instance_name = match provider {
-        Provider::Eks | Provider::Ec2 => answers.ec2.flatten(),
-        Provider::Gce => answers.gce.flatten(),
-        _ => None,
-    };
+    answers.retain(|answer| answer.provider == cloud_of(provider));
+    let instance_name = answers.pop().and_then(|answer| answer.instance_name);
     Some(Cloud { provider, instance_name, evidence })
 }
 
@@ -98,6 +96,7 @@ mod tests {
                     vsid: None,
                     adapter: None,
                     management_ip: None,
+                    unseen_by_v2: false,
                     endpoints: Default::default(),
                 };
                 model.networks.insert(Name::new(*name), network);
@@ -111,9 +110,10 @@ mod tests {
                     start: StartType::Auto,
                     depends_on: Vec::new(),
                     restart_after: Vec::new(),
+                    recovery: None,
                     parameters: Default::default(),
                 };
-                model.services.insert(Name::new(service), NodeService { definition, pid: None, stop_seconds: 1 });
+                model.services.insert(Name::new(service), NodeService::new(definition, None));
             }
             Ok(())
         })
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_platform_is_told_by_its_own_traces() {
+    fn each_platform_is_recognized_by_its_own_traces() {
         let ec2 = Some((Flavour::Ec2, "ip-10-0-0-7.ec2.internal"));
         let gce = Some((Flavour::Gce, "win-1.c.project.internal"));
         let lines = [
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn b28_another_clouds_look_alike_is_not_taken_for_ec2_and_imds_v2_alone_is_enough() {
+    fn b28_a_look_alike_of_another_cloud_is_not_ec2_and_imds_v2_alone_is_enough() {
         // OpenStack has EC2's paths without the tokens of IMDSv2.
         assert_eq!(found(&[], None, Some((Flavour::OpenStack, "win-1.novalocal")), None), None);
         // An instance without a name in its metadata is still on EC2.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_web_page_on_the_metadata_address_is_no_cloud() {
+    fn a_web_page_on_the_metadata_address_is_not_a_cloud() {
         assert_eq!(found(&[], None, Some((Flavour::CaptivePortal, "x")), None), None);
     }
 }

@@ -1,6 +1,6 @@
-//! What is known of builds of Windows, as tables: a row is a line in the references.
+//! What is known about builds of Windows, as tables: a row is a line in the references.
 
-/// Builds on which pods' network fails, from the first to the last that was reported, and what mends
+/// Builds on which pods' network fails, from the first to the last that was reported, and what fixes
 /// them (reference: CAL #8529, Windows-Containers #516 and #61).
 pub(super) const BAD_BUILDS: [(u32, std::ops::RangeInclusive<u32>, &str); 1] =
     [(20348, 2322..=2582, "KB5044281 (20348.2762)")];
@@ -16,12 +16,12 @@ const SUPPORTED: [(u64, &[u32]); 6] = [
     (35, &[20348, 26100]),
 ];
 
-/// The builds for a minor version of Kubernetes 1; none for one that is older than all.
+/// The builds for a minor version of Kubernetes 1; none if it is older than all.
 pub(super) fn supported(minor: u64) -> Option<&'static [u32]> {
     SUPPORTED.iter().rev().find(|(since, _)| minor >= *since).map(|(_, builds)| *builds)
 }
 
-/// As people call a build.
+/// The name of a build that people use.
 pub(super) fn name(build: u32) -> &'static str {
     match build {
         17763 => "Server 2019",

@@ -1,4 +1,4 @@
-//! Checks of the cluster: whether it can be asked, and whether it knows this node.
+//! Checks of the cluster: whether it answers, and whether this node is registered there.
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::{Finding, Input, Judge, Row, Severity};
@@ -10,7 +10,7 @@ pub(super) const REACHABLE: &str = "ClusterReachable";
 
 const GROUP: &str = "cluster";
 
-/// By how many seconds clocks may differ before tokens and certificates of short life suffer.
+/// By how many seconds clocks may differ before short-lived tokens and certificates fail.
 const SKEW: u64 = 60;
 
 pub(super) const ROWS: &[Row] = &[
@@ -18,26 +18,26 @@ pub(super) const ROWS: &[Row] = &[
         id: REACHABLE,
         group: GROUP,
         severity: Severity::Hard(Exit::ClusterUnreachable),
-        why: "the cluster decides most of how a node is installed, and a question that failed is no answer",
-        fix: "kubectl --kubeconfig FILE get --raw /readyz, with the same kubeconfig from the same machine",
+        why: "the cluster decides most of how a node is installed, so it must answer",
+        fix: "kubectl --kubeconfig FILE get --raw /readyz  # with the same kubeconfig, on the same machine",
         judge: Judge::Cluster(|cluster, _| {
             Pass(format!("{}, Kubernetes {}", cluster.server, cluster.kubernetes_version))
         }),
     },
     Row {
-        id: "ApiServerIsClusterIp",
+        id: "ApiServerAddress",
         group: GROUP,
         severity: Severity::Error,
-        why: "a Windows host, and with it Calico, reaches no ClusterIP: the node's own kubeconfig must name the API server itself",
-        fix: "name the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does",
+        why: "Windows hosts, and Calico on them, cannot reach a ClusterIP: the node's kubeconfig must have the API server's own address",
+        fix: "set the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does",
         judge: Judge::Cluster(api_server),
     },
     Row {
         id: "ClusterRights",
         group: GROUP,
         severity: Severity::Error,
-        why: "a right that is missing is detected before the node is touched, and all of them at once",
-        fix: "calicoctl-win explain ClusterRights, which prints a manifest for a cluster administrator",
+        why: "missing rights are detected before the node is changed, all of them at once",
+        fix: "calicoctl-win explain ClusterRights  # prints a manifest for a cluster administrator",
         judge: Judge::Cluster(rights),
     },
     Row {
@@ -47,18 +47,19 @@ pub(super) const ROWS: &[Row] = &[
         why: "tokens and certificates are refused by a machine whose clock is wrong",
         fix: "w32tm /resync\nw32tm /query /status  # shows whether that worked",
         judge: Judge::Cluster(|cluster, _| match cluster.clock_skew {
-            None => Unknown("the API server does not tell its time".into()),
-            Some(seconds) if seconds.unsigned_abs() > SKEW => {
-                Fail(format!("this machine's clock is {seconds} s ahead of the API server's"))
+            None => Unknown("the API server does not report its time".into()),
+            Some(seconds) => {
+                let side = if seconds < 0 { "behind" } else { "ahead of" };
+                let clock = format!("this machine's clock is {} s {side} the API server's", seconds.unsigned_abs());
+                if seconds.unsigned_abs() > SKEW { Fail(clock) } else { Pass(clock) }
             }
-            Some(seconds) => Pass(format!("{seconds} s ahead of the API server's")),
         }),
     },
     Row {
         id: "NodeRegistered",
         group: GROUP,
         severity: Severity::Error,
-        why: "calico-node writes its addresses to the Kubernetes Node and fails while there is none",
+        why: "Calico writes its addresses to the Kubernetes Node, and fails if there is none",
         fix: "start kubelet so that it registers, or give the registered name with --node-name",
         judge: Judge::Cluster(node_registered),
     },
@@ -67,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "a Node with this name but none of this machine's addresses is usually another machine",
-        fix: "kubectl get node NAME -o wide, and give this machine's own Node with --node-name",
+        fix: "kubectl get node NAME -o wide  # shows the Node's addresses\ngive the name of this machine's own Node with --node-name",
         judge: Judge::Cluster(node_address),
     },
     Row {
@@ -75,14 +76,14 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "a kubelet must not be newer than its API server, nor more than three minor versions older",
-        fix: "install the kubelet of the cluster's own version on this node",
+        fix: "install the cluster's version of kubelet on this node",
         judge: Judge::Cluster(kubelet_skew),
     },
     Row {
         id: "DatastoreMatches",
         group: GROUP,
         severity: Severity::Error,
-        why: "all nodes of a cluster share one datastore: with two, each side knows nothing of the other's pods and policies",
+        why: "all nodes of a cluster must use one datastore: with two, neither side sees the other's pods and policies",
         fix: "set spec.datastore.type to what Calico on Linux has: kubectl get daemonset calico-node -A -o yaml shows DATASTORE_TYPE or ETCD_ENDPOINTS",
         judge: Judge::Cluster(datastore),
     },
@@ -90,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "ServiceCidr",
         group: GROUP,
         severity: Severity::Error,
-        why: "pods' traffic to services leaves the node untranslated only for the service CIDR of the config",
+        why: "traffic from pods to services is excluded from outbound NAT only for the service CIDRs of the config",
         fix: "set spec.kubernetes.serviceCIDRs to the cluster's own, or leave it out",
         judge: Judge::Cluster(service_cidr),
     },
@@ -98,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "DnsServer",
         group: GROUP,
         severity: Severity::Warning,
-        why: "pods ask the DNS servers of the config, and no others",
+        why: "pods use only the DNS servers of the config",
         fix: "set spec.kubernetes.dns.servers to the ClusterIP of the service kube-dns, or leave it out",
         judge: Judge::Cluster(dns_server),
     },
@@ -107,12 +108,12 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "Calico's controllers, Typha and the cluster's DNS run on Linux nodes only",
-        fix: "kubectl get nodes -L kubernetes.io/os, and add a Linux node",
+        fix: "kubectl get nodes -L kubernetes.io/os  # shows the nodes' systems\nadd a Linux node",
         judge: Judge::Cluster(|cluster, _| match cluster.nodes {
             None => untold(cluster, "nodes", "the cluster's nodes were not counted"),
             Some(nodes) if nodes.linux == 0 => Fail(format!("none of the cluster's {} nodes is Linux", nodes.all)),
             Some(nodes) if nodes.linux_workers == 0 => Warn(
-                "the only Linux nodes are control-plane ones; they need room for Calico's and the cluster's pods"
+                "the only Linux nodes are control-plane nodes; they need capacity for Calico's and the cluster's pods"
                     .into(),
             ),
             Some(nodes) => Pass(format!("Linux workers: {}, Windows nodes: {}", nodes.linux_workers, nodes.windows)),
@@ -127,17 +128,17 @@ fn datastore(cluster: &ClusterFacts, input: &Input<'_>) -> Finding {
         Some(theirs) => Pass(theirs.to_owned()),
         None => match cluster.untold("daemonsets") {
             Some(why) => Unknown(why.to_owned()),
-            None => Skip("neither the DaemonSet calico-node nor calico-config tells the Linux side's".into()),
+            None => Skip("neither the DaemonSet calico-node nor calico-config shows the Linux nodes' datastore".into()),
         },
     }
 }
 
-/// Why a question has no answer: in the cluster's words, else in these.
+/// Why a question has no answer: the cluster's reason, or else this text.
 pub(super) fn untold(cluster: &ClusterFacts, question: &str, otherwise: &str) -> Finding {
     Unknown(cluster.untold(question).unwrap_or(otherwise).to_owned())
 }
 
-/// Whether the API server is called as pods call it.
+/// Whether the API server's address is one that only pods can reach.
 fn api_server(cluster: &ClusterFacts, input: &Input) -> Finding {
     let Some(settings) = input.settings else { return without_settings(input) };
     let rest = cluster.server.split_once("://").map_or(cluster.server.as_str(), |(_, rest)| rest);
@@ -145,28 +146,28 @@ fn api_server(cluster: &ClusterFacts, input: &Input) -> Finding {
     let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
     let Ok(address) = host.parse::<std::net::Ipv4Addr>() else {
         let inside = host.ends_with(".svc") || host.contains(".svc.") || host == "kubernetes.default";
-        let what = format!("{host} is a name for pods, which a Windows host does not resolve");
+        let what = format!("{host} is a name inside the cluster, which a Windows host cannot resolve");
         return if inside { Fail(what) } else { Pass(cluster.server.clone()) };
     };
     let within = |cidrs: &[Cidr]| cidrs.iter().any(|cidr| cidr.contains(&address));
     let service = cluster.kubernetes_service_ips.iter().any(|ip| ip == host);
     match service || within(&cluster.service_cidrs) || within(&settings.kubernetes.service_cidrs) {
-        true => Fail(format!("the API server is called {host}, a ClusterIP, which a Windows host cannot reach")),
+        true => Fail(format!("the API server's address {host} is a ClusterIP, which a Windows host cannot reach")),
         false => Pass(cluster.server.clone()),
     }
 }
 
-/// What a check says that is about a node's settings: elsewhere there are none to be made.
+/// What a check of a node's settings finds if there are none.
 fn without_settings(input: &Input) -> Finding {
     match input.node {
-        Some(_) => Unknown("no settings could be made".into()),
-        None => Skip("no node was looked at".into()),
+        Some(_) => Unknown("the settings could not be resolved".into()),
+        None => Skip("no node was examined".into()),
     }
 }
 
 fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     let Some(missing) = &cluster.missing_rights else {
-        return untold(cluster, "selfsubjectaccessreviews", "the cluster was not asked which rights we have");
+        return untold(cluster, "selfsubjectaccessreviews", "the user's rights were not read");
     };
     let list = |needed: bool, for_changes: bool| {
         let those = missing.iter().filter(|right| right.needed == needed && right.for_changes == for_changes);
@@ -176,13 +177,13 @@ fn rights(cluster: &ClusterFacts, _: &Input) -> Finding {
     if !needed.is_empty() {
         return Fail(format!("the kubeconfig's user may not {needed}"));
     }
-    let left_out = |what: &str, rights: &str| format!("{what}, as the kubeconfig's user may not {rights}");
-    let parts: Vec<String> = [("some checks are left out", checks), ("reconfigure would be refused", changes)]
+    let left_out = |what: &str, rights: &str| format!("{what}, because the kubeconfig's user may not {rights}");
+    let parts: Vec<String> = [("some checks are skipped", checks), ("reconfigure would be refused", changes)]
         .iter()
         .filter(|(_, rights)| !rights.is_empty())
         .map(|(what, rights)| left_out(what, rights))
         .collect();
-    if parts.is_empty() { Pass("all that are needed".into()) } else { Warn(parts.join("; ")) }
+    if parts.is_empty() { Pass("all required rights".into()) } else { Warn(parts.join("; ")) }
 }
 
 fn node_registered(cluster: &ClusterFacts, input: &Input) -> Finding {
@@ -264,7 +265,7 @@ fn service_cidr(cluster: &ClusterFacts, input: &Input) -> Finding {
         return Fail(format!("the cluster's services have {cidr}, the config has {}", shown(own)));
     }
     if service.is_none() && theirs.is_empty() {
-        return untold(cluster, "services", "the cluster does not tell its service CIDR");
+        return untold(cluster, "services", "the cluster does not show its service CIDR");
     }
     Pass(shown(own))
 }

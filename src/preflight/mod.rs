@@ -1,44 +1,48 @@
-//! Checks that decide, before anything is touched, whether an install can work: rows of data, each
-//! a pure function of what was measured. All run, all failures are shown at once.
+//! Checks that decide, before anything is changed, whether an install can work: rows of data, each
+//! a pure function of what was measured. All run, and all failures are shown at once.
 
 mod builds;
 mod cluster;
+mod fix;
 mod machine;
-mod mend;
 mod network;
 mod node;
 mod platform;
 mod policies;
+mod renamed;
 pub mod report;
 mod support;
 #[cfg(test)]
 mod tests;
 
 pub use cluster::minor;
-pub use mend::{Mend, mend};
+pub use fix::{Fix, fix};
 pub use node::machine_read;
+pub use renamed::renamed;
 
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
 use report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 
-/// What checks look at. None: it was not measured, and checks that need it are skipped.
+/// What checks examine. None: it was not measured, and checks that need it are skipped.
 #[derive(Default)]
 pub struct Input<'a> {
     pub settings: Option<&'a Settings>,
-    /// What of the config concerns the cluster, where the settings cannot be made.
+    /// The part of the config that concerns the cluster, if the settings cannot be resolved.
     pub side: Option<&'a ClusterSide>,
+    /// Whether the config itself names the backend.
+    pub names_backend: bool,
     pub node: Option<&'a NodeFacts>,
     pub cluster: Option<&'a ClusterFacts>,
-    /// Why the cluster could not be asked, where that was tried.
+    /// Why the cluster did not answer, if it was asked.
     pub cluster_failure: Option<&'a str>,
     /// Ways by which people must be able to reach the machine.
     pub remote_access: &'a [RemoteAccess],
 }
 
 impl<'a> Input<'a> {
-    /// The pods' network, where it is decided.
+    /// The pods' network, if it is decided.
     fn network(&self) -> Option<&'a Network> {
         match self.settings {
             Some(settings) => Some(&settings.network),
@@ -75,10 +79,10 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As the table of checks has it.
+    /// The words for it in the table of checks.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Hard(_) => "error, not to be ignored",
+            Self::Hard(_) => "error, cannot be ignored",
             Self::Refusal(_) | Self::Error => "error",
             Self::Warning => "warning",
         }
@@ -94,7 +98,7 @@ pub enum Finding {
     Fail(String),
     /// The check does not apply here.
     Skip(String),
-    /// It cannot be told: the question was refused, or nobody measured it.
+    /// Unknown: the question was refused or not asked.
     Unknown(String),
 }
 
@@ -103,8 +107,8 @@ pub enum Finding {
 pub enum Judge {
     Node(fn(&NodeFacts, &Input) -> Finding),
     Cluster(fn(&ClusterFacts, &Input) -> Finding),
-    /// One of Calico's own resources, which with the datastore etcdv3 are not read. The text is
-    /// calicoctl's command that shows what the check would have looked at.
+    /// One of Calico's own resources, which are not read with the datastore etcdv3. The text is
+    /// calicoctl's command that shows what the check would have examined.
     Calico(&'static str, fn(&ClusterFacts, &Input) -> Finding),
 }
 
@@ -114,8 +118,8 @@ pub struct Row {
     pub group: &'static str,
     pub severity: Severity,
     pub why: &'static str,
-    /// What to do: a sentence or a command a line, with its effect where that hurts. People paste them,
-    /// and a `;` joins commands in PowerShell.
+    /// What to do: a sentence or a command on each line, with its effect if that hurts. People paste
+    /// them, and a `;` joins commands in PowerShell.
     pub fix: &'static str,
     pub judge: Judge,
 }
@@ -127,9 +131,9 @@ pub fn catalogue() -> impl Iterator<Item = &'static Row> {
     machine.chain(cluster).chain(platform::ROWS)
 }
 
-/// The id of a check as text that lives as long as the program, for events.
+/// The id of a check as static text, for events.
 pub fn known_id(id: &str) -> &'static str {
-    catalogue().find(|row| row.id == id).map_or("Preflight", |row| row.id)
+    catalogue().find(|row| row.id == id).map_or("PREFLIGHT_FAILED", |row| row.id)
 }
 
 /// Which checks are run.
@@ -140,7 +144,7 @@ pub enum Scope {
     Cluster,
 }
 
-/// Runs every check, and those of the node only where there is one to look at.
+/// Runs every check in scope.
 pub fn run(scope: Scope, input: &Input, ignored: &[String]) -> PreflightReport {
     let within = |row: &&Row| scope == Scope::Everything || !matches!(row.judge, Judge::Node(_));
     let checks: Vec<Check> = catalogue().filter(within).map(|row| examine(row, input, ignored)).collect();
@@ -159,7 +163,7 @@ fn judge(row: &Row, input: &Input) -> Finding {
     match row.judge {
         Judge::Node(judge) => match input.node {
             Some(node) => judge(node, input),
-            None => Finding::Skip("no node was looked at".into()),
+            None => Finding::Skip("no node was examined".into()),
         },
         Judge::Cluster(judge) | Judge::Calico(_, judge) => match (input.cluster, input.cluster_failure) {
             (Some(cluster), _) => in_etcd(row, judge(cluster, input), input),
@@ -170,7 +174,7 @@ fn judge(row: &Row, input: &Input) -> Finding {
     }
 }
 
-/// What is kept in etcd was not read: nothing is found in order by not having looked.
+/// What is kept in etcd was not read, so a check of it cannot pass.
 fn in_etcd(row: &Row, found: Finding, input: &Input) -> Finding {
     match (row.judge, found) {
         (Judge::Calico(command, _), Finding::Pass(_) | Finding::Unknown(_)) if input.etcd() => {
@@ -202,7 +206,7 @@ fn examine(row: &Row, input: &Input, ignored: &[String]) -> Check {
     }
 }
 
-/// Whether a run may go on.
+/// Whether a run may continue.
 ///
 /// # Errors
 /// One fault that names every failed check and carries it as [`FailedChecks`]; its class is that of the first with one of its own.
@@ -227,7 +231,7 @@ pub fn verdict(report: &PreflightReport) -> anyhow::Result<()> {
     Err(fault.because(FailedChecks { what, checks: failed.into_iter().cloned().collect() }))
 }
 
-/// The ids of this list that no check has.
+/// The ids in this list that no check has.
 pub fn unknown_ids(ids: &[String]) -> Vec<&str> {
     ids.iter().map(String::as_str).filter(|id| !catalogue().any(|row| row.id.eq_ignore_ascii_case(id))).collect()
 }
@@ -236,10 +240,10 @@ pub fn unknown_ids(ids: &[String]) -> Vec<&str> {
 /// each, which `explain` shows.
 pub fn document() -> String {
     let mut text = String::from(
-        "# Checks\n\nWhat `calicoctl-win preflight` looks at, and `calicoctl-win cluster check` as far as it concerns the \
-         cluster. `install` runs them too, before it touches anything. All of them run, and all failures are shown at \
-         once. An error stops the run unless `--ignore-preflight-errors ID` names it; a warning does not.\n\n\
-         This page is made from the program's own catalogue (`src/preflight`), and a test holds them together.\n\n\
+        "# Checks\n\nWhat `calicoctl-win preflight` checks. `calicoctl-win cluster check` runs the checks that need no \
+         node, and `install` runs all of them before it changes anything. Every check runs, and all failures are shown \
+         at once. An error stops the run unless `--ignore-preflight-errors ID` names it; a warning does not.\n\n\
+         This page is generated from the catalogue in `src/preflight`, and a test compares them.\n\n\
          | check | group | severity | what it is for |\n|---|---|---|---|\n",
     );
     for row in catalogue() {
@@ -256,14 +260,14 @@ pub fn document() -> String {
         ));
         if let Judge::Calico(command, _) = row.judge {
             text.push_str(&format!(
-                "\nWith the datastore etcdv3 the check has no answer. To see it yourself: `{command}`\n"
+                "\nWith the datastore etcdv3 the result is unknown. To look at it yourself: `{command}`\n"
             ));
         }
     }
     text
 }
 
-/// One line as it is, several as a block that keeps them, in Markdown.
+/// Markdown for one line, or a code block for several.
 fn lines(text: &str) -> String {
     if text.contains('\n') { format!("\n\n```text\n{text}\n```") } else { format!(" {text}") }
 }

@@ -1,4 +1,4 @@
-//! Checks of what Calico does in the cluster, and whether Windows can do it too.
+//! Checks of Calico's features in the cluster, and whether Windows supports them.
 
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
@@ -26,15 +26,15 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "IpipEnabled",
+        id: "Ipip",
         group: GROUP,
         severity: Severity::Error,
-        why: "Windows has no IP-in-IP, so its pods would not reach those of other nodes",
+        why: "Windows does not support IP-in-IP, so its pods could not reach pods on other nodes",
         fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, input| match backend_of(cluster) {
-            _ if input.side.is_some_and(|side| side.names_backend) => given_ipip(cluster),
+            _ if input.names_backend => given_ipip(cluster),
             Err(Undecided::IpIp(reason)) => Fail(format!("{reason}: Windows nodes cannot do IP-in-IP")),
-            Err(Undecided::NotTold(why)) => Unknown(why),
+            Err(Undecided::Unknown(why)) => Unknown(why),
             _ => Pass("off".into()),
         }),
     },
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "BackendKnown",
         group: GROUP,
         severity: Severity::Error,
-        why: "the backend is the config's or the cluster's, and never a guess",
+        why: "the backend must come from the config or the cluster; it is never guessed",
         fix: "set spec.calicoNetwork.backend to vxlan, windows-bgp or none",
         judge: Judge::Cluster(backend_known),
     },
@@ -50,12 +50,12 @@ pub(super) const ROWS: &[Row] = &[
         id: "BackendMatchesCluster",
         group: GROUP,
         severity: Severity::Warning,
-        why: "pods of nodes with different backends do not reach each other",
+        why: "pods on nodes with different backends cannot reach each other",
         fix: "leave spec.calicoNetwork.backend out, so that it is the cluster's",
         judge: Judge::Cluster(|cluster, input| match (input.network(), backend_of(cluster)) {
             (None, _) => Skip("no backend is decided".into()),
             (Some(network), _) if network.backend == Backend::None => Skip("another plugin owns the network".into()),
-            (Some(_), Err(Undecided::NotTold(why))) => Unknown(why),
+            (Some(_), Err(Undecided::Unknown(why))) => Unknown(why),
             (Some(_), Err(_)) => Skip("the cluster has IP-in-IP".into()),
             (Some(network), Ok((theirs, by))) if network.backend != theirs => {
                 Fail(format!("the config says {}, the cluster {} ({by})", network.backend.name(), theirs.name()))
@@ -67,8 +67,8 @@ pub(super) const ROWS: &[Row] = &[
         id: "IpPools",
         group: GROUP,
         severity: Severity::Error,
-        why: "pods get their addresses from the cluster's IP pools, and an installation makes none",
-        fix: "kubectl get ippools -o yaml; make a pool of the backend's type (vxlanMode: Always for vxlan), enable one, or let its nodeSelector select this node",
+        why: "pods get their addresses from the cluster's IP pools, and install creates none",
+        fix: "kubectl get ippools -o yaml  # shows the pools\ncreate a pool of the backend's type (vxlanMode: Always for vxlan), enable one, or let its nodeSelector select this node",
         judge: Judge::Calico("calicoctl get ippools -o yaml", ip_pools),
     },
     Row {
@@ -76,30 +76,30 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Error,
         why: "Calico for Windows supports one type of IP pool in a cluster: all VXLAN, or all without encapsulation",
-        fix: "kubectl get ippools -o yaml, and give all enabled pools the same vxlanMode; or shut Windows out of some: nodeSelector: kubernetes.io/os == 'linux'",
+        fix: "kubectl get ippools -o yaml  # shows the pools\ngive all enabled pools the same vxlanMode, or keep some for Linux nodes: nodeSelector: kubernetes.io/os == 'linux'",
         judge: Judge::Calico("calicoctl get ippools -o yaml", one_pool_type),
     },
     Row {
-        id: "VxlanWithBgp",
+        id: "VxlanWithoutBgp",
         group: GROUP,
         severity: Severity::Warning,
-        why: "where Windows nodes use VXLAN, BGP between the nodes is to be off: the routes of the two compete",
-        fix: "kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"bgp\":\"Disabled\"}}}', or calico_backend: vxlan in the ConfigMap calico-config",
-        judge: Judge::Cluster(vxlan_with_bgp),
+        why: "if Windows nodes use VXLAN, BGP between the nodes must be off, because their routes conflict",
+        fix: "kubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"bgp\":\"Disabled\"}}}'  # if the operator installed Calico\nset calico_backend: vxlan in the ConfigMap calico-config  # if a manifest did",
+        judge: Judge::Cluster(vxlan_without_bgp),
     },
     Row {
         id: "CrossSubnet",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows does not support CrossSubnet: it always encapsulates, also where Linux nodes send unencapsulated",
-        fix: "nothing, where nodes of one subnet reach each other's VXLAN; else set vxlanMode: Always",
+        why: "Windows does not support CrossSubnet: it always encapsulates, even if Linux nodes do not",
+        fix: "nothing, if nodes of one subnet reach each other over VXLAN; otherwise set vxlanMode: Always",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             if cluster.calico_unserved {
                 return unserved();
             }
             let names = named(pools_for_windows(cluster).filter(|pool| pool.vxlan_mode == "CrossSubnet"));
             if names.is_empty() {
-                Pass("no pool has it".into())
+                Pass("no pool uses it".into())
             } else {
                 Fail(format!("vxlanMode: CrossSubnet in {names}"))
             }
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "Calico's Windows dataplane does not set an MTU: a vxlanMTU is for Linux nodes only",
-        fix: "set the MTU of the Windows adapters themselves, where the network needs a smaller one",
+        fix: "if the network needs a smaller MTU, set it on the Windows adapters",
         judge: Judge::Calico(FELIX, |cluster, _| match cluster.felix.vxlan_mtu {
             _ if cluster.calico_unserved => unserved(),
             None | Some(0) => Pass("not set".into()),
@@ -121,7 +121,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "VxlanPort",
         group: GROUP,
         severity: Severity::Error,
-        why: "Calico for Windows speaks VXLAN on UDP 4789 only, whatever Felix is told",
+        why: "Calico for Windows uses only UDP 4789 for VXLAN and ignores vxlanPort",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanPort\":4789}}'",
         judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_port) {
             (None, _) => Unknown("no backend is decided".into()),
@@ -132,28 +132,28 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
-        id: "VniOutOfRange",
+        id: "VxlanVni",
         group: GROUP,
         severity: Severity::Error,
-        why: "Windows takes a VNI from 4096; above 65535 its routes would carry another one, and 9999 is the network External's",
-        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}', which changes the Linux nodes too",
+        why: "Windows supports VNIs from 4096; above 65535 its routes would carry another one, and the network External uses 9999",
+        fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}'  # changes the Linux nodes too",
         judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_vni) {
             (None, _) => Unknown("no backend is decided".into()),
             (Some(false), _) => Skip("VXLAN is not used".into()),
             _ if cluster.calico_unserved => unserved(),
             (Some(true), vni) => match Vni::try_from(vni.unwrap_or(Vni::DEFAULT.get())) {
                 Ok(vni) => Pass(vni.to_string()),
-                Err(problem) => {
-                    Fail(format!("FelixConfiguration `default` has a vxlanVNI that Windows cannot take: {problem}"))
-                }
+                Err(problem) => Fail(format!(
+                    "FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}"
+                )),
             },
         }),
     },
     Row {
-        id: "VniDiffersFromFelix",
+        id: "VniMatchesFelix",
         group: GROUP,
         severity: Severity::Warning,
-        why: "nodes with different VNIs do not reach each other's pods, and nothing tells of it",
+        why: "pods on nodes with different VNIs cannot reach each other, and nothing reports it",
         fix: "leave spec.calicoNetwork.vxlan.vxlanVNI out, so that it is the cluster's",
         judge: Judge::Calico(FELIX, vni_matches),
     },
@@ -181,8 +181,8 @@ pub(super) const ROWS: &[Row] = &[
         id: "BlockSize",
         group: GROUP,
         severity: Severity::Error,
-        why: "of a node's one block Windows reserves four addresses, so a block smaller than /29 has none left for pods",
-        fix: "make a new IP pool with a larger block, as blockSize: 26, and disable the old one",
+        why: "Windows reserves four addresses of a node's only block, so a block smaller than /29 has none left for pods",
+        fix: "create an IP pool with larger blocks, for example blockSize: 26, and disable the old one",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             let mut pools = pools_for_windows(cluster).peekable();
             if pools.peek().is_none() {
@@ -197,23 +197,23 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Warning,
         why: "a Windows node has one block: /26 gives 60 pods, /25 124, /24 252, whatever kubelet's limit is",
-        fix: "set kubelet's --max-pods to what a block holds, or make pools with larger blocks",
+        fix: "set kubelet's --max-pods to what a block holds, or create pools with larger blocks",
         judge: Judge::Calico("calicoctl get ippools -o yaml", pod_capacity),
     },
     Row {
-        id: "PoolsExhausted",
+        id: "PoolBlocks",
         group: GROUP,
         severity: Severity::Error,
-        why: "a node that gets no block of its own cannot run pods: on Windows none is borrowed",
-        fix: "add an IP pool, or free blocks of nodes that are gone: calicoctl ipam check",
-        judge: Judge::Calico("calicoctl ipam show --show-blocks", pools_exhausted),
+        why: "a Windows node without a block of its own cannot run pods, because Windows borrows no addresses",
+        fix: "calicoctl ipam check  # shows blocks of removed nodes\nadd an IP pool, or release these blocks",
+        judge: Judge::Calico("calicoctl ipam show --show-blocks", pool_blocks),
     },
     Row {
         id: "Ipv6",
         group: GROUP,
         severity: Severity::Warning,
         why: "Calico for Windows is IPv4 only: pods get no IPv6 address, and rules about IPv6 are skipped",
-        fix: "nothing, where pods on Windows need IPv4 only",
+        fix: "nothing, if pods on Windows need only IPv4",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, _| {
             if cluster.calico_unserved {
                 return unserved();
@@ -231,8 +231,8 @@ pub(super) const ROWS: &[Row] = &[
         id: "WireGuard",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows nodes take no part in WireGuard: traffic to and from them is not encrypted",
-        fix: "nothing, where that is acceptable; else keep such workloads on Linux nodes",
+        why: "Windows does not support WireGuard: traffic to and from Windows nodes is not encrypted",
+        fix: "nothing, if that is acceptable; otherwise keep such workloads on Linux nodes",
         judge: Judge::Calico(FELIX, |cluster, _| {
             on_or_off(cluster, cluster.felix.wireguard_enabled, "wireguardEnabled")
         }),
@@ -241,7 +241,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "Ebpf",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows has no eBPF dataplane, and what it replaces, such as kube-proxy, is still needed there",
+        why: "Windows has no eBPF dataplane, and still needs what eBPF replaces, such as kube-proxy",
         fix: "keep kube-proxy on the Windows nodes, and VXLAN between the nodes",
         judge: Judge::Calico(FELIX, |cluster, _| on_or_off(cluster, cluster.felix.bpf_enabled, "bpfEnabled")),
     },
@@ -254,12 +254,12 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Calico("calicoctl get hostendpoints -o yaml", |cluster, _| match cluster.host_endpoints {
             None => untold(cluster, "hostendpoints", "the host endpoints were not counted"),
             Some(0) => Pass("none".into()),
-            Some(n) => Fail(format!("the cluster has {n} host endpoints")),
+            Some(n) => Fail(format!("host endpoints in the cluster: {n}")),
         }),
     },
 ];
 
-/// The config names the backend, so that a pool with IP-in-IP is the user's own decision.
+/// The config names the backend, so a pool with IP-in-IP is the user's own decision.
 fn given_ipip(cluster: &ClusterFacts) -> Finding {
     match backend_of(cluster) {
         Err(Undecided::IpIp(reason)) => Warn(format!("{reason}, and the config names the backend")),
@@ -270,11 +270,11 @@ fn given_ipip(cluster: &ClusterFacts) -> Finding {
 fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
     match (input.network(), backend_of(cluster)) {
         (Some(network), _) => Pass(network.backend.name().into()),
-        // Something else of the config is wrong.
-        (None, _) if input.side.is_some_and(|side| side.names_backend) => Pass("the config's".into()),
+        // Something else in the config is wrong.
+        (None, _) if input.names_backend => Pass("the config's".into()),
         (None, Ok((backend, by))) => Pass(format!("{} ({by})", backend.name())),
         (None, Err(Undecided::IpIp(_))) => Skip("the cluster has IP-in-IP".into()),
-        (None, Err(Undecided::NotTold(why))) => Fail(why),
+        (None, Err(Undecided::Unknown(why))) => Fail(why),
         (None, Err(Undecided::NoFacts)) => Unknown("the cluster was not asked".into()),
     }
 }
@@ -283,7 +283,7 @@ fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
 fn uses_vxlan(cluster: &ClusterFacts, input: &Input) -> Option<bool> {
     match input.network() {
         Some(network) => Some(network.backend == Backend::Vxlan),
-        // With a VNI that Windows cannot take there are no settings, but there is a backend.
+        // With a VNI that Windows does not support there are no settings, but there is a backend.
         None => Some(backend_of(cluster).ok()?.0 == Backend::Vxlan),
     }
 }
@@ -328,14 +328,14 @@ fn one_pool_type(cluster: &ClusterFacts, _: &Input) -> Finding {
         pools.into_iter().partition(|pool| pool.vxlan_mode != "Never");
     match (vxlan.is_empty(), plain.is_empty()) {
         (false, false) => {
-            Fail(format!("{} with VXLAN beside {} without", named(vxlan.into_iter()), named(plain.into_iter())))
+            Fail(format!("{} with VXLAN and {} without", named(vxlan.into_iter()), named(plain.into_iter())))
         }
         (false, true) => Pass("VXLAN".into()),
         _ => Pass("no VXLAN".into()),
     }
 }
 
-fn vxlan_with_bgp(cluster: &ClusterFacts, input: &Input) -> Finding {
+fn vxlan_without_bgp(cluster: &ClusterFacts, input: &Input) -> Finding {
     match uses_vxlan(cluster, input) {
         None => return Unknown("no backend is decided".into()),
         Some(false) => return Skip("VXLAN is not used".into()),
@@ -350,7 +350,11 @@ fn vxlan_with_bgp(cluster: &ClusterFacts, input: &Input) -> Finding {
     match cluster.linux_backend.as_deref() {
         Some("bird") => Fail("the ConfigMap calico-config has calico_backend: bird".into()),
         Some(other) => Pass(format!("calico_backend: {other}")),
-        None => untold(cluster, "calico-config", "neither the operator nor a ConfigMap calico-config tells of BGP"),
+        None => untold(
+            cluster,
+            "calico-config",
+            "neither the operator nor a ConfigMap calico-config shows whether BGP is on",
+        ),
     }
 }
 
@@ -373,25 +377,25 @@ fn vni_matches(cluster: &ClusterFacts, input: &Input) -> Finding {
     ))
 }
 
-/// As `default: /26, 60 pods a node`.
+/// For example `default: /26, 60 pods per node`.
 fn sizes(cluster: &ClusterFacts) -> String {
-    let one = |pool: &PoolFacts| format!("{}: /{}, {} pods a node", pool.name, pool.block_size, pool.pods_per_node());
+    let one = |pool: &PoolFacts| format!("{}: /{}, {} pods per node", pool.name, pool.block_size, pool.pods_per_node());
     pools_for_windows(cluster).map(one).take(5).collect::<Vec<_>>().join("; ")
 }
 
 fn pod_capacity(cluster: &ClusterFacts, _: &Input) -> Finding {
     let Some(node) = &cluster.node else { return Skip("the Node is not registered".into()) };
-    let Some(max_pods) = node.max_pods else { return Unknown("kubelet has not told its limit of pods".into()) };
+    let Some(max_pods) = node.max_pods else { return Unknown("kubelet has not reported its pod limit".into()) };
     let Some(most) = pools_for_windows(cluster).map(PoolFacts::pods_per_node).max() else {
         return Unknown("no enabled IPv4 pool selects this node".into());
     };
     if max_pods <= most {
-        return Pass(format!("{most} pods, kubelet takes {max_pods}"));
+        return Pass(format!("kubelet's pod limit is {max_pods}, a block holds {most}"));
     }
-    Fail(format!("kubelet takes {max_pods} pods, a block holds {most} ({})", sizes(cluster)))
+    Fail(format!("kubelet's pod limit is {max_pods}, a block holds {most} ({})", sizes(cluster)))
 }
 
-fn pools_exhausted(cluster: &ClusterFacts, _: &Input) -> Finding {
+fn pool_blocks(cluster: &ClusterFacts, _: &Input) -> Finding {
     let pools: Vec<&PoolFacts> = pools_for_windows(cluster).filter(|pool| !pool.manual).collect();
     if pools.iter().any(|pool| pool.has_our_block) {
         return Pass("this node has a block".into());
@@ -406,6 +410,6 @@ fn pools_exhausted(cluster: &ClusterFacts, _: &Input) -> Finding {
     match (pools.is_empty(), free) {
         (true, _) => Unknown("no enabled IPv4 pool selects this node".into()),
         (false, 0) => Fail(format!("no block is left in {}", named(pools.into_iter()))),
-        (false, free) => Pass(format!("{free} blocks are left")),
+        (false, free) => Pass(format!("free blocks: {free}")),
     }
 }

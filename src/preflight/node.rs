@@ -3,6 +3,7 @@
 use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::minor;
 use super::{Finding, Input, Judge, Row, Severity, builds};
+use crate::calico::networks::{is_calicos, physical};
 use crate::facts::{Adapter, NodeFacts, Part, Product, RuntimeKind};
 use crate::fault::{Exit, Fault};
 use crate::settings::Backend;
@@ -14,10 +15,10 @@ pub(super) const ROWS: &[Row] = &[
         id: READ,
         group: "node",
         severity: Severity::Hard(Exit::Failed),
-        why: "a question to Windows that failed is no answer: adapters, HNS, the container runtime, services and networks decide how the node is installed",
-        fix: "run it elevated, see to what is named, and run it again",
+        why: "adapters, HNS, the container runtime, services and networks decide how the node is installed, so Windows must answer every question about them",
+        fix: "run the command as administrator; if it fails again, fix what the message names first",
         judge: Judge::Node(|node, _| match node.undecided().as_slice() {
-            [] => Pass("all that decides".into()),
+            [] => Pass("everything required was read".into()),
             some => Fail(some.join("; ")),
         }),
     },
@@ -29,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
         fix: "use a 64-bit x86 machine",
         judge: Judge::Node(|node, _| match node.os.arch.as_str() {
             "amd64" => Pass("amd64".into()),
-            "" => Unknown("Windows does not tell its architecture".into()),
+            "" => Unknown("Windows does not report its architecture".into()),
             other => Fail(format!("this machine is {other}")),
         }),
     },
@@ -45,24 +46,24 @@ pub(super) const ROWS: &[Row] = &[
         id: "Elevated",
         group: "node",
         severity: Severity::Warning,
-        why: "looking needs no rights, but every command that changes the machine does",
+        why: "reading needs no special rights, but every command that changes the machine requires administrator rights",
         fix: "open PowerShell with Run as administrator",
         judge: Judge::Node(|node, _| match node.elevated {
-            true => Pass("this session may administer the machine".into()),
+            true => Pass("this session has administrator rights".into()),
             false if node.untold(Part::Elevated).is_some() => unread(node, Part::Elevated, ""),
-            false => Fail("this session may not administer the machine".into()),
+            false => Fail("this session has no administrator rights".into()),
         }),
     },
     Row {
         id: "FolderRights",
         group: "node",
         severity: Severity::Error,
-        why: "SYSTEM reads and runs what lies in the CNI folders, so whoever may write there, or could put another folder in their place, is soon SYSTEM",
-        fix: "install and repair close the folders; a file, or a folder above, that is named you look at first, then give it to administrators with icacls: `/setowner *S-1-5-32-544`, `/reset`, `/inheritance:r /grant:r *S-1-5-18:F *S-1-5-32-544:F`",
+        why: "SYSTEM reads and runs the files in the CNI folders, so anyone who can write there, or replace one of the folders, can become SYSTEM",
+        fix: "install and repair restrict the folders; if a file or a parent folder is named, look at it first, then give it to administrators with icacls: `/setowner *S-1-5-32-544`, `/reset`, `/inheritance:r /grant:r *S-1-5-18:F *S-1-5-32-544:F`",
         judge: Judge::Node(folder_rights),
     },
     Row {
-        id: "KnownBadBuild",
+        id: "KnownGoodBuild",
         group: "node",
         severity: Severity::Warning,
         why: "some Windows updates broke the pods' network, and later ones fixed it",
@@ -71,12 +72,12 @@ pub(super) const ROWS: &[Row] = &[
             let os = &node.os;
             let bad = builds::BAD_BUILDS.iter().find(|(build, ubrs, _)| *build == os.build && ubrs.contains(&os.ubr));
             match bad {
-                Some((_, _, mend)) => {
-                    Fail(format!("pods lose their network on {}.{}; {mend} fixes it", os.build, os.ubr))
+                Some((_, _, update)) => {
+                    Fail(format!("pods lose their network on {}.{}; {update} fixes it", os.build, os.ubr))
                 }
-                None if os.build == 0 => Unknown("Windows does not tell its build".into()),
-                None if os.build == 26100 => Warn("Calico's own documents do not name Server 2025 yet".into()),
-                None => Pass(format!("nothing is known against {}.{}", os.build, os.ubr)),
+                None if os.build == 0 => Unknown("Windows does not report its build".into()),
+                None if os.build == 26100 => Warn("Calico's documentation does not list Server 2025 yet".into()),
+                None => Pass(format!("no known problem with {}.{}", os.build, os.ubr)),
             }
         }),
     },
@@ -90,25 +91,28 @@ pub(super) const ROWS: &[Row] = &[
             let Some(cluster) = input.cluster else { return Unknown("the cluster's version is not known".into()) };
             let builds = minor(&cluster.kubernetes_version).and_then(|(_, minor)| builds::supported(minor));
             let Some(builds) = builds else {
-                return Unknown(format!("`{}` is in no table", cluster.kubernetes_version));
+                return Unknown(format!(
+                    "the Windows versions that Kubernetes `{}` supports are not known",
+                    cluster.kubernetes_version
+                ));
             };
             let os = format!("{} ({})", builds::name(node.os.build), node.os.build);
             if builds.contains(&node.os.build) {
                 return Pass(os);
             }
             let names: Vec<&str> = builds.iter().map(|build| builds::name(*build)).collect();
-            Fail(format!("Kubernetes {} is for {}, this is {os}", cluster.kubernetes_version, names.join(", ")))
+            Fail(format!("Kubernetes {} supports {}; this is {os}", cluster.kubernetes_version, names.join(", ")))
         }),
     },
     Row {
         id: "HnsVxlan",
         group: "node",
         severity: Severity::Error,
-        why: "VXLAN between nodes needs the remote subnets of HNS 9.2 and later",
+        why: "VXLAN between nodes requires remote subnets, which HNS supports since version 9.2",
         fix: "install current Windows updates and restart the machine",
         judge: Judge::Node(|node, input| match (input.network(), node.hns) {
             (Some(network), _) if network.backend != Backend::Vxlan => Skip("VXLAN is not used".into()),
-            (_, None) => unread(node, Part::Hns, "there is no HNS to tell its version"),
+            (_, None) => unread(node, Part::Hns, "HNS is not available"),
             (_, Some(hns)) if (hns.major, hns.minor) < (9, 2) => {
                 Fail(format!("this is HNS {}.{}", hns.major, hns.minor))
             }
@@ -124,8 +128,8 @@ pub(super) const ROWS: &[Row] = &[
         judge: Judge::Node(|node, _| match (node.hns, node.os.build) {
             (Some(hns), _) if hns.supports_dsr() => Pass("DSR".into()),
             (Some(hns), _) => Fail(format!("HNS {}.{} has no DSR", hns.major, hns.minor)),
-            (None, 0) => Unknown("neither HNS nor Windows tells its version".into()),
-            (None, _) if node.os.supports_dsr() => Pass("DSR, by the build of Windows".into()),
+            (None, 0) => Unknown("neither HNS nor Windows reports its version".into()),
+            (None, _) if node.os.supports_dsr() => Pass("DSR, judged by the Windows build".into()),
             (None, build) => Fail(format!("build {build} has no DSR")),
         }),
     },
@@ -134,15 +138,15 @@ pub(super) const ROWS: &[Row] = &[
         group: "node",
         severity: Severity::Warning,
         why: "this program brings its own TLS, but PowerShell, .NET and Windows services use the system's and need 1.2 for the API and for downloads",
-        fix: "reg add \"HKLM\\SOFTWARE\\Microsoft\\.NETFramework\\v4.0.30319\" /v SchUseStrongCrypto /t REG_DWORD /d 1, and set Enabled of SCHANNEL\\Protocols\\TLS 1.2\\Client to 1",
+        fix: "reg add \"HKLM\\SOFTWARE\\Microsoft\\.NETFramework\\v4.0.30319\" /v SchUseStrongCrypto /t REG_DWORD /d 1\nreg add \"HKLM\\SYSTEM\\CurrentControlSet\\Control\\SecurityProviders\\SCHANNEL\\Protocols\\TLS 1.2\\Client\" /v Enabled /t REG_DWORD /d 1",
         judge: Judge::Node(tls),
     },
     Row {
-        id: "HnsNotAvailable",
+        id: "HnsAvailable",
         group: "node",
         severity: Severity::Error,
         why: "pods get their network from Windows' Host Networking Service, which comes with the feature Containers",
-        fix: "Install-WindowsFeature -Name Containers\nthen restart the machine, which that feature needs",
+        fix: "Install-WindowsFeature -Name Containers\nthen restart the machine, which this feature requires",
         judge: Judge::Node(|node, _| match node.hns {
             Some(hns) => Pass(format!("HNS {}.{}", hns.major, hns.minor)),
             None if node.untold(Part::Hns).is_some() => unread(node, Part::Hns, ""),
@@ -168,18 +172,18 @@ pub(super) const ROWS: &[Row] = &[
         id: "RuntimeSupported",
         group: "node",
         severity: Severity::Error,
-        why: "Kubernetes 1.24 and later speak to no Docker, and 1.26 and later to no containerd before 1.6",
-        fix: "install containerd 1.6 or later, and let kubelet use it",
+        why: "Kubernetes 1.24 and later do not support Docker, and 1.26 and later require containerd 1.6 or later",
+        fix: "install containerd 1.6 or later, and configure kubelet to use it",
         judge: Judge::Node(runtime_supported),
     },
     Row {
         id: "CniFolders",
         group: "node",
         severity: Severity::Warning,
-        why: "CNI files that lie elsewhere than where the container runtime looks are not seen by it",
+        why: "the container runtime reads CNI files only from its own folders",
         fix: "leave spec.windowsNodes.cniBinDir and cniConfigDir out, or set bin_dir and conf_dir of containerd to the same",
         judge: Judge::Node(|node, input| {
-            let Some(settings) = input.settings else { return Unknown("no settings could be made".into()) };
+            let Some(settings) = input.settings else { return Unknown("the settings could not be resolved".into()) };
             let Some(runtime) = &node.runtime else {
                 return unread(node, Part::Runtime, "no container runtime was found");
             };
@@ -195,28 +199,30 @@ pub(super) const ROWS: &[Row] = &[
         id: "StaticAddress",
         group: "node",
         severity: Severity::Warning,
-        why: "on Windows 2004 and 20H2 an adapter's static address becomes DHCP when the vSwitch is made",
-        fix: "note address, gateway and DNS before, or use Windows Server 2022; this program puts back what it can",
+        why: "on Windows 2004 and 20H2 an adapter's static address becomes DHCP when the vSwitch is created",
+        fix: "write down address, gateway and DNS servers first, or use Windows Server 2022; this program restores what it can",
         judge: Judge::Node(|node, _| {
             let fixed = node.adapters.iter().find(|adapter| !adapter.dhcp && adapter.reachable_address().is_some());
             match fixed {
                 _ if node.adapters.is_empty() => unread(node, Part::Adapters, "no adapter was found"),
-                Some(adapter) if builds::LOSE_STATIC_ADDRESS.contains(&node.os.build) => {
-                    Fail(format!("{} has a static address, on {}", adapter.name, builds::name(node.os.build)))
-                }
-                _ => Pass("no build that loses it, or DHCP".into()),
+                Some(adapter) if builds::LOSE_STATIC_ADDRESS.contains(&node.os.build) => Fail(format!(
+                    "{} has a static address, which {} replaces with DHCP",
+                    adapter.name,
+                    builds::name(node.os.build)
+                )),
+                _ => Pass("this build keeps it, or the adapters use DHCP".into()),
             }
         }),
     },
     Row {
-        id: "AdapterTeamed",
+        id: "AdapterTeaming",
         group: "node",
         severity: Severity::Error,
-        why: "HNS builds no vSwitch on a team of adapters made by Windows itself (LBFO), and may cut the machine off when it tries",
-        fix: "use another adapter with spec.calicoNetwork.vxlan.vxlanAdapter, or a SET team of Hyper-V",
+        why: "HNS cannot create a vSwitch on a Windows adapter team (LBFO), and trying may disconnect the machine",
+        fix: "name an adapter outside the team in spec.calicoNetwork.vxlan.vxlanAdapter, or dissolve the team, which interrupts the machine's network: Remove-NetLbfoTeam NAME",
         judge: Judge::Node(|node, input| {
             if input.network().is_some_and(|network| network.backend == Backend::None) {
-                return Skip("no vSwitch is made".into());
+                return Skip("no vSwitch is created".into());
             }
             let named = input.network().and_then(|network| network.adapter.as_deref());
             match Adapter::choose(&node.adapters, named, None) {
@@ -227,10 +233,30 @@ pub(super) const ROWS: &[Row] = &[
         }),
     },
     Row {
+        id: "AdapterIsFree",
+        group: "node",
+        severity: Severity::Error,
+        why: "an adapter has one virtual switch: with one of Hyper-V, a SET team or another network plugin on it, HNS refuses Calico's network (0x803B0006)",
+        fix: "name another adapter in spec.calicoNetwork.vxlan.vxlanAdapter, or remove the other switch with what made it (Get-VMSwitch, Get-HnsNetwork); that interrupts the machine's network",
+        judge: Judge::Node(adapter_is_free),
+    },
+    Row {
+        id: "FirewallRulesCount",
+        group: "node",
+        severity: Severity::Warning,
+        why: "a policy may make Windows Firewall ignore the machine's own rules: those for VXLAN and kubectl exec then let nothing in",
+        fix: "add rules for UDP 4789 and TCP 10250 to that policy, or let it apply local firewall rules",
+        judge: Judge::Node(|node, _| match node.survey.as_ref().map(|survey| &survey.own_rules_ignored) {
+            None | Some(None) => unread(node, Part::Survey, "the firewall's policies were not read"),
+            Some(Some(profiles)) if profiles.is_empty() => Pass("the machine's own rules count".into()),
+            Some(Some(profiles)) => Fail(format!("ignored in these profiles: {}", profiles.join(", "))),
+        }),
+    },
+    Row {
         id: "AdapterHasValidIP",
         group: "node",
         severity: Severity::Error,
-        why: "HNS builds the virtual switch on an adapter with a real address; 169.254.x.x means that DHCP failed",
+        why: "HNS creates the vSwitch on an adapter with a real address; 169.254.x.x means that DHCP failed",
         fix: "give the adapter a static address or fix DHCP",
         judge: Judge::Node(|node, _| {
             if node.untold(Part::Adapters).is_some() {
@@ -248,7 +274,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "VxlanAdapter",
         group: "node",
         severity: Severity::Error,
-        why: "HNS refuses to build a network on an adapter that does not exist",
+        why: "HNS cannot create a network on an adapter that does not exist",
         fix: "set spec.calicoNetwork.vxlan.vxlanAdapter to one of this machine's adapters, or leave it empty",
         judge: Judge::Node(|node, input| match input.settings.and_then(|settings| settings.network.adapter.as_ref()) {
             None => Skip("no adapter is named; HNS chooses".into()),
@@ -266,38 +292,67 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Why a part of the machine is not known: in Windows's words, else in these.
+/// Whether another product's vSwitch has the adapter of the vSwitch to be made.
+fn adapter_is_free(node: &NodeFacts, input: &Input) -> Finding {
+    if input.network().is_some_and(|network| network.backend == Backend::None) {
+        return Skip("no vSwitch is created".into());
+    }
+    let named = input.network().and_then(|network| network.adapter.as_deref());
+    let Some(adapter) = Adapter::choose(&node.adapters, named, None) else {
+        return unread(node, Part::Adapters, "no adapter was found");
+    };
+    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "the HNS networks were not read") };
+    let is = |kind: &str, kinds: &[&str]| kinds.iter().any(|one| one.eq_ignore_ascii_case(kind));
+    let foreign = |name: &str| !is_calicos(name) && !is(name, &FLANNELS);
+    let mut others = survey.networks.iter().filter(|(name, kind)| foreign(name) && is(kind, &BIND_ALONE));
+    if let Some((name, kind)) = others.next() {
+        return Fail(format!("the HNS network {name} ({kind}) of another product has a virtual switch"));
+    }
+    let explained = survey.networks.values().any(|kind| is(kind, &BIND_ALONE) || is(kind, &["Overlay"]));
+    if physical(&adapter.name) != adapter.name && !explained {
+        let on = &adapter.name;
+        return Fail(format!("{on} is the host's side of a virtual switch that no HNS network has made"));
+    }
+    Pass(adapter.name.clone())
+}
+
+/// Kinds of HNS networks whose vSwitch HNS gives to no overlay of another name.
+const BIND_ALONE: [&str; 3] = ["Transparent", "L2Bridge", "L2Tunnel"];
+
+/// The check `Flannel` has them.
+const FLANNELS: [&str; 3] = ["vxlan0", "cbr0", "flannel.4096"];
+
+/// Why a part of the machine is unknown: Windows's reason, or else this text.
 pub(super) fn unread(node: &NodeFacts, part: Part, otherwise: &str) -> Finding {
     Unknown(node.untold(part).unwrap_or(otherwise).to_owned())
 }
 
-/// Whether everything was read that decides how this machine is installed.
+/// Whether everything that decides how this machine is installed was read.
 ///
 /// # Errors
-/// Fault `MachineRead` with all that was not.
+/// Fault `MachineRead` with everything that was not read.
 pub fn machine_read(node: &NodeFacts) -> Result<(), Fault> {
     match node.undecided().as_slice() {
         [] => Ok(()),
-        some => Err(Fault::new(Exit::Failed, READ, some.join("; ")).hint(
-            "see to what is named, and run it again: what Windows would have told decides how the node is installed",
-        )),
+        some => Err(Fault::new(Exit::Failed, READ, some.join("; "))
+            .hint("fix what the message names, then run the command again: it decides how the node is installed")),
     }
 }
 
 fn folder_rights(node: &NodeFacts, input: &Input) -> Finding {
-    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "nobody looked at the machine") };
+    let Some(survey) = &node.survey else { return unread(node, Part::Survey, "the machine was not examined") };
     let Some(writers) = &survey.writers else {
-        return Unknown("nobody looked who may write to the CNI folders".into());
+        return Unknown("the permissions of the CNI folders were not read".into());
     };
     if input.network().is_some_and(|network| network.backend == Backend::None) {
-        return Skip("the CNI folders are another product's".into());
+        return Skip("the CNI folders belong to another product".into());
     }
     let named = |(path, who): (&String, &String)| format!("{path} ({who})");
     let folders: Vec<String> = writers.folders.iter().map(named).collect();
     let others: Vec<String> = writers.others.iter().map(named).collect();
     match (others.is_empty(), folders.is_empty()) {
         (true, true) => Pass("only administrators may write to the CNI folders".into()),
-        (true, false) => Warn(format!("others may write to {}; install and repair close it", folders.join(", "))),
+        (true, false) => Warn(format!("others may write to {}; install and repair restrict it", folders.join(", "))),
         (false, _) => Fail(format!("others may change {}", [others, folders].concat().join(", "))),
     }
 }
@@ -306,11 +361,13 @@ fn build(node: &NodeFacts, _: &Input) -> Finding {
     let os = &node.os;
     let name = format!("build {}.{}", os.build, os.ubr);
     match os.build {
-        0 => Unknown("Windows does not tell its build".into()),
+        0 => Unknown("Windows does not report its build".into()),
         _ if os.product == Product::Client => Fail(format!("this is a client edition of Windows ({name})")),
         1..17763 => Fail(format!("{name} is older than Windows Server 2019")),
         17763 if os.ubr < 1432 => Fail(format!("{name} lacks the update 17763.1432 of September 2020")),
-        17764..18317 => Fail(format!("{name} is older than 18317, from which on later versions than Server 2019 do")),
+        17764..18317 => {
+            Fail(format!("{name} is not supported: a Windows later than Server 2019 must be build 18317 or later"))
+        }
         _ => Pass(name),
     }
 }
@@ -324,7 +381,7 @@ fn runtime_supported(node: &NodeFacts, input: &Input) -> Finding {
     match (runtime.kind, minor(&runtime.version)) {
         (RuntimeKind::Docker, _) if kubernetes >= 24 => Fail(format!("Docker with Kubernetes 1.{kubernetes}")),
         (RuntimeKind::Docker, _) => Pass("Docker".into()),
-        (RuntimeKind::Containerd, None) => Unknown("containerd does not tell its version".into()),
+        (RuntimeKind::Containerd, None) => Unknown("containerd does not report its version".into()),
         (RuntimeKind::Containerd, Some(own)) if kubernetes >= 26 && own < (1, 6) => {
             Fail(format!("containerd {} with Kubernetes 1.{kubernetes}", runtime.version))
         }

@@ -1,4 +1,4 @@
-//! Checks of the network policies: what Felix on Windows leaves out of them, and what costs much.
+//! Checks of the network policies: what Felix on Windows skips, and what is expensive there.
 
 use super::Finding::{Fail, Pass};
 use super::cluster::untold;
@@ -9,23 +9,23 @@ const GROUP: &str = "network";
 
 pub(super) const ROWS: &[Row] = &[
     Row {
-        id: "PoliciesSkipped",
+        id: "PoliciesSupported",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny that is skipped falls through",
-        fix: "write these rules without what Windows skips, or keep their pods on Linux nodes",
+        why: "Felix on Windows skips rules with negated matches, named ports, ICMP types, action Log or IPv6, and a Deny rule that is skipped denies nothing",
+        fix: "rewrite these rules without what Windows skips, or keep their pods on Linux nodes",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
             counted(cluster, |all| (all.skipped, &all.examples), "have rules that Windows skips")
         }),
     },
     Row {
-        id: "PoliciesExpensive",
+        id: "PolicyCost",
         group: GROUP,
         severity: Severity::Warning,
-        why: "Windows has no IP sets: the address of every pod that a rule selects stands in the rules of every endpoint, and all are rewritten when one pod is created or deleted",
-        fix: "select by namespace or label in place of all(), and join nets to larger ones",
+        why: "Windows has no IP sets: the rules of every endpoint list the address of every pod that they select, and all are rewritten when a pod is created or deleted",
+        fix: "select by namespace or label instead of all(), and combine nets into larger ones",
         judge: Judge::Calico("calicoctl get networkpolicies,globalnetworkpolicies -A -o yaml", |cluster, _| {
-            counted(cluster, |all| (all.costly, &all.costly_examples), "cost much on Windows nodes")
+            counted(cluster, |all| (all.costly, &all.costly_examples), "are expensive on Windows nodes")
         }),
     },
 ];

@@ -18,11 +18,11 @@ pub struct Check {
     pub id: String,
     pub group: String,
     pub status: CheckStatus,
-    /// Failed, and told to be ignored.
+    /// It failed, and the user ignores it.
     pub ignored: bool,
     pub detail: String,
     pub why: Option<String>,
-    /// What to do: a sentence or a command a line.
+    /// What to do: a sentence or a command on each line.
     pub fix: Option<String>,
 }
 
@@ -46,7 +46,21 @@ pub struct Summary {
     pub unknown: usize,
 }
 
-/// The cause of a failure that checks decided: those that failed. Its message is the failure's own.
+impl PreflightReport {
+    /// Adds a check that another room made.
+    pub fn add(&mut self, check: Check) {
+        *match check.status {
+            CheckStatus::Ok => &mut self.summary.ok,
+            CheckStatus::Warn => &mut self.summary.warn,
+            CheckStatus::Fail => &mut self.summary.fail,
+            CheckStatus::Skip => &mut self.summary.skip,
+            CheckStatus::Unknown => &mut self.summary.unknown,
+        } += 1;
+        self.checks.push(check);
+    }
+}
+
+/// The checks that failed, as the cause of a failure. Its message is the failure's own.
 #[derive(Debug, Clone)]
 pub struct FailedChecks {
     pub what: String,

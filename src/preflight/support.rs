@@ -10,7 +10,7 @@ use crate::version::CalicoVersion;
 
 const GROUP: &str = "calico";
 
-/// Nodes up to which Calico does without Typha (Calico's installation guide), and how many one Typha
+/// Up to how many nodes Calico needs no Typha (Calico's installation guide), and how many one Typha
 /// serves.
 const NODES_WITHOUT_TYPHA: usize = 50;
 const NODES_PER_TYPHA: usize = 200;
@@ -21,11 +21,11 @@ pub(super) const ROWS: &[Row] = &[
         group: GROUP,
         severity: Severity::Hard(Exit::Conflict),
         why: "Calico's HostProcess pods remove the services CalicoNode, CalicoFelix and kube-proxy each time they start",
-        fix: "keep the operator's way and install nothing here, or switch it off first:\nkubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
+        fix: "to keep Calico's HostProcess pods, install nothing here; to replace them, disable them first:\nkubectl patch installation default --type=merge -p '{\"spec\":{\"calicoNetwork\":{\"windowsDataplane\":\"Disabled\"}}}'",
         judge: Judge::Cluster(host_process),
     },
     Row {
-        id: "CalicoTooOld",
+        id: "CalicoVersion",
         group: GROUP,
         severity: Severity::Error,
         why: "Calico for Windows joins clusters whose Linux nodes run Calico v3.12 or later",
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "CalicoVersionSkew",
         group: GROUP,
         severity: Severity::Error,
-        why: "a release newer than the Linux nodes' writes fields that their definitions drop and needs rights that their role lacks: addresses leak, and new pods stay without network. An older one is a warning: it is for the time of an upgrade",
+        why: "a release newer than the Linux nodes' writes fields that their CRDs drop and needs rights that their role lacks: addresses leak, and new pods get no network. An older one is a warning, because it is normal during an upgrade",
         fix: "upgrade Calico on the Linux nodes first, or install the release that they run: --release VERSION",
         judge: Judge::Calico("calicoctl get clusterinformation default -o yaml", version_skew),
     },
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
             (ApiGroup::V3, None) => Unknown("no release is named".into()),
             (ApiGroup::V3, Some(version)) if version.reaches(3, 32, 0) => Pass(ApiGroup::V3.to_string()),
             (ApiGroup::V3, Some(version)) => {
-                Fail(format!("the cluster has {} only, which {version} does not know", ApiGroup::V3))
+                Fail(format!("the cluster has {} only, which {version} does not support", ApiGroup::V3))
             }
         }),
     },
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         id: "WindowsBgpRelease",
         group: GROUP,
         severity: Severity::Error,
-        why: "some releases do not configure BGP on Windows: v3.32.0 and v3.32.1 have templates that fail, and from v3.30.3 on failures are reported",
+        why: "some releases do not configure BGP on Windows: v3.32.0 and v3.32.1 have templates that fail, and failures are reported since v3.30.3",
         fix: "install a release before v3.30.3 or after v3.32.1 for windows-bgp, or use VXLAN",
         judge: Judge::Cluster(windows_bgp_release),
     },
@@ -74,16 +74,16 @@ pub(super) const ROWS: &[Row] = &[
         id: "BgpPeers",
         group: GROUP,
         severity: Severity::Warning,
-        why: "RemoteAccess does not support BGP passwords, filters or ports, and takes one peer per address: the rest is left out silently",
-        fix: "kubectl get bgppeers -o yaml, and shut Windows nodes out of such peers with nodeSelector",
+        why: "RemoteAccess does not support BGP passwords, filters or ports, and supports one peer per address: the rest is ignored silently",
+        fix: "kubectl get bgppeers -o yaml  # shows the peers\nexclude Windows nodes from such peers with nodeSelector",
         judge: Judge::Calico("calicoctl get bgppeers -o yaml", bgp_peers),
     },
     Row {
         id: "Typha",
         group: GROUP,
         severity: Severity::Warning,
-        why: "without Typha every node reads the datastore itself, which a large cluster's API server does not bear",
-        fix: "kubectl -n NAMESPACE get deployment calico-typha, and let it have a replica for each 200 nodes",
+        why: "without Typha every node reads the datastore itself, which overloads the API server of a large cluster",
+        fix: "kubectl -n NAMESPACE get deployment calico-typha  # shows its replicas\nscale it to one replica for each 200 nodes",
         judge: Judge::Cluster(typha),
     },
 ];
@@ -102,24 +102,24 @@ fn host_process(cluster: &ClusterFacts, _: &Input) -> Finding {
     }
     if cluster.operator.as_ref().is_some_and(|operator| operator.windows_dataplane.as_deref() == Some("HNS")) {
         return Fail(
-            "the operator's Installation has windowsDataplane: HNS, so its pods come to every Windows node".into(),
+            "the operator's Installation has windowsDataplane: HNS, so its pods run on every Windows node".into(),
         );
     }
     match (&cluster.host_process, cluster.untold("installations")) {
         (Some(found), _) if found.daemon_set => {
             Warn("there is a DaemonSet calico-node-windows; it has no pod on this node".into())
         }
-        (None, _) => untold(cluster, "daemonsets", "it was not asked whether there are HostProcess pods"),
+        (None, _) => untold(cluster, "daemonsets", "HostProcess pods were not looked for"),
         (_, Some(why)) => Unknown(why.to_owned()),
         _ => Pass("none".into()),
     }
 }
 
-/// What the Linux nodes run.
+/// The version of Calico on the Linux nodes.
 fn linux_version(cluster: &ClusterFacts) -> Result<CalicoVersion, Finding> {
     let Some(text) = &cluster.calico_version else {
         return Err(Unknown(
-            "neither the DaemonSet calico-node nor ClusterInformation tells the cluster's Calico version".into(),
+            "neither the DaemonSet calico-node nor ClusterInformation shows the cluster's Calico version".into(),
         ));
     };
     text.parse().map_err(Unknown)
@@ -134,9 +134,9 @@ fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
         None => Skip(format!("the Linux nodes run {linux}, and no release is named to compare with")),
         Some(own) if own.line() == linux.line() => Pass(format!("{own}, the Linux nodes run {linux}")),
         Some(own) if own.line() > linux.line() => {
-            Fail(format!("the Linux nodes run {linux}, and {own} is to be installed, which is newer"))
+            Fail(format!("the Linux nodes run {linux}, and the release to install is newer: {own}"))
         }
-        Some(own) => Warn(format!("the Linux nodes run {linux}, and {own} is to be installed")),
+        Some(own) => Warn(format!("the Linux nodes run {linux}, and the release to install is {own}")),
     }
 }
 
@@ -171,8 +171,8 @@ fn bgp_peers(cluster: &ClusterFacts, input: &Input) -> Finding {
     }
     lost.extend(bgp.duplicates.iter().map(|ip| format!("{ip}: more than one peer")));
     match lost.is_empty() {
-        true => Pass(format!("{} peers", bgp.peers)),
-        false => Fail(format!("Windows leaves out {}", lost.join("; "))),
+        true => Pass(format!("peers: {}", bgp.peers)),
+        false => Fail(format!("Windows ignores {}", lost.join("; "))),
     }
 }
 
@@ -191,9 +191,9 @@ fn typha(cluster: &ClusterFacts, _: &Input) -> Finding {
     };
     let enough = nodes.all.div_ceil(NODES_PER_TYPHA);
     if typha.ready < typha.wanted {
-        Fail(format!("{} of {} Typhas are ready", typha.ready, typha.wanted))
+        Fail(format!("{} of {} Typha pods are ready", typha.ready, typha.wanted))
     } else if (typha.wanted as usize) < enough {
-        Fail(format!("{} Typhas for {} nodes", typha.wanted, nodes.all))
+        Fail(format!("Typha pods: {} for {} nodes", typha.wanted, nodes.all))
     } else {
         Pass(format!("{} ready", typha.ready))
     }

@@ -1,7 +1,7 @@
-//! A zip that was checked as a whole before anyone reads a file of it.
+//! A zip that is checked completely before any file is extracted.
 //!
-//! The order is the point: the digest first, so that no parser sees a byte that was not vouched
-//! for; then the table of contents; then every entry, against hard limits, with Windows' eyes.
+//! The order matters: first the digest, so that no parser sees an unverified byte; then the table of contents; then
+//! every entry, against hard limits and by Windows' rules.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use super::{invalid, phase};
 use crate::fault::Fault;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
 /// Most entries. Releases have 40 to 120.
 pub const MAX_ENTRIES: usize = 1000;
@@ -30,17 +31,17 @@ pub const MAX_FILE: u64 = 1 << 30;
 pub const MAX_TOTAL: u64 = 2 << 30;
 /// Greatest compression ratio. Executables reach 3 to 4, scripts 10; a bomb reaches 1000.
 pub const MAX_RATIO: u64 = 100;
-/// Below this size (in bytes) the ratio is not looked at: a small file of blanks is no bomb.
+/// Below this size (in bytes) the ratio is not checked: a small file of blanks is not a bomb.
 const RATIO_FREE: u64 = 1 << 20;
 
-/// An open archive whose digest and table of contents are in order. What an entry's data inflate to
-/// is checked while they are inflated.
+/// An open archive whose digest and table of contents are valid. The data of an entry are checked while they are
+/// inflated.
 #[derive(Debug)]
 pub struct Archive {
     pub(super) file: File,
     pub(super) path: PathBuf,
     pub(super) entries: Vec<Entry>,
-    /// Folders that have an entry of their own, which may be empty.
+    /// Folders with an entry of their own, which may be empty.
     pub(super) folders: Vec<String>,
     pub sha256: Sha256,
 }
@@ -54,13 +55,12 @@ pub(super) struct Entry {
     pub size: u64,
     pub packed: u64,
     pub crc: u32,
-    /// Where its data begin in the archive.
+    /// The offset of its data in the archive.
     pub start: u64,
 }
 
 impl Archive {
-    /// Hashes the file, compares with the digest it should have, reads the table of contents and
-    /// checks it.
+    /// Hashes the file, compares with the expected digest, reads the table of contents and checks it.
     ///
     /// # Errors
     /// A [`Fault`] of class ReleaseInvalid: `ReleaseDigest`, `ReleaseTruncated`, `ReleaseNotZip`,
@@ -87,8 +87,7 @@ impl Archive {
 
         let mut archive = Self { file, path: path.to_owned(), entries: Vec::new(), folders: Vec::new(), sha256 };
         archive.bound_directory(size)?;
-        // Nothing may stand before the archive: what is two things at once is read by two programs
-        // in two ways.
+        // Nothing may precede the archive: two programs could read such a file differently.
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
         let file = archive.file.try_clone().doing("read", path)?;
         let mut zip = ZipArchive::with_config(config, file).map_err(|e| archive.cut_short(&e.to_string()))?;
@@ -107,9 +106,9 @@ impl Archive {
         self.entries.iter().map(|entry| entry.size).sum()
     }
 
-    /// Looks at the record that ends a zip (APPNOTE 4.3.16) before the parser does, which reserves
-    /// memory for as many entries as the record claims. Zips of Calico have no comment and need no
-    /// ZIP64, so the record is the last 22 bytes, and the table of contents ends where it begins.
+    /// Checks the end-of-directory record of a zip (APPNOTE 4.3.16) before the parser does, which reserves memory for
+    /// as many entries as the record claims. Zips of Calico have no comment and need no ZIP64, so the record is the
+    /// last 22 bytes, and the table of contents ends where it begins.
     fn bound_directory(&self, size: u64) -> Result<(), Fault> {
         const LENGTH: usize = 22;
         let mut magic = [0; 4];
@@ -180,7 +179,7 @@ impl Archive {
     }
 
     fn check_entry(&self, entry: &ZipFileEntry<'_>, name: &str, folder: bool) -> Result<(), Fault> {
-        // Unix puts the file's mode into the upper half, Windows its attributes into the lower.
+        // Unix stores the file's mode in the upper half, Windows its attributes in the lower.
         const TYPE: u32 = 0o170_000;
         const REGULAR: u32 = 0o100_000;
         const DIRECTORY: u32 = 0o040_000;
@@ -220,8 +219,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The header before each entry's data must say the same as the table of contents, and no two
-    /// entries may share bytes. Finds where the data begin.
+    /// The header before each entry's data must match the table of contents, and no two entries may share bytes. Finds
+    /// the offset of the data.
     fn read_headers(&mut self, zip: &mut ZipArchive<File>) -> Result<(), Fault> {
         let mut starts = Vec::with_capacity(self.entries.len());
         for index in 0..zip.len() {
@@ -294,12 +293,12 @@ impl Archive {
     }
 }
 
-/// A zip names folders with a slash at the end; old .NET wrote backslashes.
+/// A zip marks folders with a slash at the end; old .NET wrote backslashes.
 fn is_folder(name: &str) -> bool {
     name.ends_with(['/', '\\'])
 }
 
-/// The digest alone keeps a core busy, so another one reads ahead of it.
+/// Hashing alone keeps a core busy, so another thread reads ahead.
 fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
     const STEP: u64 = 8 << 20;
     /// One is hashed, one is read, one waits.
@@ -309,7 +308,7 @@ fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
     for _ in 0..BLOCKS {
         hashed.send(vec![0; BUFFER]).expect("its receiver is in this function");
     }
-    // Takes both ends along, so that whoever ends first ends the other.
+    // Takes both ends, so that either thread's end also ends the other.
     std::thread::scope(move |scope| {
         scope.spawn(move || {
             let mut at = 0;
@@ -327,7 +326,7 @@ fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
             let (block, n) = read.doing("read", path)?;
             hasher.update(&block[..n]);
             at += n as u64;
-            // The reader has ended when it has read all.
+            // The reader has ended when it has read everything.
             drop(hashed.send(block));
             if at % STEP == 0 || at == size {
                 events(Event::Progress { phase: phase::VERIFY, current: at, total: Some(size) });
@@ -337,11 +336,16 @@ fn hash(file: &File, size: u64, path: &Path, events: Sink) -> Result<Sha256> {
     })
 }
 
-/// The one wording for a digest that is not the expected one.
+/// The error for a wrong digest.
 pub(super) fn digest_mismatch(what: &str, expected: &Sha256, found: &Sha256) -> Fault {
     invalid("ReleaseDigest", format!("{what}: its SHA-256 is {found}, but {expected} is expected")).hint(
         "compare with the digest that the Calico project published; if the file is the wrong one, remove it and download it again",
     )
+}
+
+/// The version of `calico-windows-v3.32.1.zip`.
+pub fn version_in(name: &str) -> Option<CalicoVersion> {
+    name.strip_prefix("calico-windows-")?.strip_suffix(".zip")?.strip_prefix('v')?.parse().ok()
 }
 
 #[cfg(test)]
@@ -350,7 +354,7 @@ mod tests {
     use crate::release::extract::{ExtractOptions, extract};
     use crate::release::fixtures::{Bench, edited, noise, quiet, zip_of};
 
-    /// What extracting an archive fails with, having left nothing behind.
+    /// The error of extracting an archive; checks that nothing is left behind.
     fn refused(bytes: &[u8]) -> (&'static str, String) {
         let bench = Bench::with(bytes);
         let error = extract(&bench.archive, &bench.dest, &ExtractOptions::default(), &mut quiet).unwrap_err();
@@ -369,14 +373,14 @@ mod tests {
         ])
     }
 
-    /// A sound archive with one more entry, whose name is then written over.
+    /// A valid archive with one more entry, whose name is then overwritten.
     fn with_name(name: &str) -> Vec<u8> {
         let stand_in = format!("CalicoWindows/{}", "z".repeat(name.len()));
         let zip = zip_of(&[("CalicoWindows/a.txt", b"a"), (&stand_in[14..], b"evil")]);
         edited(zip, &stand_in.as_bytes()[14..], name.as_bytes())
     }
 
-    /// Where the n-th entry of the table of contents begins.
+    /// The offset of the n-th entry of the table of contents.
     fn central(zip: &[u8], n: usize) -> usize {
         zip.windows(4).enumerate().filter(|(_, w)| w == b"PK\x01\x02").nth(n).expect("an entry").0
     }
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_are_no_plain_files_are_refused() {
+    fn entries_that_are_not_plain_files_are_refused() {
         let byte = |offset: usize, bytes: &[u8]| {
             let mut zip = sound();
             let at = central(&zip, 1) + offset;
@@ -439,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_only_the_header_has_is_refused() {
+    fn a_name_only_in_the_header_is_refused() {
         let mut zip = sound();
         let at = zip.windows(4).position(|w| w == b"node").unwrap();
         zip[at] = b'N';
@@ -447,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_that_are_not_whole_are_refused() {
+    fn truncated_archives_are_refused() {
         let sound = sound();
         for cut in [5, 40, sound.len() / 2, sound.len() - 30, sound.len() - 1] {
             assert_eq!(refused(&sound[..cut]).0, "ReleaseTruncated", "cut at {cut}");
@@ -461,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_claims_too_much_is_refused_before_it_is_believed() {
+    fn a_record_that_claims_too_much_is_refused_before_it_is_used() {
         let record = |offset: usize, bytes: &[u8]| {
             let mut zip = sound();
             let at = zip.len() - 22 + offset;
@@ -476,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_comes_first() {
+    fn the_digest_is_checked_first() {
         let bench = Bench::with(b"not even a zip");
         let expected = Sha256::of(b"something else");
         let options = ExtractOptions { sha256: Some(expected.clone()) };

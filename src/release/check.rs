@@ -1,17 +1,16 @@
-//! Which names a release may hold. The rules are Windows' own and hold on every machine, so that
-//! an archive which is fine on the administrator's laptop is fine on the node.
+//! Which names a release may contain. The rules are Windows' own and apply on every machine, so that an archive which
+//! is valid on the administrator's laptop is valid on the node.
 //!
-//! Windows reads far more into a name than Unix does: `a:b` is a stream of `a`, `NUL.txt` is a
-//! device, `x.` and `x ` are `x`, and `Cni` is `cni`.
+//! Windows interprets names more than Unix does: `a:b` is a stream of `a`, `NUL.txt` is a device, `x.` and `x ` are
+//! `x`, and `Cni` is `cni`.
 
 use std::collections::HashMap;
 
-/// The one folder that every release holds, and that is not there once it is extracted.
+/// The one top folder of every release; it is removed when the release is extracted.
 pub const TOP: &str = "CalicoWindows";
 
-/// Longest path below the top folder, in UTF-16 units. With `C:\CalicoWindows\` before it this
-/// stays under MAX_PATH (260), which the PowerShell of the node's administrator still has.
-/// The longest name in a real release has about 60.
+/// Longest path below the top folder, in UTF-16 units. With `C:\CalicoWindows\` before it this is less than MAX_PATH
+/// (260), which still limits the administrator's PowerShell. The longest name in a real release has about 60.
 pub const MAX_PATH_UNITS: usize = 240;
 
 /// Deepest path below the top folder; a real release has four parts.
@@ -20,17 +19,17 @@ pub const MAX_PARTS: usize = 16;
 /// Why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It lies beside the top folder: a wrong layout rather than an attack.
+    /// It is beside the top folder: a wrong layout rather than an attack.
     OutsideTop,
-    /// It would do harm on Windows.
+    /// It is dangerous on Windows.
     Hostile(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Named by an entry.
+    /// From an entry.
     Folder,
-    /// Only known because something lies in it.
+    /// Only the parent of an entry.
     ImpliedFolder,
     File,
 }
@@ -43,8 +42,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Checks an archive entry's name: what [`Self::admit`] checks, and that it lies in [`TOP`].
-    /// Gives the path below the top folder with `/` between its parts; empty for the folder itself.
+    /// Checks an archive entry's name: like [`Self::admit`], and that it is in [`TOP`]. Returns the path below the top
+    /// folder with `/` between its parts; empty for the folder itself.
     pub fn admit_entry(&mut self, name: &str, folder: bool) -> Result<String, Refusal> {
         let path = name.replace('\\', "/");
         let path = if folder { path.strip_suffix('/').unwrap_or(&path) } else { &path };
@@ -56,8 +55,8 @@ impl Names {
         }
     }
 
-    /// Checks a path below the top folder: its parts, its length, and that nothing of the same
-    /// name was there before, as Windows compares names.
+    /// Checks a path below the top folder: its parts, its length, and that it is unique by Windows' comparison of
+    /// names.
     pub fn admit(&mut self, path: &str, folder: bool) -> Result<String, Refusal> {
         check_parts(path)?;
         self.place(path, folder)
@@ -110,7 +109,7 @@ fn check_parts(path: &str) -> Result<(), Refusal> {
     path.split('/').try_for_each(check_part).map_err(Refusal::Hostile)
 }
 
-/// Whether a part of a path means on Windows what it says.
+/// Whether Windows takes a part of a path literally.
 fn check_part(part: &str) -> Result<(), String> {
     const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
 
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_windows_reads_otherwise_are_refused() {
+    fn names_that_windows_interprets_are_refused() {
         let long = format!("CalicoWindows/{}", "a".repeat(241));
         let deep = format!("CalicoWindows/{}x", "a/".repeat(16));
         for (name, why) in [

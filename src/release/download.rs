@@ -1,9 +1,10 @@
-//! A download that goes on where it was interrupted, and a cache of what was downloaded before.
+//! A download that resumes after an interruption, and a cache of earlier downloads.
 //!
-//! In the cache folder, an archive is `<its SHA-256>.zip`. For each URL there is `<key>.json`, which
-//! says what it held last time, and while a download is under way `<key>.part` and its
-//! `<key>.part.json`. A URL is only kept as a digest, since it may hold a password.
+//! In the cache folder, an archive is `<its SHA-256>.zip`. For each URL there is `<key>.json`, with its last content,
+//! and during a download `<key>.part` and its `<key>.part.json`. A URL is only stored as a digest, since it may contain
+//! a password.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use sha2::Digest;
 
-use super::archive::{MAX_TOTAL, digest_mismatch};
+use super::archive::{MAX_TOTAL, digest_mismatch, version_in};
 use super::files::{BUFFER, PathContext};
 use super::transport::{Failure, Http, answered, shown, unavailable};
 use super::{invalid, phase};
@@ -25,22 +26,35 @@ use crate::fault::{Exit, Fault};
 use crate::node::files::rename;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
+use crate::version::CalicoVersion;
 
-/// What a server calls the state of a file, so that it can say whether it is still the same.
+/// A server's identifiers for the state of a file, to ask whether it has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Validator {
     etag: Option<String>,
     last_modified: Option<String>,
 }
 
-/// What a URL held when it was downloaded last.
+/// The last downloaded content of a URL.
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
     sha256: Sha256,
     validator: Validator,
+    /// Of the release, as the last part of the URL names it.
+    #[serde(default)]
+    version: Option<CalicoVersion>,
 }
 
-/// What is known of a download under way.
+/// An archive in the cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cached {
+    /// None if no URL that it came from tells.
+    pub version: Option<CalicoVersion>,
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+/// The state of an unfinished download.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pending {
     validator: Validator,
@@ -58,26 +72,34 @@ impl<'a> Cache<'a> {
         Self { folder }
     }
 
-    /// What lies in it: path and size in bytes of each archive, by name.
+    /// Its archives, by version.
     ///
     /// # Errors
-    /// When the folder cannot be read. One that is not there is empty.
-    pub fn list(&self) -> Result<Vec<(PathBuf, u64)>> {
+    /// When the folder cannot be read. A missing folder is empty.
+    pub fn list(&self) -> Result<Vec<Cached>> {
         let mut found = Vec::new();
+        let mut versions = BTreeMap::new();
         if self.folder.is_dir() {
             for entry in std::fs::read_dir(self.folder).doing("read", self.folder)? {
                 let path = entry.doing("read", self.folder)?.path();
                 if path.extension().is_some_and(|extension| extension == "zip") {
-                    let size = std::fs::metadata(&path).doing("look at", &path)?.len();
-                    found.push((path, size));
+                    let bytes = std::fs::metadata(&path).doing("look at", &path)?.len();
+                    found.push(Cached { version: None, path, bytes });
+                } else if let Ok(memory) = std::fs::read(&path)
+                    && let Ok(Remembered { sha256, version: Some(version), .. }) = serde_json::from_slice(&memory)
+                {
+                    versions.insert(self.path_of(&sha256), version);
                 }
             }
         }
-        found.sort();
+        for cached in &mut found {
+            cached.version = versions.remove(&cached.path);
+        }
+        found.sort_by(|a, b| (&a.version, &a.path).cmp(&(&b.version, &b.path)));
         Ok(found)
     }
 
-    /// An archive by its digest. One that was damaged in the cache is thrown away.
+    /// An archive by its digest. One that is damaged in the cache is deleted.
     pub fn archive(&self, sha256: &Sha256) -> Result<Option<PathBuf>> {
         let path = self.path_of(sha256);
         let Ok(mut file) = File::open(&path) else { return Ok(None) };
@@ -91,13 +113,13 @@ impl<'a> Cache<'a> {
         Ok(None)
     }
 
-    /// What a URL held last time, as far as it is still here; for when nobody can be asked.
+    /// The last downloaded content of a URL, if it is still cached; for offline use.
     pub fn last_of(&self, url: &Url) -> Result<Option<(PathBuf, Sha256)>> {
         let Some(remembered) = self.remembered(url) else { return Ok(None) };
         Ok(self.archive(&remembered.sha256)?.map(|path| (path, remembered.sha256)))
     }
 
-    /// Downloads a URL, or finds that what is here is still what the server has.
+    /// Downloads a URL, unless the server says that the cached content is current.
     ///
     /// # Errors
     /// `ReleaseUnavailable`, `ReleaseNotFound`, `ReleaseDigest`, `ReleaseTooLarge`, `DiskFull`,
@@ -113,7 +135,7 @@ impl<'a> Cache<'a> {
             let outcome = part.attempt(http, url, known.as_ref().map(|(_, validator)| validator), events)?;
             match (&outcome, expected) {
                 (Outcome::Complete { sha256, resumed: true }, Some(expected)) if sha256 != expected => {
-                    // The file may have changed between the two halves: once more, in one piece.
+                    // The file may have changed between the two halves: try once more, in one piece.
                     part.restart(Pending::default())?;
                     Err(Failure::retry(anyhow!(digest_mismatch(&shown(url), expected, sha256))))
                 }
@@ -132,7 +154,8 @@ impl<'a> Cache<'a> {
             part.discard();
             return Err(digest_mismatch(&shown(url), expected, &sha256).into());
         }
-        let remembered = Remembered { sha256: sha256.clone(), validator: part.pending.validator.clone() };
+        let version = url.path_segments().and_then(|mut parts| version_in(parts.next_back()?));
+        let remembered = Remembered { sha256: sha256.clone(), validator: part.pending.validator.clone(), version };
         let path = self.path_of(&sha256);
         part.keep(&path)?;
         let memory = self.folder.join(format!("{}.json", key(url)));
@@ -159,18 +182,18 @@ enum Outcome {
         sha256: Sha256,
         resumed: bool,
     },
-    /// The server still has what the cache has.
+    /// The cached content is current.
     Unchanged,
 }
 
-/// The file that a download goes to, and how far it is.
+/// The file of a download, and its progress.
 struct Part {
     path: PathBuf,
     file: File,
     length: u64,
     hasher: sha2::Sha256,
     pending: Pending,
-    /// A digest will tell whether the pieces fit, so the server's word is not needed.
+    /// A digest will verify the result, so the server's validator is not needed.
     vouched: bool,
 }
 
@@ -190,7 +213,7 @@ impl Part {
         Ok(Self { path, file, length, hasher, pending, vouched })
     }
 
-    /// One request, and everything that comes of it.
+    /// One request and its outcome.
     fn attempt(&mut self, http: &Http, url: &Url, known: Option<&Validator>, events: Sink) -> Result<Outcome, Failure> {
         let mut request = http.get(url);
         if let Some(known) = known {
@@ -208,7 +231,7 @@ impl Part {
         match response.status() {
             StatusCode::NOT_MODIFIED => return Ok(Outcome::Unchanged),
             StatusCode::RANGE_NOT_SATISFIABLE if resumed => {
-                // All of it may be here already: interrupted between the last byte and the end.
+                // It may be complete already: interrupted between the last byte and the end.
                 if content_range(&response).is_some_and(|(_, total)| total == Some(self.length)) {
                     return Ok(self.complete(true));
                 }
@@ -271,7 +294,7 @@ impl Part {
         Outcome::Complete { sha256: Sha256::from_digest(&self.hasher.clone().finalize()), resumed }
     }
 
-    /// Begins anew, and writes down what will be needed to go on later.
+    /// Starts again, and records what is needed to resume.
     fn restart(&mut self, pending: Pending) -> Result<()> {
         self.file.set_len(0).doing("write", &self.path)?;
         self.file.seek(SeekFrom::Start(0)).doing("write", &self.path)?;
@@ -285,14 +308,14 @@ impl Part {
         self.file.sync_all().doing("write", &self.path)?;
         drop(self.file);
         rename(&self.path, archive).doing("make", archive)?;
-        // The next download of the URL writes it anew.
+        // The next download of the URL writes it again.
         drop(std::fs::remove_file(state_path(&self.path)));
         Ok(())
     }
 
     fn discard(self) {
         drop(self.file);
-        // What cannot be removed now is overwritten by the next download.
+        // A file that cannot be removed now is overwritten by the next download.
         drop(std::fs::remove_file(&self.path));
         drop(std::fs::remove_file(state_path(&self.path)));
     }
@@ -304,7 +327,7 @@ impl Validator {
         Self { etag: text(ETAG), last_modified: text(LAST_MODIFIED) }
     }
 
-    /// What `If-Range` takes: a weak ETag is none.
+    /// The validator for `If-Range`, which does not accept a weak ETag.
     fn strong(&self) -> Option<&str> {
         self.etag.as_deref().filter(|etag| !etag.starts_with("W/")).or(self.last_modified.as_deref())
     }
@@ -314,7 +337,7 @@ fn state_path(part: &Path) -> PathBuf {
     part.with_extension("part.json")
 }
 
-/// Hashes what is left of a file; gives how many there were.
+/// Hashes the rest of a file; returns its number of bytes.
 fn feed(file: &mut File, hasher: &mut sha2::Sha256) -> std::io::Result<u64> {
     let mut buffer = vec![0; BUFFER];
     let mut length = 0;

@@ -1,8 +1,8 @@
-//! From a checked archive into a folder, on all cores, in little memory.
+//! Extracts a checked archive into a folder, on all cores, with little memory.
 //!
-//! The largest files come first, so that the workers end at about the same time. A file that the
-//! archive holds twice (calico.exe does duty under two names) is inflated once. It all happens in a
-//! folder beside the destination, which is renamed when everything in it proved right.
+//! The largest files come first, so that the workers end at about the same time. A file that the archive contains twice
+//! (calico.exe is used under two names) is inflated once. All of it happens in a folder beside the destination, which
+//! is renamed when everything in it is verified.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,21 +14,20 @@ use anyhow::Result;
 
 use super::archive::{Archive, Entry};
 use super::files::{PathContext, Staging};
-use super::inflate::Inflater;
+use super::inflate::{self, Care};
 use super::phase;
-use super::relay::Relay;
 use super::sinks::Pace;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 
-/// More workers than this gain nothing: a release has three large files.
+/// More workers do not help: a release has three large files.
 const MAX_WORKERS: usize = 4;
 /// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default, Clone)]
 pub struct ExtractOptions {
-    /// What the archive must hash to.
+    /// The expected digest of the archive.
     pub sha256: Option<Sha256>,
 }
 
@@ -44,17 +43,16 @@ pub struct Extracted {
     pub inflated: usize,
 }
 
-/// Verifies an archive and lays it out in `dest`, without its top folder. `dest` must not exist or
-/// be empty; when this fails it is as it was.
+/// Verifies an archive and extracts it to `dest`, without its top folder. `dest` must not exist or be empty; on failure
+/// it is unchanged.
 ///
 /// # Errors
-/// What is wrong with the archive ([`Archive::open`], `ReleaseDamaged`), `FolderNotEmpty`,
-/// `DiskFull`, `AccessDenied`.
+/// Those of the archive ([`Archive::open`], `ReleaseDamaged`), `FolderNotEmpty`, `DiskFull`, `AccessDenied`.
 pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Sink) -> Result<Extracted> {
     let archive = Archive::open(archive, options.sha256.as_ref(), events)?;
     let staging = Staging::beside(dest)?;
-    let how = Unpack { digests: false, durable: false, skip: &[] };
-    let unpacked = unpack(&archive, staging.path(), &how, events)?;
+    let care = Care { digests: false, durable: false };
+    let unpacked = unpack(&archive, staging.path(), care, &[], events)?;
     staging.publish()?;
     Ok(Extracted {
         sha256: archive.sha256.clone(),
@@ -64,19 +62,9 @@ pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Si
     })
 }
 
-/// How [`unpack`] goes about it.
-pub(super) struct Unpack<'a> {
-    /// Hash each file. Costs about a quarter of the inflating.
-    pub digests: bool,
-    /// Have the data on the disk, not just with the system.
-    pub durable: bool,
-    /// Paths that are left out.
-    pub skip: &'a [&'a str],
-}
-
 pub(super) struct Unpacked {
     pub sizes: BTreeMap<String, u64>,
-    /// By path; empty unless asked for.
+    /// By path; empty unless requested.
     pub digests: BTreeMap<String, Sha256>,
     pub inflated: usize,
 }
@@ -87,10 +75,10 @@ struct Task<'a> {
     paths: Vec<&'a str>,
 }
 
-/// Inflates every entry into `folder`, which exists and is empty.
-pub(super) fn unpack(archive: &Archive, folder: &Path, how: &Unpack<'_>, events: Sink) -> Result<Unpacked> {
+/// Inflates every entry into `folder`, which exists and is empty, but for the paths in `skip`.
+pub(super) fn unpack(archive: &Archive, folder: &Path, care: Care, skip: &[&str], events: Sink) -> Result<Unpacked> {
     let wanted: Vec<&Entry> =
-        archive.entries.iter().filter(|e| !how.skip.iter().any(|s| s.eq_ignore_ascii_case(&e.path))).collect();
+        archive.entries.iter().filter(|e| !skip.iter().any(|s| s.eq_ignore_ascii_case(&e.path))).collect();
     make_folders(archive, &wanted, folder)?;
     let tasks = tasks(archive, &wanted)?;
     let total: u64 = wanted.iter().map(|entry| entry.size).sum();
@@ -98,29 +86,24 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, how: &Unpack<'_>, events:
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.min(MAX_WORKERS).min(tasks.len());
     let (pace, next) = (Pace::default(), AtomicUsize::new(0));
-    let relay = Relay::new(archive, &pace, workers);
     let (sender, results) = mpsc::channel();
     let mut digests = BTreeMap::new();
     let mut failure = None;
 
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            let (sender, tasks, relay, next) = (sender.clone(), &tasks, &relay, &next);
+            let (sender, tasks, pace, next) = (sender.clone(), &tasks, &pace, &next);
             scope.spawn(move || {
-                let mut inflater = Inflater::new();
-                let inflating = relay.inflating();
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let paths: Vec<PathBuf> = task.paths.iter().map(|path| folder.join(path)).collect();
-                    let done = inflater.run(task.entry, &paths, (how.digests, how.durable), relay);
+                    let done = inflate::inflate(archive, task.entry, &paths, care, pace);
                     let stopped = matches!(done, Ok(None) | Err(_));
-                    // The receiver outlives the workers; without it there is nobody to tell.
+                    // The receiver outlives the workers; without it nobody needs the result.
                     if sender.send((task, done)).is_err() || stopped {
-                        relay.pace.stop.store(true, Ordering::Relaxed);
+                        pace.stop.store(true, Ordering::Relaxed);
                         return;
                     }
                 }
-                drop(inflating);
-                relay.help();
             });
         }
         drop(sender);
@@ -167,12 +150,10 @@ fn make_folders(archive: &Archive, wanted: &[&Entry], folder: &Path) -> Result<(
 fn tasks<'a>(archive: &Archive, wanted: &[&'a Entry]) -> Result<Vec<Task<'a>>> {
     let mut tasks: Vec<Task> = Vec::with_capacity(wanted.len());
     let mut alike: HashMap<(u32, u64), Vec<usize>> = HashMap::new();
-    let mut inflater = None;
     'entries: for entry in wanted {
         let candidates = alike.entry((entry.crc, entry.size)).or_default();
         for &index in candidates.iter() {
-            let inflater = inflater.get_or_insert_with(Inflater::new);
-            if inflater.same_data(archive, tasks[index].entry, entry)? {
+            if inflate::same_data(archive, tasks[index].entry, entry)? {
                 tasks[index].paths.push(&entry.path);
                 continue 'entries;
             }
@@ -197,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_laid_out_without_its_top_folder() {
+    fn a_release_is_extracted_without_its_top_folder() {
         let exe = noise(3 * super::super::files::BUFFER + 17, 1);
         for method in [CompressionMethod::Deflated, CompressionMethod::Stored] {
             let bench = Bench::with(&zip_with(
@@ -225,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_archive_holds_twice_is_inflated_once() {
+    fn data_that_an_archive_contains_twice_are_inflated_once() {
         let exe = noise(300_000, 1);
         let bench = Bench::with(&zip_of(&[
             ("CalicoWindows/calico.exe", &exe),
@@ -239,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_is_found_and_nothing_stays() {
+    fn a_flipped_byte_is_detected_and_nothing_is_left() {
         let exe = noise(300_000, 1);
         let mut stored = zip_with(CompressionMethod::Stored, &[("CalicoWindows/calico-node.exe", &exe)]);
         stored[150_000] ^= 1;
@@ -256,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_not_as_long_as_it_says_is_refused() {
+    fn an_entry_with_a_wrong_size_is_refused() {
         for says in [39_000_u32, 41_000] {
             let zip = zip_of(&[("CalicoWindows/calico-node.exe", &noise(40_000, 1))]);
             let bench = Bench::with(&edited(zip, &40_000_u32.to_le_bytes(), &says.to_le_bytes()));
@@ -268,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_folder_is_left_alone_and_an_empty_one_is_used() {
+    fn a_full_folder_is_not_changed_and_an_empty_one_is_used() {
         let bench = Bench::with(&zip_of(&[("CalicoWindows/a.txt", b"a")]));
         std::fs::create_dir(&bench.dest).unwrap();
         run(&bench).unwrap();
@@ -280,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_is_cleared() {
+    fn leftovers_of_a_killed_run_are_removed() {
         let bench = Bench::with(&zip_of(&[("CalicoWindows/a.txt", b"a")]));
         let left = bench.folder.path().join(".out.calicoctl-win-partial");
         std::fs::create_dir(&left).unwrap();

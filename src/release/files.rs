@@ -1,5 +1,4 @@
-//! The few file operations that this room needs and [`std::fs`] spells differently by system, and
-//! what their errors mean.
+//! The few file operations of this module that differ by system in [`std::fs`], and the meaning of their errors.
 
 use std::fs::File;
 use std::io;
@@ -10,11 +9,11 @@ use anyhow::{Error, Result};
 use crate::fault::{Exit, Fault};
 use crate::node::files::rename;
 
-/// Bytes per read and per write. Larger ones measure no faster (docs/performance.md).
+/// Bytes per read and per write. Larger ones are no faster (docs/performance.md).
 pub const BUFFER: usize = 256 << 10;
 
-/// Opens an archive for reading. Windows is told to let nobody write to it meanwhile, so that what
-/// was hashed is what is extracted.
+/// Opens an archive for reading. On Windows others cannot write to it meanwhile, so that what was hashed is what is
+/// extracted.
 pub fn open_shared(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);
@@ -43,19 +42,21 @@ pub fn read_exact_at(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Res
     Ok(())
 }
 
+/// Reads some of a file from `at` on.
 #[cfg(unix)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, at)
 }
 
+/// Reads some of a file from `at` on.
 #[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buffer, at)
 }
 
-/// Says what an error of the file system means and what to do about it.
+/// Explains an error of the file system, and what to do about it.
 ///
-/// `doing` is the operation with its path, as `write /srv/x`.
+/// `doing` is the operation with its path, for example `write /srv/x`.
 pub fn explain(error: io::Error, doing: &str) -> Error {
     let fault = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -82,8 +83,8 @@ impl<T> PathContext<T> for io::Result<T> {
     }
 }
 
-/// A folder that something is built in, beside the place where it is to be. It goes when this is
-/// dropped, unless [`Staging::publish`] moved it there.
+/// A folder for building something, beside its destination. It is deleted when dropped, unless [`Staging::publish`]
+/// moved it there.
 pub struct Staging {
     path: PathBuf,
     dest: PathBuf,
@@ -91,7 +92,7 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Makes the folder. `dest` must not exist, or be an empty folder.
+    /// Creates the folder. `dest` must not exist, or be an empty folder.
     pub fn beside(dest: &Path) -> Result<Self> {
         let name = dest
             .file_name()
@@ -112,7 +113,7 @@ impl Staging {
             _ => Path::new("."),
         };
         std::fs::create_dir_all(parent).doing("make the folder", parent)?;
-        // One fixed name: what a killed run left behind is cleared by the next one.
+        // One fixed name: the next run removes what a killed run left behind.
         let path = parent.join(format!(".{name}.calicoctl-win-partial"));
         remove_tree(&path)?;
         std::fs::create_dir(&path).doing("make the folder", &path)?;
@@ -123,9 +124,9 @@ impl Staging {
         &self.path
     }
 
-    /// Moves the folder to where it is to be, in one step.
+    /// Moves the folder to its destination, in one step.
     pub fn publish(mut self) -> Result<()> {
-        // Windows does not rename over a folder, even an empty one. This refuses a full one.
+        // Windows does not rename over a folder, even an empty one. This fails for a full one.
         match std::fs::remove_dir(&self.dest) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(explain(error, &format!("replace the empty folder {}", self.dest.display())));
@@ -142,7 +143,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if !self.published {
-            // Nothing better can be done here: the error that led here is the one to tell.
+            // Report the error that led here, not this one.
             drop(std::fs::remove_dir_all(&self.path));
         }
     }
@@ -165,7 +166,7 @@ mod tests {
     /// Linux has a device that is always full, so the error is the real one.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_is_said_to_be_full() {
+    fn a_full_disk_is_reported_as_full() {
         use std::io::Write;
 
         let path = Path::new("/dev/full");

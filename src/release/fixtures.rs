@@ -1,4 +1,4 @@
-//! Archives for this room's tests.
+//! Archives for this module's tests.
 
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn zip_with(method: CompressionMethod, files: &[(&str, &[u8])]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// Bytes that deflate does not shrink away and that differ by seed.
+/// Bytes that deflate cannot compress and that differ by seed.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     std::iter::repeat_with(|| {
@@ -53,7 +53,7 @@ pub fn edited(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A folder with an archive in it, and room for what comes out of it.
+/// A folder with an archive, and a place for the result.
 pub struct Bench {
     pub folder: TempDir,
     pub archive: PathBuf,
@@ -69,7 +69,7 @@ impl Bench {
         Self { folder, archive, dest }
     }
 
-    /// Nothing but the archive is there.
+    /// The folder contains nothing but the archive.
     pub fn is_untouched(&self) -> bool {
         names(self.folder.path()) == ["calico-windows-v3.32.1.zip"]
     }

@@ -1,132 +1,106 @@
 //! One entry's data, from the archive into one or more files: a fixed amount of memory, whatever
 //! the entry's size.
 
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
-use flate2::{Decompress, FlushDecompress, Status};
+use flate2::bufread::DeflateDecoder;
 
 use super::archive::{Archive, Entry};
-use super::files::{BUFFER, PathContext as _, read_exact_at};
-use super::relay::{Outlet, Relay};
-use super::sinks::Sinks;
+use super::files::{BUFFER, PathContext as _, read_at};
+use super::sinks::{Pace, Sinks};
 use crate::values::Sha256;
 
-/// What a worker holds for its whole life: two buffers and the decompressor's window.
-pub struct Inflater {
-    input: Vec<u8>,
-    output: Vec<u8>,
-    stream: Decompress,
+/// What is done with the data besides writing them.
+#[derive(Clone, Copy)]
+pub(super) struct Care {
+    /// Hash each file. Costs about a quarter of the inflating.
+    pub digests: bool,
+    /// Have the data on the disk, not just with the system.
+    pub durable: bool,
 }
 
-impl Inflater {
-    pub fn new() -> Self {
-        Self { input: vec![0; BUFFER], output: vec![0; BUFFER], stream: Decompress::new(false) }
-    }
-
-    /// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC.
-    /// With `digest` it also hashes what it writes; with `durable` the data are on the disk when it
-    /// returns. None when another worker's failure stopped it.
-    pub fn run<'a>(
-        &mut self,
-        entry: &'a Entry,
-        paths: &[PathBuf],
-        (digest, durable): (bool, bool),
-        relay: &Relay<'a>,
-    ) -> Result<Option<Option<Sha256>>> {
-        let archive = relay.archive;
-        let outlet = Outlet::new(relay, entry, Sinks::create(paths, entry.size, digest)?);
-        let outlet =
-            if entry.deflated { self.inflate(relay, entry, outlet)? } else { self.copy(relay, entry, outlet)? };
-        let Some(outlet) = outlet else {
+/// Writes an entry's data to each of `paths`, which must not exist, and checks size and CRC. Gives the digest if it is
+/// asked for; none when another worker's failure stopped it.
+pub(super) fn inflate(
+    archive: &Archive,
+    entry: &Entry,
+    paths: &[PathBuf],
+    care: Care,
+    pace: &Pace,
+) -> Result<Option<Option<Sha256>>> {
+    let mut sinks = Sinks::create(paths, entry.size, care.digests)?;
+    let mut packed = Packed::of(archive, entry);
+    if entry.deflated {
+        let mut data = DeflateDecoder::new(BufReader::with_capacity(BUFFER, packed));
+        if !copy(&mut data, archive, entry, &mut sinks, pace)? {
             return Ok(None);
-        };
-        outlet.finish()?.finish(archive, entry, durable).map(Some)
+        }
+        if data.total_in() != entry.packed {
+            return Err(archive.entry_damaged(entry, "something follows its data").into());
+        }
+    } else if !copy(&mut packed, archive, entry, &mut sinks, pace)? {
+        return Ok(None);
     }
+    sinks.finish(archive, entry, care.durable).map(Some)
+}
 
-    fn inflate<'a, 'r>(
-        &mut self,
-        relay: &Relay<'a>,
-        entry: &Entry,
-        mut outlet: Outlet<'a, 'r>,
-    ) -> Result<Option<Outlet<'a, 'r>>> {
-        let (archive, pace) = (relay.archive, relay.pace);
-        self.stream.reset(false);
-        let (mut at, end) = (entry.start, entry.start + entry.packed);
-        let mut unread = 0..0;
-        loop {
-            if pace.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+/// Moves all data on; false when another worker's failure stopped it.
+fn copy(data: &mut dyn Read, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+    let mut block = vec![0; BUFFER];
+    while !pace.stop.load(Ordering::Relaxed) {
+        match data.read(&mut block) {
+            Ok(0) => return Ok(true),
+            Ok(n) => sinks.write(archive, entry, &block[..n], pace)?,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                return Err(archive.entry_damaged(entry, &error.to_string()).into());
             }
-            if unread.is_empty() && at < end {
-                unread = 0..step(end - at);
-                read_exact_at(&archive.file, &mut self.input[unread.clone()], at).doing("read", &archive.path)?;
-                at += unread.len() as u64;
-            }
-            let (taken, made) = (self.stream.total_in(), self.stream.total_out());
-            let status = self
-                .stream
-                .decompress(&self.input[unread.clone()], &mut self.output, FlushDecompress::None)
-                .map_err(|error| archive.entry_damaged(entry, &error.to_string()))?;
-            // Both are at most the length of a buffer.
-            let taken = (self.stream.total_in() - taken) as usize;
-            let made = (self.stream.total_out() - made) as usize;
-            unread.start += taken;
-            outlet = outlet.put(&mut self.output, made)?;
-            match status {
-                Status::StreamEnd if unread.is_empty() && at == end => return Ok(Some(outlet)),
-                Status::StreamEnd => return Err(archive.entry_damaged(entry, "something follows its data").into()),
-                Status::Ok | Status::BufError if taken == 0 && made == 0 => {
-                    return Err(archive.entry_damaged(entry, "its data end too early").into());
-                }
-                Status::Ok | Status::BufError => {}
-            }
+            Err(error) => return Err(error).doing("read", &archive.path),
         }
     }
+    Ok(false)
+}
 
-    fn copy<'a, 'r>(
-        &mut self,
-        relay: &Relay<'a>,
-        entry: &Entry,
-        mut outlet: Outlet<'a, 'r>,
-    ) -> Result<Option<Outlet<'a, 'r>>> {
-        let (archive, pace) = (relay.archive, relay.pace);
-        let (mut at, end) = (entry.start, entry.start + entry.packed);
-        while at < end {
-            if pace.stop.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let length = step(end - at);
-            read_exact_at(&archive.file, &mut self.input[..length], at).doing("read", &archive.path)?;
-            at += length as u64;
-            outlet = outlet.put(&mut self.input, length)?;
-        }
-        Ok(Some(outlet))
+/// Whether two entries' packed data are the same bytes. Then so is what they inflate to, which an equal CRC alone would
+/// not prove.
+pub(super) fn same_data(archive: &Archive, one: &Entry, other: &Entry) -> Result<bool> {
+    if (one.packed, one.deflated) != (other.packed, other.deflated) {
+        return Ok(false);
     }
-
-    /// Whether two entries' packed data are the same bytes. Then so is what they inflate to, which
-    /// an equal CRC alone would not prove.
-    pub fn same_data(&mut self, archive: &Archive, one: &Entry, other: &Entry) -> Result<bool> {
-        if (one.packed, one.deflated) != (other.packed, other.deflated) {
-            return Ok(false);
+    let [mut one, mut other] = [one, other].map(|entry| Packed::of(archive, entry));
+    let (mut a, mut b) = (vec![0; BUFFER], vec![0; BUFFER]);
+    loop {
+        let n = one.read(&mut a).doing("read", &archive.path)?;
+        other.read_exact(&mut b[..n]).doing("read", &archive.path)?;
+        if n == 0 || a[..n] != b[..n] {
+            return Ok(n == 0);
         }
-        let mut done = 0;
-        while done < one.packed {
-            let n = step(one.packed - done);
-            let (a, b) = (&mut self.input[..n], &mut self.output[..n]);
-            read_exact_at(&archive.file, a, one.start + done).doing("read", &archive.path)?;
-            read_exact_at(&archive.file, b, other.start + done).doing("read", &archive.path)?;
-            if a != b {
-                return Ok(false);
-            }
-            done += n as u64;
-        }
-        Ok(true)
     }
 }
 
-/// The next block's length, in bytes.
-fn step(left: u64) -> usize {
-    usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER))
+/// An entry's data as they are in the archive.
+struct Packed<'a> {
+    archive: &'a Archive,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Packed<'a> {
+    const fn of(archive: &'a Archive, entry: &Entry) -> Self {
+        Self { archive, at: entry.start, end: entry.start + entry.packed }
+    }
+}
+
+impl Read for Packed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buffer.len());
+        let n = read_at(&self.archive.file, &mut buffer[..left], self.at)?;
+        if n == 0 && left > 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.at += n as u64;
+        Ok(n)
+    }
 }

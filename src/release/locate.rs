@@ -1,11 +1,11 @@
-//! From what the config names as the release to a file or folder on this machine, its version, and
-//! the digest it must have.
+//! Finds the release that the config names: a file or folder on this machine, its version, and its expected digest.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use reqwest::Url;
 
+use super::archive::version_in;
 use super::download::Cache;
 use super::files::PathContext;
 use super::invalid;
@@ -16,28 +16,27 @@ use crate::settings::Source;
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
-/// A release on this machine, not yet looked into.
+/// A release on this machine, not yet opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// The archive, or the folder of an extracted one.
     pub path: PathBuf,
     pub version: CalicoVersion,
-    /// What the archive must hash to: from the config, from beside it, or (with a warning) what it
-    /// hashed to while it was downloaded.
+    /// The expected digest of the archive: from the config, from beside it, or (with a warning) computed while it was
+    /// downloaded.
     pub sha256: Option<Sha256>,
-    /// Where it comes from, for people.
+    /// Its source, for people.
     pub from: String,
 }
 
-/// Finds a release, downloading it into `cache` when it is not there yet.
+/// Finds a release, and downloads it into `cache` if it is not there yet.
 ///
-/// `version` and `pinned` are the config's. Without a version, the file's name must tell it; when
-/// both do, they must agree. Without a pinned digest, `<name>.sha256` or `SHA256SUMS` beside the
-/// archive has it; else there is a warning `ReleaseNotPinned`.
+/// `version` and `pinned` are the config's. Without a version, the file's name must contain it; if both do, they must
+/// match. Without a pinned digest, `<name>.sha256` or `SHA256SUMS` beside the archive has it; else there is a warning
+/// `ReleaseNotPinned`.
 ///
 /// # Errors
-/// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseDigestFile`, and what
-/// [`Cache::fetch`] fails with.
+/// `ReleaseVersion`, `ReleaseNotFound`, `ReleaseOffline`, `ReleaseDigestFile`, and those of [`Cache::fetch`].
 pub fn locate(
     source: &Source,
     version: Option<&CalicoVersion>,
@@ -136,18 +135,13 @@ fn fetch(
 
 fn parse(text: &str) -> Result<Url, Fault> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    // Not shown: what is no URL may still hold a password.
+    // Not shown: text that is not a URL may still contain a password.
     url.ok_or_else(|| Fault::new(Exit::InvalidConfig, "ReleaseUrl", "the release's URL is not an http or https URL"))
 }
 
 fn missing(path: &Path) -> Fault {
     invalid("ReleaseNotFound", format!("there is no release at {}", path.display()))
         .hint("check the path, or name a version or URL instead")
-}
-
-/// The version of `calico-windows-v3.32.1.zip`.
-pub fn version_in(name: &str) -> Option<CalicoVersion> {
-    name.strip_prefix("calico-windows-")?.strip_suffix(".zip")?.strip_prefix('v')?.parse().ok()
 }
 
 fn agree(given: Option<&CalicoVersion>, name: &str) -> Result<CalicoVersion, Fault> {
@@ -198,8 +192,8 @@ fn digest_published(http: &Http, url: &Url, name: &str, events: Sink) -> Result<
     Ok(None)
 }
 
-/// Reads what sha256sum writes: `<digest>  <name>` or `<digest> *<name>` a line. A file for one
-/// archive (`sums` false) may have the digest alone.
+/// Reads the output of sha256sum: `<digest>  <name>` or `<digest> *<name>` in each line. A file for one archive (`sums`
+/// false) may contain only the digest.
 fn digest_in(text: &str, name: &str, sums: bool, from: &str) -> Result<Option<Sha256>, Fault> {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (digest, of) = line.split_once([' ', '\t']).unwrap_or((line, ""));
@@ -296,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_once_is_not_fetched_again() {
+    fn a_fetched_release_is_not_fetched_again() {
         let mut download = Download::from(&[]);
         download.run(Some(&digest())).unwrap();
         let before = download.server.asked().len();
@@ -309,9 +303,9 @@ mod tests {
         assert!(is_whole(&download.run(None).unwrap()));
     }
 
-    /// Defect B6: an archive that is there was used whatever its version or completeness.
+    /// Defect B6: an existing archive was used whatever its version or completeness.
     #[test]
-    fn b6_a_damaged_archive_in_the_cache_is_fetched_anew() {
+    fn b6_a_damaged_archive_in_the_cache_is_fetched_again() {
         let mut download = Download::from(&[]);
         let located = download.run(Some(&digest())).unwrap();
         std::fs::write(&located.path, b"rotten").unwrap();
@@ -320,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_download_goes_on_where_it_stopped() {
+    fn an_interrupted_download_resumes() {
         let mut download = Download::from(&[Reset]);
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         let half = SyntheticRelease::build(&version()).len() / 2;
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_run_goes_on_where_a_failed_one_stopped() {
+    fn the_next_run_resumes_a_failed_download() {
         let mut download = Download::from(&[Reset]);
         download.transport.retries = 0;
         let error = download.run(Some(&digest())).unwrap_err();
@@ -343,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_cannot_resume_sends_it_all() {
-        // Its first answer is cut, its second one is whole although the rest was asked for.
+    fn a_server_that_cannot_resume_sends_everything() {
+        // The first response is cut, the second one is complete although only the rest was requested.
         let mut download = Download::from(&[Reset, IgnoreRange]);
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         let asked = download.asked();
@@ -352,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_part_is_taken_as_it_is() {
+    fn a_finished_part_is_used_unchanged() {
         let mut download = Download::from(&[Reset]);
         download.transport.retries = 0;
         download.run(Some(&digest())).unwrap_err();
@@ -363,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_of_something_else_is_thrown_away() {
+    fn a_part_of_another_file_is_discarded() {
         let mut download = Download::from(&[Reset]);
         download.transport.retries = 0;
         download.run(Some(&digest())).unwrap_err();
@@ -378,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overloaded_server_is_asked_again_and_one_that_says_no_is_not() {
+    fn an_overloaded_server_is_retried_and_a_refusal_is_not() {
         let mut download = Download::from(&[Unavailable { times: Some(2) }]);
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         assert_eq!(download.asked().len(), 3);
@@ -404,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_server_is_waited_for_until_the_deadline() {
+    fn a_slow_server_is_awaited_until_the_deadline() {
         let mut download = Download::from(&[Slow]);
         download.transport.timeout = Duration::from_millis(150);
         let error = download.run(Some(&digest())).unwrap_err();
@@ -466,13 +460,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_hides_is_not_shown() {
+    fn secrets_in_a_url_are_not_shown() {
         let url = Url::parse("https://me:hunter2@mirror.example/c.zip?sig=hunter3#x").unwrap();
         assert_eq!(shown(&url), "https://mirror.example/c.zip");
     }
 
     #[test]
-    fn what_is_not_there_or_no_url_is_said() {
+    fn a_missing_release_or_an_invalid_url_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let nowhere = folder.path().join("nowhere").display().to_string();
         for (source, id) in [

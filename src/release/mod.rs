@@ -1,13 +1,13 @@
-//! The Calico release: finding it, fetching it, checking it, and laying it out in a folder.
+//! The Calico release: finding, downloading, checking and extracting it.
 //!
-//! - [`locate`] turns a [`crate::settings::Source`] into a local file or folder, with [`download`]
-//!   (resumed, cached) and [`transport`] (proxy, CA, retries) behind it.
-//! - [`archive`] opens a zip: digest first, then its table of contents, all of it checked by
-//!   [`check`] before a byte is written.
+//! - [`locate`] turns a [`crate::settings::Source`] into a local file or folder, with [`download`] (resumed, cached)
+//!   and [`transport`] (proxy, CA, retries).
+//! - [`archive`] opens a zip: first its digest, then its table of contents, all of it checked by [`check`] before a
+//!   byte is written.
 //! - [`extract`] inflates a checked archive; [`stage`] also writes the manifest that makes the
 //!   folder a release tree of ours.
 //!
-//! Everything that is wrong with a release ends as [`crate::fault::Exit::ReleaseInvalid`].
+//! Every error of a release is of class [`crate::fault::Exit::ReleaseInvalid`].
 
 pub mod archive;
 pub mod check;
@@ -18,12 +18,11 @@ mod files;
 mod fixtures;
 mod inflate;
 pub mod locate;
-mod relay;
 mod sinks;
 pub mod stage;
 pub mod transport;
 
-/// The phases whose progress this room reports.
+/// The phases whose progress this module reports.
 pub mod phase {
     pub const FETCH: &str = "fetch";
     pub const VERIFY: &str = "verify";
@@ -32,7 +31,7 @@ pub mod phase {
 
 use crate::fault::{Exit, Fault};
 
-/// A release that is not what it should be.
+/// An invalid release.
 fn invalid(id: &'static str, what: impl Into<String>) -> Fault {
     Fault::new(Exit::ReleaseInvalid, id, what)
 }

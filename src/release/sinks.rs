@@ -1,4 +1,4 @@
-//! Where an entry's data go, and what is counted on the way.
+//! The files that an entry's data are written to, and the progress.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,14 +12,14 @@ use super::archive::{Archive, Entry};
 use super::files::PathContext;
 use crate::values::Sha256;
 
-/// How far all workers are, and whether one of them has failed.
+/// The progress of all workers, and whether one of them has failed.
 #[derive(Default)]
 pub struct Pace {
     pub written: AtomicU64,
     pub stop: AtomicBool,
 }
 
-/// The files that one entry's data go to.
+/// The files that one entry's data are written to.
 pub(super) struct Sinks {
     files: Vec<(File, PathBuf)>,
     crc: crc32fast::Hasher,
@@ -33,7 +33,7 @@ impl Sinks {
             .iter()
             .map(|path| {
                 let file = File::create_new(path).doing("create", path)?;
-                // Windows finds here already that the disk is too small, and fragments less.
+                // Windows detects here already that the disk is too small, and fragments less.
                 file.set_len(size).doing("create", path)?;
                 Ok((file, path.clone()))
             })
@@ -57,7 +57,7 @@ impl Sinks {
         Ok(())
     }
 
-    /// Sees that all has come, and gives the digest where one was asked for; with `durable` the data are on the disk
+    /// Checks that the data are complete, and returns the digest if requested; with `durable` the data are on the disk
     /// then.
     pub fn finish(self, archive: &Archive, entry: &Entry, durable: bool) -> Result<Option<Sha256>> {
         if self.written != entry.size {

@@ -1,5 +1,5 @@
-//! Makes a release tree of ours: the release's files, and the manifest that names it and finds
-//! drift in it later. Nothing on the node refers to the tree yet.
+//! Makes one of our release trees: the release's files, and the manifest that identifies it and later detects drift.
+//! Nothing on the node refers to the tree yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,8 +12,9 @@ use sha2::Digest;
 
 use super::archive::{Archive, MAX_ENTRIES, MAX_TOTAL};
 use super::check::{Names, Refusal, TOP};
-use super::extract::{Unpack, unpack};
+use super::extract::unpack;
 use super::files::{BUFFER, PathContext, Staging};
+use super::inflate::Care;
 use super::{invalid, phase};
 use crate::fault::Fault;
 use crate::item::{Manifest, ManifestFile};
@@ -22,28 +23,29 @@ use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
 
-/// We render this one; the release's own only holds defaults.
+/// We render this file; the release's own has only defaults.
 const LEFT_OUT: [&str; 2] = ["config.ps1", Manifest::FILE];
 
-/// Given the paths below the top folder, refuses a release that lacks what its version must have.
+/// Gets the paths below the top folder, and refuses a release that lacks required files of its version.
 pub type LayoutCheck<'a> = &'a dyn Fn(&CalicoVersion, &[&str]) -> Result<()>;
 
-/// What a release must be.
+/// The requirements of a release.
 pub struct StageOptions<'a> {
     pub version: &'a CalicoVersion,
-    /// What the archive must hash to. A folder has no digest.
+    /// The expected digest of the archive. A folder has no digest.
     pub sha256: Option<&'a Sha256>,
     pub layout: LayoutCheck<'a>,
 }
 
-/// Verifies a release archive, or a folder that holds an extracted one, and makes a release tree of
-/// it at `dest`, which must not exist or be empty. `config.ps1` is left out of tree and manifest.
+/// Verifies a release archive, or a folder with an extracted one, and makes a release tree of it at `dest`, which must
+/// not exist or be empty. `config.ps1` is left out of tree and manifest.
 ///
-/// The manifest is written last and is later than every file: a file later than the manifest was
-/// changed since. All data are on the disk when this returns.
+/// The manifest is written last and is newer than every file: a file newer than the manifest was changed since. All
+/// data are on the disk when this returns.
 ///
 /// # Errors
-/// As [`super::extract::extract`]; also what the layout check fails with, with the release's path. `dest` is as it was.
+/// Those of [`super::extract::extract`], and those of the layout check, with the release's path. On failure `dest` is
+/// unchanged.
 pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Sink) -> Result<Manifest> {
     if release.is_dir() {
         return stage_folder(release, dest, options, events);
@@ -51,8 +53,8 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
     let archive = Archive::open(release, options.sha256, events)?;
     check_layout(&archive.paths().collect::<Vec<_>>(), release, options)?;
     let staging = Staging::beside(dest)?;
-    let how = Unpack { digests: true, durable: true, skip: &LEFT_OUT };
-    let mut unpacked = unpack(&archive, staging.path(), &how, events)?;
+    let care = Care { digests: true, durable: true };
+    let mut unpacked = unpack(&archive, staging.path(), care, &LEFT_OUT, events)?;
     let mut files = BTreeMap::new();
     for (path, size) in unpacked.sizes {
         let sha256 = unpacked.digests.remove(&path).expect("a digest was asked for, and each file has one");
@@ -63,13 +65,13 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
 
 fn check_layout(paths: &[&str], release: &Path, options: &StageOptions<'_>) -> Result<()> {
     (options.layout)(options.version, paths).map_err(|error| match error.downcast::<Fault>() {
-        // The check does not know which archive it is about.
+        // The check does not know which archive it checks.
         Ok(fault) => Fault { what: format!("{}: {}", release.display(), fault.what), ..fault }.into(),
         Err(error) => error.context(format!("check the layout of {}", release.display())),
     })
 }
 
-/// Writes the manifest and moves the tree to where it is to be.
+/// Writes the manifest and moves the tree to its destination.
 fn seal(
     staging: Staging,
     version: &CalicoVersion,
@@ -88,7 +90,7 @@ fn seal(
     let path = staging.path().join(Manifest::FILE);
     let mut file = File::create_new(&path).doing("create", &path)?;
     file.write_all(&serde_json::to_vec_pretty(&manifest)?).doing("write", &path)?;
-    // File systems keep time in steps: the manifest may have got the same one as the last file.
+    // File times have a limited resolution: the manifest may have got the same time as the last file.
     let written = file.metadata().and_then(|metadata| metadata.modified()).doing("read", &path)?;
     if written <= latest {
         file.set_modified(latest + Duration::from_micros(1)).doing("write", &path)?;
@@ -98,8 +100,7 @@ fn seal(
     Ok(manifest)
 }
 
-/// A release that someone extracted already: the same checks, and a copy of our own, since what
-/// lies there may change under us.
+/// A release that was already extracted: the same checks, and a copy, since the original may change.
 fn stage_folder(source: &Path, dest: &Path, options: &StageOptions<'_>, events: Sink) -> Result<Manifest> {
     let root = if source.join(TOP).is_dir() { source.join(TOP) } else { source.to_owned() };
     let mut found = Found::default();
@@ -143,7 +144,7 @@ fn copy(from: &Path, to: &Path, buffer: &mut [u8]) -> Result<ManifestFile> {
     Ok(ManifestFile { size, sha256: Sha256::from_digest(&hasher.finalize()) })
 }
 
-/// What a folder holds, by path below it.
+/// The contents of a folder, by path below it.
 #[derive(Default)]
 struct Found {
     names: Names,
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_staged_release_has_a_manifest_that_is_later_than_every_file() {
+    fn a_staged_release_has_a_manifest_newer_than_every_file() {
         let bench = Bench::with(&SyntheticRelease::build(&version()));
         let manifest = run(&bench.archive, &bench.dest, &any).unwrap();
 
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_that_does_not_fit_the_version_is_refused() {
+    fn a_layout_of_another_version_is_refused() {
         let bench = Bench::with(&SyntheticRelease::build(&CalicoVersion::new(3, 33, 0)));
         let layout = |version: &CalicoVersion, paths: &[&str]| {
             if paths.contains(&"calico-node.exe") {

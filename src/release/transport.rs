@@ -1,4 +1,4 @@
-//! How this room reaches a server, and which of its failures are worth another try.
+//! HTTP for this module: how a server is reached, and which failures are retried.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use super::files::PathContext;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
 
-/// A server that says nothing for so long is given up, and tried again.
+/// A server that is silent for this long is given up, and retried.
 const IDLE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(15);
 const MAX_REDIRECTS: usize = 10;
-/// Longest pause that a server's Retry-After can ask of us.
+/// Longest pause that a server's Retry-After can request.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Largest digest file, in bytes.
 const MAX_TEXT: u64 = 1 << 20;
@@ -27,19 +27,19 @@ const MAX_TEXT: u64 = 1 << 20;
 /// How to reach a server.
 #[derive(Debug, Clone)]
 pub struct Transport {
-    /// `http://proxy:3128`; none takes the system's.
+    /// `http://proxy:3128`; if none, the system's.
     pub proxy: Option<String>,
-    /// Hosts that are reached without `proxy`, separated by commas; `*` alone uses no proxy at all.
+    /// Hosts that are reached without `proxy`, separated by commas; `*` alone disables the proxy.
     pub no_proxy: Option<String>,
-    /// Certificates (PEM) that are trusted besides the system's.
+    /// Certificates (PEM) to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// For everything that is fetched for one release, retries included.
+    /// For everything that is fetched for one release, including retries.
     pub timeout: Duration,
-    /// How many more tries after the first.
+    /// How many retries after the first attempt.
     pub retries: usize,
-    /// The pause before the second try; it doubles from try to try.
+    /// The pause before the first retry; it doubles each time.
     pub backoff: Duration,
-    /// Fetch nothing: what is in the cache must do.
+    /// Fetch nothing: use only the cache.
     pub offline: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Http {
     transport: Transport,
 }
 
-/// Why a try failed.
+/// Why an attempt failed.
 pub enum Failure {
-    /// May go well next time, and not before the server's Retry-After.
+    /// May succeed next time, and not before the server's Retry-After.
     Retry {
         error: Error,
         after: Option<Duration>,
@@ -92,7 +92,7 @@ impl From<Error> for Failure {
 
 impl Http {
     pub fn new(transport: &Transport) -> Result<Self> {
-        // Fails when someone installed it before, which is just as good.
+        // Fails if one is already installed, which is fine.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut builder = Client::builder()
             .user_agent(concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
@@ -131,7 +131,7 @@ impl Http {
         self.client.get(url.clone())
     }
 
-    /// Sends a request and sorts the answer. Success, 304 and 416 are the caller's to read.
+    /// Sends a request and classifies the response. The caller reads success, 304 and 416.
     pub fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, Failure> {
         self.check_deadline(url)?;
         let response = request.send().map_err(|error| failed(url, error))?;
@@ -158,13 +158,13 @@ impl Http {
         )))
     }
 
-    /// Tries, and tries again after a growing pause.
+    /// Retries after growing pauses.
     pub fn with_retries<T>(&self, events: Sink, mut attempt: impl FnMut(Sink) -> Result<T, Failure>) -> Result<T> {
         let backoff = ExponentialBuilder::default()
             .with_min_delay(self.transport.backoff)
             .with_max_delay(MAX_PAUSE)
             .with_max_times(self.transport.retries);
-        // What Retry-After asked for, from the try to the pause after it.
+        // The Retry-After of the last attempt, for the pause after it.
         let asked = Rc::new(Cell::new(None));
         let pause_asked = Rc::clone(&asked);
         let attempt = move || {
@@ -185,7 +185,7 @@ impl Http {
             })
     }
 
-    /// A small text; none with what the server said when it has no such thing.
+    /// A small text; none, with the server's response, if it does not exist.
     pub fn text(&self, url: &Url, events: Sink) -> Result<Option<String>> {
         use std::io::Read;
         self.with_retries(events, |_| {
@@ -237,21 +237,21 @@ fn failed(url: &Url, error: reqwest::Error) -> Failure {
     if lasting || certificate { Failure::Final(error) } else { Failure::retry(error) }
 }
 
-/// The cause at the bottom, which is the one that says something.
+/// The innermost cause, which is the meaningful one.
 fn innermost(error: &Error) -> String {
     error.root_cause().to_string()
 }
 
-/// A fault for a URL that could not be had, without the secrets a URL can hold.
+/// A fault for a URL that could not be fetched, without the secrets that a URL can contain.
 pub fn unavailable(url: &Url, why: &str) -> Fault {
     Fault::new(Exit::ReleaseUnavailable, "ReleaseUnavailable", format!("cannot fetch {}: {why}", shown(url)))
         .hint("check the network, --proxy and --ca-file, then run the command again: it goes on where it stopped")
 }
 
-/// A fault for an answer that is none of those we can use.
+/// A fault for a response that we cannot use.
 pub fn answered(url: &Url, status: StatusCode) -> Fault {
     let mut fault = unavailable(url, &format!("the server answered {status}"));
-    // Object stores say 403 for what they do not have.
+    // Object stores answer 403 for what they do not have.
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN) {
         fault.id = ABSENT;
         fault.exit = Exit::ReleaseInvalid;
@@ -261,10 +261,10 @@ pub fn answered(url: &Url, status: StatusCode) -> Fault {
     fault
 }
 
-/// A URL for people: without user, password and query, where tokens are.
+/// A URL for people: without user, password and query, which may contain tokens.
 pub fn shown(url: &Url) -> String {
     let mut url = url.clone();
-    // Only fail for URLs without a host, which have neither.
+    // Fails only for URLs without a host, which have neither.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -285,8 +285,7 @@ mod tests {
     use super::*;
     use crate::release::fixtures::quiet;
 
-    /// Answers one HTTPS request on 127.0.0.1, with a certificate of a CA that only the returned
-    /// PEM knows.
+    /// Answers one HTTPS request on 127.0.0.1, with a certificate of the CA in the returned PEM.
     fn https(answer: &'static str) -> (Url, String, JoinHandle<()>) {
         drop(rustls::crypto::ring::default_provider().install_default());
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -298,7 +297,7 @@ mod tests {
         let server = std::thread::spawn(move || {
             let (socket, _) = listener.accept().unwrap();
             let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), socket);
-            // A client that does not trust us hangs up here.
+            // A client that does not trust us closes here.
             if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
                 stream.write_all(answer.as_bytes()).unwrap();
                 stream.conn.send_close_notify();
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_ca_is_trusted_when_it_is_named_and_only_then() {
+    fn a_private_ca_is_trusted_only_if_it_is_named() {
         const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
         let folder = tempfile::tempdir().unwrap();
         let ca_file = folder.path().join("ca.pem");
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_from_https_to_http() {
+    fn a_redirect_from_https_to_http_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let ca_file = folder.path().join("ca.pem");
         let (url, pem, server) = https(

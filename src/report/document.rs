@@ -35,14 +35,14 @@ pub enum Status {
     Failed,
     Cancelled,
     RebootRequired,
-    /// With `--detach`: the run goes on by itself.
+    /// With `--detach`: the run continues in the background.
     Started,
 }
 
 /// The document of every verb that changes something, and of every failure of any verb.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RunResult {
-    /// Done, or nothing to do: also where Windows must still restart.
+    /// Done, or nothing to do: also if Windows must still restart.
     pub success: bool,
     pub status: Status,
     pub changed: bool,
@@ -54,7 +54,7 @@ pub struct RunResult {
     pub failed_phase: Option<String>,
     pub rolled_back: bool,
     pub reboot_required: bool,
-    /// The generation that stands after the run.
+    /// The current generation after the run.
     pub generation: Option<u32>,
     pub run: Option<String>,
     pub duration_ms: u64,
@@ -62,11 +62,11 @@ pub struct RunResult {
     pub downtime_ms: u64,
     /// The log file, on the machine that ran this.
     pub log: Option<String>,
-    /// What the run warned of, `Id: message` each.
+    /// The run's warnings, `Id: message` each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub warnings: Vec<String>,
-    /// Commands that make sense now.
+    /// Useful commands now.
     pub next: Vec<String>,
     /// What a dry run would do.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,12 +78,12 @@ pub struct RunResult {
 pub struct Failure {
     pub what: String,
     pub why: Option<String>,
-    /// What stands now, and what was touched on the way.
+    /// The current state, and what was changed so far.
     pub state: String,
     pub hint: Option<String>,
     /// `explain` has a page for it.
     pub id: String,
-    /// The same command may succeed later with nothing changed by hand.
+    /// The same command may succeed later without any change.
     pub retryable: bool,
     /// The checks that failed, as in `PreflightReport`; absent for any other failure.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -94,7 +94,7 @@ pub struct Failure {
 }
 
 impl RunResult {
-    /// A run that ended well.
+    /// A run that succeeded.
     pub fn new(exit: Exit, changed: bool, msg: impl Into<String>) -> Self {
         let status = match exit {
             Exit::RebootRequired | Exit::RebootStarted => Status::RebootRequired,
@@ -123,7 +123,7 @@ impl RunResult {
         }
     }
 
-    /// A look, which changed nothing. `pending`: it found something to change.
+    /// A run that only read. `pending`: it found something to change.
     pub fn looked(pending: bool, msg: impl Into<String>) -> Self {
         let status = if pending { Status::ChangesPending } else { Status::NoChanges };
         Self { status, ..Self::new(Exit::Ok, false, msg) }
@@ -157,7 +157,7 @@ impl Failure {
     pub fn new(error: &anyhow::Error) -> Self {
         let fault = Fault::of(error);
         let mut chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-        // `start service X` says nothing beside `start service X: it ended right away`.
+        // `start service X` adds nothing to `start service X: it ended right away`.
         let mut index = 0;
         while index + 1 < chain.len() {
             if chain[index + 1].starts_with(&chain[index]) {
@@ -166,7 +166,7 @@ impl Failure {
                 index += 1;
             }
         }
-        // The fault says what failed; what stands around it says only on the way to what.
+        // The fault says what failed; the context around it says only during what.
         let what = fault.map_or_else(|| chain[0].clone(), |fault| fault.what.clone());
         let hint = match fault {
             Some(fault) => fault.hint.clone(),
@@ -182,7 +182,7 @@ impl Failure {
         failure
     }
 
-    /// What was under way when it failed, from the outside in, and what caused the failure.
+    /// The operations that failed, from the outermost in, and the causes of the failure.
     pub fn around(&self) -> (&[String], &[String]) {
         let at = self.chain.iter().position(|said| *said == self.what).unwrap_or(0);
         (&self.chain[..at], self.chain.get(at + 1..).unwrap_or_default())
@@ -199,11 +199,11 @@ pub struct Generations {
 /// The document of `history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct History {
-    /// The newest 50 that had the node to change it, oldest first.
+    /// The newest 50 runs that had the node to change it, oldest first.
     pub runs: Vec<PastRun>,
 }
 
-/// A run of this program on the node. What an older program did not note is null.
+/// A run of this program on the node. What an older version did not record is null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PastRun {
     pub run: String,
@@ -211,7 +211,7 @@ pub struct PastRun {
     /// The Windows account that started it.
     pub user: Option<String>,
     pub started: Option<Timestamp>,
-    /// The name of its exit code; none for one that has not ended, or was killed.
+    /// The name of its exit code; none if it has not ended, or was killed.
     pub result: Option<String>,
     pub changed: Option<bool>,
     /// The generation that was current at its end.
@@ -225,14 +225,14 @@ pub struct Generation {
     pub generation: u32,
     pub finished: Timestamp,
     pub run: String,
-    /// The verb that made it.
+    /// The verb that created it.
     pub command: String,
-    /// None after an uninstall, as all that follows.
+    /// None after an uninstall, like all that follows.
     pub calico_version: Option<String>,
     pub backend: Option<String>,
     pub vni: Option<u32>,
     pub node_name: Option<String>,
-    /// It is what the node is to be now.
+    /// It is the node's wanted state now.
     pub standing: bool,
     /// All its files are kept, for `rollback --to`.
     pub can_go_back: bool,
@@ -243,7 +243,7 @@ pub struct Generation {
 pub struct PlanDocument {
     #[serde(flatten)]
     pub plan: Plan,
-    /// Things to know that stop nothing.
+    /// Things to know that do not stop the run.
     pub warnings: Vec<String>,
 }
 
@@ -261,15 +261,15 @@ pub struct NodeStatus {
     pub cni: Option<CniStatus>,
     pub credentials: Vec<CredentialStatus>,
     pub node: Option<KubernetesNode>,
-    /// Items that are not as the standing generation has them.
+    /// Items that differ from the current generation.
     pub drift: Vec<String>,
     /// A run in progress, or one that was interrupted.
     pub run: Option<RunInProgress>,
-    /// A change that goes back by itself unless it is confirmed.
+    /// A change that is rolled back unless it is confirmed.
     pub trial: Option<OnTrial>,
     /// The VNI of this node, and of the rest of the cluster, while they differ.
     pub mixed_vni: Option<MixedVni>,
-    /// Why Calico's datastore cannot be used from here; asked only where the node is not healthy.
+    /// Why Calico's datastore cannot be used from here; asked only if the node is not healthy.
     pub datastore: Option<String>,
 }
 
@@ -285,21 +285,21 @@ pub enum Overall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServiceStatus {
     pub name: String,
-    /// `Running`, `Stopped` or `Absent`.
+    /// `Running`, `Starting`, `Stopping`, `Paused`, `Stopped` or `Absent`.
     pub state: String,
     pub pid: Option<u32>,
     pub since: Option<Timestamp>,
-    /// How often its component was started again.
+    /// How often its component was restarted.
     pub restarts: Option<u32>,
-    /// What the service waits for before it is of use, and for how long.
+    /// What the service waits for before it is ready, and for how long.
     pub waiting_for: Option<String>,
-    /// Why it runs and does not do its work yet: it is starting, or Felix is not ready.
+    /// Why it runs but is not ready yet: it is starting, or Felix is not ready.
     pub not_ready: Option<String>,
-    /// What its component exited with the last time.
+    /// The last exit code of its component.
     pub last_exit: Option<i32>,
-    /// Its component ends again and again.
+    /// Its component crashes repeatedly.
     pub crash_loop: bool,
-    /// Why it ended, when it did so by itself.
+    /// Why it ended, if it did so by itself.
     pub failure: Option<String>,
 }
 
@@ -342,11 +342,11 @@ pub struct KubernetesNode {
 pub struct OnTrial {
     /// The run that made the change.
     pub run: String,
-    /// The generation that it goes back to.
+    /// The generation that a rollback restores.
     pub from: u32,
-    /// When; none while its run is at it.
+    /// When; none while its run is in progress.
     pub deadline: Option<Timestamp>,
-    /// Why it could not go back, and is not tried any more; none while it is.
+    /// Why the rollback failed and is not retried any more; none while it is.
     pub given_up: Option<String>,
     /// The command that ends a trial that was given up.
     pub command: Option<String>,
@@ -355,7 +355,7 @@ pub struct OnTrial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MixedVni {
     pub node: u32,
-    /// As FelixConfiguration says it.
+    /// From FelixConfiguration.
     pub cluster: u32,
 }
 
@@ -366,14 +366,14 @@ pub struct RunInProgress {
     pub since: Timestamp,
     /// No process holds the lock any more: `resume` or `resume --undo`.
     pub interrupted: bool,
-    /// As `step 7 of 23: service CalicoNode`.
+    /// For example `step 7 of 23: service CalicoNode`.
     pub at: Option<String>,
 }
 
 /// The document of `credentials show`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CredentialsReport {
-    /// What the node logs in with. Never a secret.
+    /// The node's logins. Never a secret.
     pub credentials: Vec<Credential>,
 }
 
@@ -386,7 +386,7 @@ pub struct Credential {
     pub subject: Option<String>,
     /// None for what does not expire.
     pub expires: Option<Timestamp>,
-    /// From when on the agent renews it; none for what it cannot renew.
+    /// When the agent renews it; none if it cannot renew it.
     pub renewed_from: Option<Timestamp>,
     /// `TokenRequest`, `secret NAME`, `kubeconfig` or `file`.
     pub origin: String,
@@ -395,7 +395,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// One of which nothing more is known yet.
+    /// One about which nothing more is known yet.
     pub fn new(kind: &str, path: &str, origin: &str) -> Self {
         Self {
             kind: kind.into(),
@@ -412,21 +412,21 @@ impl Credential {
 /// The document of `cluster prepare`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClusterPatches {
-    /// None when the cluster is ready for Windows nodes, or will be by what stands in `awaited`.
+    /// None if the cluster is ready for Windows nodes, or will be after `awaited`.
     pub patches: Vec<ClusterPatch>,
-    /// What the operator was told already and has not brought, a sentence each.
+    /// What the operator's configuration says and it has not done yet, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClusterPatch {
-    /// As `ippools.crd.projectcalico.org default-ipv4-ippool`.
+    /// For example `ippools.crd.projectcalico.org default-ipv4-ippool`.
     pub object: String,
     pub why: String,
-    /// The object is not there and is made.
+    /// The object does not exist and is created.
     pub create: bool,
-    /// Packets between pods are sent in another way then, on Linux nodes too.
+    /// Traffic between pods is sent differently then, on Linux nodes too.
     pub interrupts: bool,
     /// A JSON merge patch, or the whole new object.
     pub patch: Value,

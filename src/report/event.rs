@@ -1,4 +1,4 @@
-//! What happens during a run, before anyone decides how it looks.
+//! What happens during a run, independent of how it is shown.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use jiff::Timestamp;
 use super::document::Check;
 use crate::plan::show::{Change, Disruption};
 
-/// Something a user may want to see while it happens. Rooms below `cli` are given a
-/// `&mut dyn FnMut(Event)` and know nothing of terminals.
+/// Something a user may want to see while it happens. Modules below `cli` get a `&mut dyn FnMut(Event)` and know
+/// nothing of terminals.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A verb that changes the node begins. `generation`: what stands before.
+    /// A verb that changes the node begins. `generation`: the current one before the run.
     RunStarted {
         command: &'static str,
         node: String,
         generation: Option<u32>,
     },
-    /// What a check found.
+    /// The result of a check.
     Checked(Check),
-    /// One change that is about to be made, or would be.
+    /// One change that will be made, or would be.
     Planned(Box<Change>),
     /// All of them: `12 to create, 1 to update, 0 to delete`.
     PlanMade {
         counts: String,
         disruption: Disruption,
     },
-    /// A failed change is taken back.
+    /// A failed change is rolled back.
     RollbackStarted {
         reason: String,
     },
@@ -39,7 +39,7 @@ pub enum Event {
         /// 3 of 9, for the phases of the engine.
         place: Option<(usize, usize)>,
     },
-    /// It ended well. `message` says in one line what came of it.
+    /// It succeeded. `message` is its result in one line.
     PhaseCompleted {
         phase: &'static str,
         message: String,
@@ -54,7 +54,7 @@ pub enum Event {
         phase: &'static str,
         message: String,
     },
-    /// How far a transfer or extraction is, in bytes.
+    /// The progress of a transfer or extraction, in bytes.
     Progress {
         phase: &'static str,
         current: u64,
@@ -66,11 +66,11 @@ pub enum Event {
         elapsed: Duration,
         limit: Duration,
     },
-    /// The API server took the eviction of a pod (`namespace/name`): it is ending.
+    /// The API server accepted the eviction of a pod (`namespace/name`): it is ending.
     PodEvicted {
         pod: String,
     },
-    /// A pod may not be evicted now; asked again after `retry`, or when its budget gives way.
+    /// A pod may not be evicted now; retried after `retry`, or when its budget allows it.
     PodBlocked {
         pod: String,
         why: String,
@@ -82,26 +82,28 @@ pub enum Event {
         gone: usize,
         total: usize,
     },
-    /// How far a drain is. Without a limit it waits for ever.
+    /// The progress of a drain. Without a limit it may wait forever.
     DrainProgress {
         gone: usize,
         total: usize,
-        /// Each with why, as `demo/web: budget …`.
+        /// Each with the reason, for example `demo/web: budget …`.
         blocked: Vec<String>,
+        /// The evicted pods that are not gone yet, each with what holds it.
+        ending: Vec<String>,
         elapsed: Duration,
         limit: Option<Duration>,
     },
-    /// Said before the vSwitch is touched: the session that runs this may drop.
+    /// Before the vSwitch is changed: the session that runs this may drop.
     ConnectivityNotice {
         message: String,
         resume_with: String,
     },
-    /// A change is live and not confirmed: it goes back at the deadline unless the command is run.
+    /// A change is live and not confirmed: it is rolled back at the deadline unless the command is run.
     ConfirmDeadline {
         deadline: Timestamp,
         command: String,
     },
-    /// Something the user should know that stops nothing. The id has a page in `explain`.
+    /// Something the user should know that does not stop the run. The id has a page in `explain`.
     Warning {
         id: &'static str,
         message: String,
@@ -112,5 +114,5 @@ pub enum Event {
     },
 }
 
-/// Takes events as they happen.
+/// Receives events as they happen.
 pub type Sink<'a> = &'a mut dyn FnMut(Event);

@@ -1,15 +1,18 @@
-//! `explain ID`: what a name that this program prints means, and what to do about it. Offline.
+//! `explain ID`: the meaning of a name that this program prints, and what to do about it. Offline.
 //!
-//! The texts are two documents for people: `docs/explain.md` with a section `## Id` for every exit
-//! code, event type, fault and warning, and `docs/checks.md` with one for every check.
-//! `tests/it/docs.rs` holds that none is missing.
+//! The texts are documents for people: `docs/explain.md` with a section `## Id` for every exit code, event type, fault
+//! and warning, `docs/checks.md` with one for every check, and `docs/selftest.md` with one for every row of the selftest. `tests/it/docs.rs` checks that none is missing.
 
 use crate::fault::Exit;
 
-const DOCUMENTS: [&str; 2] = [include_str!("../../docs/explain.md"), include_str!("../../docs/checks.md")];
+const DOCUMENTS: [&str; 3] = [
+    include_str!("../../docs/explain.md"),
+    include_str!("../../docs/checks.md"),
+    include_str!("../../docs/selftest.md"),
+];
 
-/// What stands under an id, as Markdown without its heading. Case does not matter, and an exit
-/// code may be given by its number.
+/// The section of an id, as Markdown without its heading. Case does not matter, and an exit code may be given by its
+/// number.
 pub fn explain(id: &str) -> Option<&'static str> {
     let wanted = Exit::all().find(|exit| exit.code().to_string() == id).map_or(id, |exit| exit.name());
     sections().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, text)| text)
@@ -20,7 +23,7 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
     sections().map(|(name, _)| name)
 }
 
-/// The ids most like one that has no section, the likeliest first; none where nothing is near.
+/// The ids most similar to one that has no section, the most likely first; none if nothing is similar.
 pub fn did_you_mean(id: &str) -> Vec<&'static str> {
     let wanted = id.to_ascii_lowercase();
     let mut near: Vec<(f64, &str)> = ids()
@@ -34,7 +37,7 @@ pub fn did_you_mean(id: &str) -> Vec<&'static str> {
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     DOCUMENTS.into_iter().flat_map(|document| document.split("\n## ").skip(1)).map(|section| {
         let (name, text) = section.split_once('\n').unwrap_or((section, ""));
-        // A heading of the next group of ids ends the last section of this one.
+        // The heading of the next group of ids ends the last section of this one.
         let text = text.find("\n# ").map_or(text, |group| &text[..group]);
         (name.trim(), text.trim())
     })
@@ -53,14 +56,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_gets_a_suggestion() {
+    fn a_typo_gets_a_suggestion() {
         assert_eq!(did_you_mean("CLUSTER_UNREACHEABLE").first(), Some(&"CLUSTER_UNREACHABLE"));
         assert_eq!(did_you_mean("conectivity_notice").first(), Some(&"connectivity_notice"));
         assert!(did_you_mean("xyzzy").is_empty());
     }
 
     #[test]
-    fn sections_have_text_of_their_own_and_no_id_stands_twice() {
+    fn sections_have_text_of_their_own_and_no_id_occurs_twice() {
         let mut seen = std::collections::BTreeSet::new();
         for (name, text) in sections() {
             assert!(text.len() > 40, "{name} says too little");

@@ -1,9 +1,9 @@
-//! `-o junit`: a report of checks as CI systems read test results.
+//! `-o junit`: a report of checks as test results for CI systems.
 
 use super::document::{Check, CheckStatus, PreflightReport, RunResult};
 
-/// A check is a test case of its group. What failed fails, what is ignored, does not apply or cannot
-/// be told is skipped with the reason, and a warning passes with its text.
+/// A check is a test case of its group. A failed check fails; an ignored, inapplicable or unknown one is skipped with
+/// the reason; a warning passes with its text.
 pub fn report(name: &str, report: &PreflightReport) -> String {
     let failed = report.checks.iter().filter(|check| check.status == CheckStatus::Fail && !check.ignored).count();
     let skipped = report.checks.iter().filter(|check| skipped(check)).count();
@@ -11,7 +11,7 @@ pub fn report(name: &str, report: &PreflightReport) -> String {
     suite(name, report.checks.len(), failed, 0, skipped, &cases)
 }
 
-/// A run that came to no report.
+/// A run without a report.
 pub fn failure(result: &RunResult) -> String {
     let Some(error) = &result.error else { return suite("calicoctl-win", 0, 0, 0, 0, "") };
     let text = [Some(error.chain.join("\n")), error.hint.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -56,7 +56,7 @@ fn case(check: &Check) -> String {
     format!("  <testcase classname=\"{group}\" name=\"{id}\">\n    {inner}\n  </testcase>\n")
 }
 
-/// Text for XML 1.0, which has no place for control characters, escaped or not.
+/// Text for XML 1.0, which allows no control characters, escaped or not.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::event::Event;
 
-/// An open log file. Losing it (a full disk) never stops a run.
+/// An open log file. A failure to write it (a full disk) never stops a run.
 #[derive(Debug)]
 pub struct Log {
     file: File,
@@ -17,10 +17,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens, and makes the folder.
+    /// Opens the file, and creates its folder.
     ///
     /// # Errors
-    /// When folder or file cannot be made.
+    /// When folder or file cannot be created.
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(|| format!("make the log folder {}", folder.display()))?;
@@ -33,14 +33,14 @@ impl Log {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Adds a line.
+    /// Appends a line.
     pub fn line(&mut self, now: Timestamp, level: &str, message: &str) {
-        // One entry, one line, whoever wrote the message.
+        // One entry is one line, whatever the message.
         let message = super::text::harmless(message).replace('\n', " ");
         let _full_disk_is_no_reason_to_stop = writeln!(self.file, "{now:.3} {level:<5} {message}");
     }
 
-    /// Adds an event; progress and waiting are left out, they are many and say little later.
+    /// Appends an event; progress and waiting are left out: they are many and not useful later.
     pub fn event(&mut self, now: Timestamp, event: &Event) {
         let (level, message) = match event {
             Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => return,

@@ -1,4 +1,4 @@
-//! What the user sees: events on their way to text, bars or NDJSON, and the final documents.
+//! What the user sees: events as text, bars or NDJSON, and the final documents.
 
 pub mod document;
 pub mod event;
@@ -6,5 +6,7 @@ pub mod explain;
 pub mod junit;
 pub mod log;
 pub mod ndjson;
+pub mod outlet;
 pub mod reporter;
+pub mod screen;
 pub mod text;

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::{CheckStatus, millis};
 use super::event::Event;
+use crate::values::count;
 
 /// Version of the event stream: minor numbers add, major numbers break.
 pub const SCHEMA: &str = "events/1.0";
@@ -46,9 +47,9 @@ pub fn fields(event: &Event) -> Value {
             json!({ "type": "pod_gone", "level": "info", "message": format!("{pod} is gone"),
                 "pod": pod, "gone": gone, "total": total })
         }
-        Event::DrainProgress { gone, total, blocked, elapsed, limit } => {
-            json!({ "type": "drain_progress", "level": "info", "message": format!("{gone} of {total} pods are gone"),
-                "gone": gone, "total": total, "blocked": blocked, "elapsed_ms": millis(*elapsed),
+        Event::DrainProgress { gone, total, blocked, ending, elapsed, limit } => {
+            json!({ "type": "drain_progress", "level": "info", "message": format!("{gone} of {} deleted", count(*total, "pod")),
+                "gone": gone, "total": total, "blocked": blocked, "ending": ending, "elapsed_ms": millis(*elapsed),
                 "limit_ms": limit.map(millis) })
         }
         Event::ConnectivityNotice { message, resume_with } => {
@@ -99,7 +100,7 @@ const fn level(status: CheckStatus) -> &'static str {
 pub fn line(now: Timestamp, run: &str, seq: u64, fields: Value) -> String {
     let mut line = Map::new();
     line.insert("ts".into(), json!(format!("{now:.3}")));
-    // The same places on every line, for the eye.
+    // The same order on every line, for readability.
     for first in ["level", "type", "message"] {
         line.insert(first.into(), fields.get(first).cloned().unwrap_or_default());
     }

@@ -1,10 +1,10 @@
-//! The one place that writes to the screen.
+//! The only place that writes to the screen.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is where all output goes")]
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,16 @@ use serde_json::{Value, json};
 use super::document::{RunResult, envelope};
 use super::event::Event;
 use super::log::Log;
+use super::outlet::{self, Worth};
+use super::screen::{self, Color};
 use super::{junit, ndjson, text};
 
-/// How often NDJSON tells of a transfer at most.
+/// The shortest time between two lines of NDJSON about the same progress.
 const PROGRESS: Duration = Duration::from_millis(500);
-/// The same where the text is piped.
+/// The same for piped text.
 const PIPED_PROGRESS: Duration = Duration::from_secs(10);
 
-/// The shape of the output.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
     /// For people.
@@ -30,21 +32,12 @@ pub enum Format {
     Text,
     /// One JSON document.
     Json,
-    /// One JSON event a line.
+    /// One JSON event per line.
     Ndjson,
     /// One YAML document.
     Yaml,
-    /// Checks as test results, for CI; only of `preflight` and `cluster check`.
+    /// Checks as test results, for CI; only for `preflight` and `cluster check`.
     Junit,
-}
-
-/// Whether to colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Color {
-    #[default]
-    Auto,
-    Always,
-    Never,
 }
 
 /// How much is said, and in which shape.
@@ -58,13 +51,37 @@ pub struct Style {
     pub quiet: bool,
 }
 
-/// The thread that tells the end of this process.
+/// The thread that reports the end of this process.
 static ENDER: OnceLock<ThreadId> = OnceLock::new();
 
-/// The right to tell how this process ends, for the thread that asks first: what another says after it is not
+/// The right to report how this process ends, for the thread that asks first: later output of other threads is not
 /// printed.
 pub fn ends_here() -> bool {
     ENDER.set(thread::current().id()).is_ok()
+}
+
+/// What has been told so far, for whoever tells the end.
+#[derive(Debug, Default)]
+pub struct Stream {
+    /// The number of the next line of NDJSON.
+    lines: AtomicU64,
+    /// The phases in progress, the innermost last.
+    open: Mutex<Vec<Open>>,
+}
+
+/// A phase in progress.
+#[derive(Debug, Clone)]
+struct Open {
+    phase: &'static str,
+    key: String,
+    /// Its place among those of the engine.
+    place: Option<(usize, usize)>,
+}
+
+impl Stream {
+    fn open(&self) -> MutexGuard<'_, Vec<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Takes events and documents to stdout, stderr and the log file.
@@ -72,14 +89,15 @@ pub fn ends_here() -> bool {
 pub struct Reporter {
     style: Style,
     colour: bool,
+    columns: Option<usize>,
     run: String,
-    lines: Arc<AtomicU64>,
-    /// The phase in progress: its key, and its place among those of the engine.
-    phase: Option<(String, Option<(usize, usize)>)>,
+    stream: Arc<Stream>,
     /// How often each phase began.
     begun: BTreeMap<&'static str, usize>,
-    /// When a transfer was last told of where nobody sees a bar.
+    /// When the progress of a transfer, or of a wait, was last printed without a bar.
     told: Option<Instant>,
+    /// What is waited for.
+    waits: Option<String>,
     /// The phase that failed, for the result.
     pub failed_phase: Option<&'static str>,
     bar: Option<ProgressBar>,
@@ -87,47 +105,39 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Begins the output; with NDJSON by the line that names tool and schema.
+    /// Starts the output; with NDJSON, with the line that names tool and schema.
     pub fn new(style: Style, run: &str) -> Self {
-        let terminal = std::io::stdout().is_terminal();
-        let colour = match style.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => {
-                terminal
-                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-            }
-        };
         let mut reporter = Self::going_on(style, run, &Arc::default());
-        reporter.colour = colour;
         if style.format == Format::Ndjson {
-            reporter.ndjson(json!({ "type": "version", "level": "info", "message": "calicoctl-win",
-                "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }));
+            reporter.ndjson(
+                json!({ "type": "version", "level": "info", "message": "calicoctl-win",
+                "tool": "calicoctl-win", "version": env!("CARGO_PKG_VERSION"), "schema": ndjson::SCHEMA }),
+                Worth::Kept,
+            );
         }
         reporter
     }
 
     /// Output that another began, for its end.
-    pub fn going_on(style: Style, run: &str, lines: &Arc<AtomicU64>) -> Self {
-        let lines = Arc::clone(lines);
+    pub fn going_on(style: Style, run: &str, stream: &Arc<Stream>) -> Self {
         Self {
             style,
-            colour: false,
+            colour: style.color.on(&std::io::stdout()),
+            columns: screen::columns(&std::io::stdout()),
             run: run.into(),
-            lines,
-            phase: None,
+            stream: Arc::clone(stream),
             begun: BTreeMap::new(),
             told: None,
+            waits: None,
             failed_phase: None,
             bar: None,
             log: None,
         }
     }
 
-    /// The number of the next line of NDJSON.
-    pub fn lines(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.lines)
+    /// What was told so far.
+    pub fn stream(&self) -> Arc<Stream> {
+        Arc::clone(&self.stream)
     }
 
     /// The run that all of this belongs to.
@@ -149,7 +159,7 @@ impl Reporter {
                 let nth = self.begun.entry(phase).or_default();
                 *nth += 1;
                 let key = if *nth == 1 { (*phase).to_owned() } else { format!("{phase}#{nth}") };
-                self.phase = Some((key, *place));
+                self.stream.open().push(Open { phase, key, place: *place });
                 self.clear_bar();
                 self.told = None;
             }
@@ -161,31 +171,49 @@ impl Reporter {
                 let silent = match event {
                     Event::Log { .. } => !self.style.verbose,
                     Event::Progress { current, total, .. } => !self.is_time_for(PROGRESS, Some(*current) == *total),
+                    Event::Waiting { what, .. } => {
+                        let new = self.waits.replace(what.clone()).as_ref() != Some(what);
+                        !self.is_time_for(PROGRESS, new)
+                    }
+                    Event::DrainProgress { .. } => !self.is_time_for(PROGRESS, false),
                     _ => false,
                 };
                 if !silent {
-                    let fields = self.with_key(ndjson::fields(event));
-                    self.ndjson(fields);
+                    let fields = self.with_key(event, ndjson::fields(event));
+                    self.ndjson(fields, worth(event));
                 }
             }
             Format::Text => self.text_event(event),
             Format::Json | Format::Yaml | Format::Junit => {}
         }
-        if matches!(event, Event::PhaseCompleted { .. } | Event::PhaseFailed { .. }) {
-            self.phase = None;
+        if let Event::PhaseCompleted { phase, .. } | Event::PhaseFailed { phase, .. } = event {
+            let mut open = self.stream.open();
+            if let Some(at) = open.iter().rposition(|open| open.phase == *phase) {
+                open.remove(at);
+            }
         }
     }
 
+    /// The phase that an event belongs to: the one that it ends, else the innermost.
+    fn phase_of(&self, event: &Event) -> Option<Open> {
+        let open = self.stream.open();
+        let ended = match event {
+            Event::PhaseCompleted { phase, .. } | Event::PhaseFailed { phase, .. } => Some(*phase),
+            _ => None,
+        };
+        open.iter().rfind(|open| ended.is_none_or(|phase| phase == open.phase)).cloned()
+    }
+
     /// The fields of an event, and which phase it belongs to: one that comes twice has a key for each time.
-    fn with_key(&self, mut fields: Value) -> Value {
-        if let (Some((key, _)), Some(event)) = (&self.phase, fields.as_object_mut()) {
-            let phase = event.entry("phase").or_insert_with(|| json!({}));
-            phase["key"] = key.as_str().into();
+    fn with_key(&self, event: &Event, mut fields: Value) -> Value {
+        if let (Some(open), Some(line)) = (self.phase_of(event), fields.as_object_mut()) {
+            let phase = line.entry("phase").or_insert_with(|| json!({}));
+            phase["key"] = open.key.into();
         }
         fields
     }
 
-    /// Whether a transfer may be told of again: not more often than `pause`, but always at its end.
+    /// Whether to print progress again: not more often than `pause`, but always at the end.
     fn is_time_for(&mut self, pause: Duration, ended: bool) -> bool {
         let due = ended || self.told.is_none_or(|told| told.elapsed() >= pause);
         if due {
@@ -194,7 +222,7 @@ impl Reporter {
         due
     }
 
-    /// Shows what the agent said while a service started: it belongs to the phase under way.
+    /// Shows an agent's event while a service starts: it belongs to the current phase.
     pub fn agent_event(&mut self, event: &Event) {
         if let Event::PhaseCompleted { phase, message, .. } = event {
             self.event(&Event::Log { message: format!("CalicoNode: {phase}: {message}") });
@@ -212,20 +240,22 @@ impl Reporter {
             Event::Progress { phase, current, total } => self.progress(phase, *current, *total),
             Event::Waiting { what, elapsed, limit } => {
                 let waits = format!("waiting for {what} ({} of at most {})", text::took(*elapsed), text::took(*limit));
-                let message = match &self.phase {
-                    Some((key, Some((index, total)))) => format!("[{index:>2}/{total}] {key}: {waits}"),
-                    Some((key, None)) => format!("{key}: {waits}"),
+                let message = match self.phase_of(event) {
+                    Some(Open { key, place: Some((index, total)), .. }) => {
+                        format!("[{index:>2}/{total}] {key}: {waits}")
+                    }
+                    Some(Open { key, place: None, .. }) => format!("{key}: {waits}"),
                     None => waits,
                 };
                 self.spinner().set_message(text::harmless(&message));
             }
-            Event::DrainProgress { gone, total, blocked, elapsed, limit } => {
-                let board = text::drain_board(*gone, *total, blocked, *elapsed, *limit);
+            Event::DrainProgress { gone, total, blocked, ending, elapsed, limit } => {
+                let board = text::drain_board((*gone, *total), blocked, ending, *elapsed, *limit);
                 self.spinner().set_message(text::harmless(&board));
             }
             Event::Log { message } if self.style.verbose => self.say(message),
             _ => {
-                if let Some(line) = text::line(event, self.phase.as_ref().and_then(|(_, place)| *place)) {
+                if let Some(line) = text::line(event, self.phase_of(event).and_then(|open| open.place), self.columns) {
                     self.clear_bar();
                     let important = matches!(
                         event,
@@ -235,23 +265,23 @@ impl Reporter {
                             | Event::ConfirmDeadline { .. }
                     );
                     if important || !self.style.quiet {
-                        print(&self.paint(&text::harmless(&line)));
+                        tell(&self.paint(&text::harmless(&line)), Worth::Kept);
                     }
                 }
             }
         }
     }
 
-    /// Bars draw to stderr and only where a person looks (indicatif hides them elsewhere).
+    /// Bars are drawn on stderr and only on a terminal (indicatif hides them elsewhere).
     fn progress(&mut self, phase: &'static str, current: u64, total: Option<u64>) {
         if self.style.quiet {
             return;
         }
         if !std::io::stderr().is_terminal() {
-            // Nothing is said of a transfer that is over by then.
+            // Print nothing about a transfer that ends before then.
             self.told.get_or_insert_with(Instant::now);
             if self.is_time_for(PIPED_PROGRESS, false) {
-                print(&text::progress(phase, current, total));
+                tell(&text::progress(phase, current, total), Worth::Progress);
             }
             return;
         }
@@ -260,12 +290,12 @@ impl Reporter {
         }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
-            let template = "        {msg:<8} {percent:>3}% [{bar:20}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
+            let template = "        {msg:<8} {percent:>3}% [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
             bar.set_message(phase);
-            // What an earlier run fetched says nothing of the rate.
+            // What an earlier run fetched does not count for the rate.
             bar.set_position(current);
             bar.reset_eta();
             bar
@@ -276,7 +306,7 @@ impl Reporter {
     fn spinner(&mut self) -> &ProgressBar {
         self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::new_spinner();
-            // The old console of Windows has no Braille.
+            // The old Windows console has no Braille.
             bar.set_style(ProgressStyle::default_spinner().tick_chars("-\\|/ "));
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
@@ -289,19 +319,27 @@ impl Reporter {
         }
     }
 
+    /// Text for people, as it fits on their screen.
     fn paint(&self, text: &str) -> String {
-        if !self.colour {
-            return text.to_owned();
-        }
-        text.split('\n').map(text::painted).collect::<Vec<_>>().join("\n")
+        screen::fitted(text, self.columns, painter(self.colour))
     }
 
-    /// Prints text for people; nothing in the other shapes.
+    /// The last line, which scripts read too: it stays one line.
+    fn result(&self, result: &RunResult) -> String {
+        painter(self.colour)(&text::result(result))
+    }
+
+    /// Prints text for people; nothing in the other formats.
     pub fn say(&mut self, text: &str) {
         if self.style.format == Format::Text {
             self.clear_bar();
-            print(&self.paint(text::harmless(text).trim_end_matches('\n')));
+            tell(&self.paint(text::harmless(text).trim_end_matches('\n')), Worth::Kept);
         }
+    }
+
+    /// Prints a line of a log: who copies or searches it wants it whole.
+    pub fn log_line(&mut self, line: &str) {
+        print(&text::harmless(line));
     }
 
     /// As [`Self::say`], but not with `-q`.
@@ -311,8 +349,9 @@ impl Reporter {
         }
     }
 
-    /// Prints raw text as it is, in the shape text only: completions, schemas, templates.
+    /// Prints text unchanged, only in the format text: completions, schemas, templates.
     pub fn raw(&mut self, text: &str) {
+        outlet::settle();
         let _closed_pipe_is_no_failure = std::io::stdout().write_all(text.as_bytes());
     }
 
@@ -323,15 +362,18 @@ impl Reporter {
             Format::Text => self.say(text),
             Format::Json => print(&pretty(&document)),
             Format::Yaml => print(yaml(&document).trim_end()),
-            // The verbs that have it print it themselves.
+            // The verbs that support it print it themselves.
             Format::Junit => {}
             Format::Ndjson => {
-                self.ndjson(json!({ "type": "document", "level": "info", "message": kind, "document": document }));
+                self.ndjson(
+                    json!({ "type": "document", "level": "info", "message": kind, "document": document }),
+                    Worth::Kept,
+                );
             }
         }
     }
 
-    /// Prints a document that is printed again and again: on a terminal in the place of the one before.
+    /// Prints a document repeatedly: on a terminal in place of the previous one.
     pub fn redraw(&mut self, kind: &str, body: &impl serde::Serialize, text: &str) {
         if self.style.format == Format::Text && std::io::stdout().is_terminal() {
             print("\u{1b}[2J\u{1b}[H");
@@ -351,10 +393,13 @@ impl Reporter {
         match self.style.format {
             Format::Text => {
                 if let Some(error) = &result.error {
-                    let text = text::harmless(&text::failure(error));
-                    let _session_may_be_gone = std::io::stderr().write_all(self.paint(&text).as_bytes());
+                    // One of the two streams may go into a file.
+                    let mut errors = std::io::stderr();
+                    let paint = painter(self.style.color.on(&errors));
+                    let text = screen::fitted(&text::harmless(&text::failure(error)), screen::columns(&errors), paint);
+                    let _session_may_be_gone = errors.write_all(text.as_bytes());
                 }
-                print(&self.paint(&text::result(result)));
+                print(&self.result(result));
             }
             Format::Json => print(&pretty(&envelope("RunResult", result))),
             Format::Yaml => print(yaml(&envelope("RunResult", result)).trim_end()),
@@ -367,34 +412,65 @@ impl Reporter {
     pub fn close(&mut self, result: &RunResult) {
         self.clear_bar();
         match self.style.format {
-            Format::Text => print(&self.paint(&text::result(result))),
+            Format::Text => print(&self.result(result)),
             Format::Ndjson => self.result_line(result),
             Format::Json | Format::Yaml | Format::Junit => {}
         }
     }
 
     fn result_line(&mut self, result: &RunResult) {
+        // A run that is stopped never comes to the end of its phase.
+        while let Some(Open { phase, key, .. }) = { self.stream.open().pop() } {
+            self.ndjson(
+                json!({ "type": "phase_errored", "level": "error", "message": result.msg,
+                "phase": { "id": phase, "key": key } }),
+                Worth::Kept,
+            );
+        }
         let mut line = json!({ "type": "result", "level": if result.error.is_some() { "error" } else { "info" }, "message": result.msg });
         if let (Some(line), Ok(Value::Object(fields))) = (line.as_object_mut(), serde_json::to_value(result)) {
             line.extend(fields.into_iter().filter(|(key, _)| key != "run"));
         }
-        self.ndjson(line);
+        self.ndjson(line, Worth::Kept);
+        outlet::settle();
     }
 
-    fn ndjson(&mut self, fields: Value) {
-        let number = self.lines.fetch_add(1, Ordering::SeqCst);
-        print(&ndjson::line(Timestamp::now(), &self.run, number, fields));
+    fn ndjson(&mut self, fields: Value, worth: Worth) {
+        let number = self.stream.lines.fetch_add(1, Ordering::SeqCst);
+        tell(&ndjson::line(Timestamp::now(), &self.run, number, fields), worth);
     }
 }
 
-/// A line to stdout. Losing stdout (the session dropped) never stops a run.
+/// Returns how a line of text is shown.
+fn painter(colour: bool) -> fn(&str) -> String {
+    if colour { text::painted } else { str::to_owned }
+}
+
+/// Whether an event is one of many about the same.
+const fn worth(event: &Event) -> Worth {
+    match event {
+        Event::Progress { .. } | Event::Waiting { .. } | Event::DrainProgress { .. } => Worth::Progress,
+        _ => Worth::Kept,
+    }
+}
+
+/// A line during a run. Losing stdout (the session dropped) never stops or delays one.
+fn tell(line: &str, worth: Worth) {
+    park_unless_ending();
+    outlet::line(line, worth);
+}
+
+/// A line of a result or a document, which its reader gets whole.
 fn print(line: &str) {
+    park_unless_ending();
+    outlet::last(line);
+}
+
+fn park_unless_ending() {
     while ENDER.get().is_some_and(|ender| *ender != thread::current().id()) {
         // The process ends at this moment.
         thread::park();
     }
-    let mut out = std::io::stdout().lock();
-    let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 fn pretty(value: &Value) -> String {

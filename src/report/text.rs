@@ -1,5 +1,5 @@
-//! Text for people. Piped it is plain ASCII, a line for each phase; on a terminal the same words
-//! with colour, and bars while something moves.
+//! Text for people. Piped, it is plain ASCII, a line for each phase; on a terminal the same words with colour, and bars
+//! for progress.
 
 use std::time::Duration;
 
@@ -8,8 +8,10 @@ use jiff::tz::TimeZone;
 
 use super::document::{Check, Failure, RunResult};
 use super::event::Event;
+use super::screen::broken;
+use crate::values::count;
 
-/// A duration as people say it: `0.3s`, `72s`, `4m 05s`.
+/// A duration for people: `0.3s`, `72s`, `4m 05s`.
 pub fn took(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds < 60.0 {
@@ -19,26 +21,26 @@ pub fn took(duration: Duration) -> String {
     }
 }
 
-/// A time to come as people read it: on their own clock, in UTC, and how long it is until then.
+/// A future time for people: in local time, in UTC, and how long until then.
 pub fn at(time: Timestamp, now: Timestamp) -> String {
     let local = time.to_zoned(TimeZone::system()).strftime("%H:%M:%S %Z");
     let left = Duration::try_from(time.duration_since(now)).unwrap_or_default();
     format!("{local} ({time:.0}, in {})", took(Duration::from_secs(left.as_secs())))
 }
 
-/// Text from elsewhere (an API server, a file, a service) may hold what moves the cursor or recolours
-/// the screen, and so shows what is not so.
+/// Text from elsewhere (an API server, a file, a service) may contain sequences that move the cursor or recolour the
+/// screen, to mislead.
 pub fn harmless(text: &str) -> String {
     let seen = |c: char| if c.is_control() && c != '\n' { c.escape_unicode().to_string() } else { c.to_string() };
     text.chars().map(seen).collect()
 }
 
-/// Bytes as people say them.
+/// Bytes for people.
 pub fn bytes(n: u64) -> String {
     indicatif::BinaryBytes(n).to_string()
 }
 
-/// A line with the colour of what it begins with.
+/// A line with the colour of its first word.
 pub fn painted(line: &str) -> String {
     let [green, yellow, red] = ["32", "33", "31"];
     let marks = [
@@ -67,7 +69,7 @@ pub fn painted(line: &str) -> String {
     }
 }
 
-/// How far a transfer is, as a line of its own.
+/// The progress of a transfer, as a line of its own.
 pub fn progress(phase: &str, current: u64, total: Option<u64>) -> String {
     match total.filter(|total| *total > 0) {
         Some(total) => {
@@ -80,11 +82,11 @@ pub fn progress(phase: &str, current: u64, total: Option<u64>) -> String {
 
 /// The line that an event leaves on the screen, if it leaves one. `numbers`: the current phase's
 /// place in its list.
-pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
+pub fn line(event: &Event, numbers: Option<(usize, usize)>, columns: Option<usize>) -> Option<String> {
     let tag = numbers.map_or_else(|| "[ OK ]".into(), |(index, total)| format!("[{index:>2}/{total}]"));
     match event {
         Event::PhaseCompleted { phase, message, took: time, .. } => {
-            Some(format!("{tag:<7} {phase:<15} {message:<58} {:>6}", took(*time)).trim_end().to_owned())
+            Some(phase_line(&format!("{tag:<7} {phase:<15} "), message, &took(*time), columns))
         }
         Event::PhaseSkipped { phase, reason } => Some(format!("{:<7} {phase:<15} {reason}", "[SKIP]")),
         Event::PhaseFailed { phase, message } => Some(format!("{:<7} {phase:<15} {message}", "[FAIL]")),
@@ -99,7 +101,7 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
         Event::Warning { id, message } => Some(format!("{:<7} {id}: {message}", "[WARN]")),
         Event::PodBlocked { pod, why, .. } => Some(format!("{:<7} {:<15} {pod}: {why}", "[WAIT]", "drain")),
         Event::RollbackStarted { .. } => Some(format!("{:<7} the change failed and is being rolled back", "[NOTE]")),
-        // Checks and plans are shown as a whole by their verbs.
+        // Verbs print checks and plans as a whole.
         Event::RunStarted { .. }
         | Event::Checked(_)
         | Event::Planned(_)
@@ -115,24 +117,47 @@ pub fn line(event: &Event, numbers: Option<(usize, usize)>) -> Option<String> {
     }
 }
 
-/// The longest list of blocked pods that a screen has room for.
+/// What a phase did, and at the end of its first row how long it took.
+fn phase_line(start: &str, message: &str, time: &str, columns: Option<usize>) -> String {
+    // Where it goes on below does not depend on the time, which differs from run to run.
+    let rows = match columns.map(|columns| columns.saturating_sub(start.len() + TIME)) {
+        Some(room) if message.chars().count() > room => broken(message, room, 0),
+        _ => vec![message.to_owned()],
+    };
+    let (first, rest) = rows.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    // The times of all phases end in one column.
+    let end = columns.map_or(TIMES_END, |columns| columns.min(TIMES_END));
+    let width = end.saturating_sub(start.len() + first.chars().count() + 1);
+    let indent = " ".repeat(start.len());
+    rest.iter().fold(format!("{start}{first} {time:>width$}"), |line, row| format!("{line}\n{indent}{row}"))
+}
+
+/// Where the times of the phases end, on a screen that is wide enough.
+const TIMES_END: usize = 89;
+/// The columns of `4m 05s` and the blank before it.
+const TIME: usize = 7;
+
+/// The longest list of pods that a screen has room for.
 const BOARD_LINES: usize = 8;
 
-/// How far a drain is, redrawn in place on a terminal: a line, and one for each pod that is held.
+/// The progress of a drain, redrawn in place on a terminal: a line, and one for each pod that is held or still
+/// ends. `(gone, total)`: pods.
 pub fn drain_board(
-    gone: usize,
-    total: usize,
+    (gone, total): (usize, usize),
     blocked: &[String],
+    ending: &[String],
     elapsed: Duration,
     limit: Option<Duration>,
 ) -> String {
     let limit = limit.map_or_else(|| "without a limit".into(), |limit| format!("of at most {}", took(limit)));
-    let mut board = format!("drain: {gone} of {total} pods are gone ({} {limit})", took(elapsed));
-    for pod in blocked.iter().take(BOARD_LINES) {
-        board.push_str(&format!("\n        held: {pod}"));
+    let mut board = format!("drain: {gone} of {} deleted ({} {limit})", count(total, "pod"), took(elapsed));
+    let held = blocked.iter().map(|pod| format!("\n        held: {pod}"));
+    for line in held.chain(ending.iter().map(|pod| format!("\n        {pod}"))).take(BOARD_LINES) {
+        board.push_str(&line);
     }
-    if blocked.len() > BOARD_LINES {
-        board.push_str(&format!("\n        and {} more", blocked.len() - BOARD_LINES));
+    let more = (blocked.len() + ending.len()).saturating_sub(BOARD_LINES);
+    if more > 0 {
+        board.push_str(&format!("\n        and {more} more"));
     }
     board
 }
@@ -147,7 +172,7 @@ pub fn failure(failure: &Failure) -> String {
     for on_the_way in around {
         text.push_str(&format!("  while trying to: {on_the_way}\n"));
     }
-    // A single one is what the failure says already.
+    // A single one is already in the failure.
     for check in failure.checks.iter().filter(|_| failure.checks.len() > 1) {
         text.push_str(&format!("  {}: {}\n{}", check.id, check.detail, advice(check, "    ")));
     }
@@ -159,13 +184,13 @@ pub fn failure(failure: &Failure) -> String {
     text
 }
 
-/// Why a check matters and what to do, each on lines of its own.
+/// Why a check matters and what to do, each on its own lines.
 pub fn advice(check: &Check, indent: &str) -> String {
     let parts = [("why", &check.why), ("fix", &check.fix)].into_iter();
     parts.filter_map(|(word, text)| Some(labelled(indent, word, text.as_ref()?))).collect()
 }
 
-/// `word: text`; a text of several lines begins below, so that each of its lines can be copied whole.
+/// `word: text`; a text of several lines begins below, so that each line can be copied whole.
 fn labelled(indent: &str, word: &str, text: &str) -> String {
     if !text.contains('\n') {
         return format!("{indent}{word}: {text}\n");
@@ -181,4 +206,25 @@ pub fn result(result: &RunResult) -> String {
         "result: {} (exit {}) changed={} reboot={}{log}",
         result.exit_name, result.exit_code, result.changed, result.reboot_required
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_shows_what_is_held_then_what_still_ends() {
+        let held: Vec<String> = (1..=7).map(|n| format!("demo/web-{n}: budget web allows none")).collect();
+        let ending = ["demo/a is ending since 3 s".to_owned(), "demo/b is ending since 1 s".to_owned()];
+        let limit = Some(Duration::from_secs(300));
+        let board = drain_board((1, 10), &held, &ending, Duration::from_secs(5), limit);
+        let lines: Vec<&str> = board.lines().collect();
+        assert_eq!(lines[0], "drain: 1 of 10 pods deleted (5.0s of at most 5m 00s)");
+        assert_eq!(lines[1], "        held: demo/web-1: budget web allows none");
+        assert_eq!(lines[8..], ["        demo/a is ending since 3 s", "        and 1 more"]);
+        assert_eq!(
+            drain_board((0, 1), &[], &[], Duration::ZERO, None),
+            "drain: 0 of 1 pod deleted (0.0s without a limit)"
+        );
+    }
 }

@@ -7,14 +7,13 @@ use crate::config::Origin;
 use crate::settings::Connection;
 use crate::values::WinPath;
 
-/// How a run was told to reach the cluster: the kubeconfig that somebody named, by a path that means the same from
-/// another folder, and its context.
+/// How a run was told to reach the cluster: the kubeconfig that was named, as an absolute path, and its context.
 pub(crate) fn of(connection: &Connection) -> Access {
     let named = connection.kubeconfig_from != Origin::Default;
     Access { kubeconfig: named.then(|| whole(&connection.kubeconfig)), context: connection.context.clone() }
 }
 
-/// A path that means the same from another folder.
+/// Returns the absolute path of a file.
 pub(crate) fn whole(file: &str) -> String {
     if file.parse::<WinPath>().is_ok() {
         return file.to_owned();

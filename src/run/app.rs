@@ -1,7 +1,9 @@
-//! What every verb has at hand: the global options, the node, the cluster, the screen.
+//! The context of every verb: the global options, the node, the cluster, the screen.
 
+mod config;
 pub(crate) mod reach;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead, IsTerminal};
@@ -20,16 +22,17 @@ use serde_json::Value;
 use super::ending::{self, Record};
 use super::options::{AtBoot as AtBootFlag, Global, Source};
 use super::sandbox_env::SandboxEnv;
-use super::{Ending, access, class, event_log, layers, records, verb};
+use super::{Ending, access, class, event_log, records, verb};
 use crate::apply::journal::{AtBoot, Terms};
 use crate::apply::lock::{self, Holder, Lock};
 use crate::apply::renewal;
 use crate::apply::standing::Standing;
+use crate::apply::steps::GONE_WITH_REBOOT;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::cluster::DrainOptions;
 use crate::cluster::lease::Term;
+use crate::config::Layered;
 use crate::config::types::{Auto, Wait};
-use crate::config::{self, Document, Layered};
 use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::item::Service;
@@ -37,7 +40,6 @@ use crate::node::sandbox::SandboxNode;
 use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::model::Model;
 use crate::node::survey::Folders;
-use crate::node::trust::{self, Use};
 use crate::node::{Node, STATE_DIR, survey};
 use crate::plan::show::Plan;
 use crate::platform::{self, metadata::Metadata};
@@ -57,52 +59,60 @@ pub(crate) struct App {
     args: Vec<OsString>,
     env: Option<Rc<SandboxEnv>>,
     warnings: Vec<String>,
-    /// The generation that stands where the run fails: the one that stood when it began, unless the run
-    /// says otherwise.
+    /// The generation to report if the run fails: the one that was current when it began, unless the run sets another.
     pub generation: Option<u32>,
-    /// The config that stands, for a verb that changes some of it: counts where no other is named.
-    pub base: Option<Document>,
-    /// The config of a saved plan: no other counts then.
-    pub saved: Option<Document>,
-    /// How the run that made this node reached the cluster: as a layer of the config, below all others.
-    access: Option<Document>,
+    /// The sources of this run's config besides the machine's file, the command line and the environment.
+    ground: config::Ground,
+    /// The config, once it was read.
+    config: OnceCell<Rc<Layered>>,
     /// How far the engine came.
     pub outcome: Outcome,
-    /// Something on the node or in the cluster was changed, also if it was taken back: seen where every
+    /// Something on the node or in the cluster was changed, also if it was undone: set in the one place that every
     /// change passes.
     changed: Arc<AtomicBool>,
+    /// Something is removed only when Windows starts next.
+    pub needs_reboot: bool,
     /// The pods that were moved away.
     moved: BTreeSet<String>,
-    /// How long the Lease on the Node runs, while this run has it.
+    /// How long the Lease on the Node is still valid, while this run has it.
     pub lease: Option<Term>,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
-    /// The command that has the node to change it.
+    /// The verb, once it has the node to change it.
     changing: Option<&'static str>,
-    /// Which machine it is, and which boot of it.
+    /// The machine's id, and the id of its current boot.
     pub machine: Option<String>,
     boot: Option<String>,
-    /// What is noted of this run besides its result.
+    /// What is recorded of this run besides its result.
     note: Value,
-    /// Where `last-run.json` goes, once a changing verb has the node.
+    /// The folder for `last-run.json`, once a changing verb has the node.
     state: Option<PathBuf>,
 }
 
-/// What the engine made of the change that a run is.
+/// What the engine did with the change of this run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was not asked, or had not begun.
+    /// It was not called, or had not begun.
     Untouched,
-    /// The journal is there, to go on or back.
+    /// The journal exists: the run can be resumed or undone.
     HalfWay,
     Undone,
-    /// With the generation that stands, if one does.
+    /// With the current generation, if there is one.
     Done(Option<u32>),
 }
 
-/// A name for a run that sorts by time: `20261121T080512-0042f1`.
+/// Returns a name for a run that sorts by time: `20261121T080512-0042f1`.
 pub(crate) fn run_id() -> String {
     format!("{}-{:06x}", Timestamp::now().strftime("%Y%m%dT%H%M%S"), std::process::id())
+}
+
+/// The node as a verb finds it.
+pub struct Opened {
+    pub node: Box<dyn Node>,
+    /// None in a dry run.
+    pub lock: Option<Lock>,
+    /// Its generations, if they can be read.
+    pub standing: Result<Standing>,
 }
 
 impl App {
@@ -116,11 +126,11 @@ impl App {
             env: None,
             warnings: Vec::new(),
             generation: None,
-            base: None,
-            saved: None,
-            access: None,
+            ground: config::Ground::default(),
+            config: OnceCell::new(),
             outcome: Outcome::Untouched,
             changed: Arc::default(),
+            needs_reboot: false,
             moved: BTreeSet::new(),
             lease: None,
             downtime: Duration::ZERO,
@@ -132,10 +142,10 @@ impl App {
         }
     }
 
-    /// From here on Ctrl-C is answered.
+    /// Handles Ctrl-C from here on.
     ///
     /// # Errors
-    /// When the system gives no handler.
+    /// When the system does not install the handler.
     pub fn listen(&self) -> Result<()> {
         ending::listen(Record::new(&self.global, &self.reporter, &self.changed))
     }
@@ -163,20 +173,21 @@ impl App {
             played.play_kubelet(model, running, published)
         };
         let agents = Rc::clone(&env);
-        let goes_on = move |node: &mut SandboxNode| agents.go_on(node);
+        let retry = move |node: &mut SandboxNode| agents.retry_startup(node);
         let hook = move |node: &mut SandboxNode, name: &str, service: &Service| env.run_service(node, name, service);
-        let node = node.with_faults(faults.node).with_start_hook(Box::new(hook));
-        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)).with_pause_hook(Box::new(goes_on)));
+        let node = node.with_faults(faults.node).with_quirks(faults.windows).with_start_hook(Box::new(hook));
+        let mut node = Box::new(node.with_kubelet(Box::new(kubelet)).with_pause_hook(Box::new(retry)));
         node.watch(Arc::clone(&self.changed));
         Ok(node)
     }
 
-    /// Opens the node for a verb that changes it: elevated, logged, locked.
-    pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock)> {
+    /// Opens the node for a verb that changes it: elevated, logged, locked. Also returns its generations, if they can
+    /// be read.
+    pub fn node_to_change(&mut self, command: &'static str) -> Result<(Box<dyn Node>, Lock, Result<Standing>)> {
         let mut node = self.node()?;
         let facts = node.facts().context("measure the node")?;
         if !facts.elevated {
-            return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
+            return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session has no administrator rights")
                 .hint("open PowerShell with Run as administrator and run the command again")
                 .into());
         }
@@ -186,13 +197,15 @@ impl App {
             Holder { run: self.run.clone(), command: command.into(), pid: std::process::id(), since: Timestamp::now() };
         let opened = secure(&mut *node, [STATE_DIR, INSTALL_DIR].map(WinPath::known))?;
         let lock = self.lock(&mut *node, &holder)?;
-        // Where there was none before, it was made for the lock.
+        // If the folder did not exist before, it was created for the lock.
         still_safe(&mut *node)?;
         verb::heed_trial(&*node, command)?;
-        // What cannot be read is the verb's to say.
-        if command != verb::RESUME && Standing::load(&*node).is_ok() {
-            renewal::finish_interrupted(&mut *node, &mut |event| self.event(&event))?;
-        }
+        let standing = match Standing::load(&*node) {
+            Ok(standing) if command != verb::RESUME.command => {
+                Ok(renewal::finish_interrupted(&mut *node, standing, &mut |event| self.event(&event))?)
+            }
+            loaded => loaded,
+        };
         let state = node.disk(&WinPath::known(STATE_DIR));
         let usual = || Log::open(&state.join("logs").join(format!("{}.log", self.run)));
         let mut log = named.map_or_else(usual, Ok)?;
@@ -209,19 +222,33 @@ impl App {
         self.reporter.log = Some(log);
         self.state = Some(state);
         self.changing = Some(command);
-        // What cannot be read is the verb's to say.
-        let standing = Standing::load(&*node).ok();
-        let generation = standing.as_ref().and_then(|standing| Some(standing.receipt()?.generation));
+        let generation = standing.as_ref().ok().and_then(|standing| Some(standing.receipt()?.generation));
         self.generation = generation;
-        // For as long as the run goes, whatever stands at its end.
-        self.access = standing.as_ref().and_then(reach::access);
+        // For the whole run, whatever is installed at its end.
+        if let Ok(standing) = &standing {
+            self.reach_as_made(standing);
+        }
         self.event(&Event::RunStarted { command, node: facts.host_name.clone(), generation });
         self.reporter.tell(&machine(&facts));
         self.made_safe(opened);
-        Ok((node, lock))
+        Ok((node, lock, standing))
     }
 
-    /// Takes the lock; while another run has it waits as long as the command line says.
+    /// Opens the node for a verb that changes it; in a dry run without the lock, to look at it.
+    ///
+    /// # Errors
+    /// As [`Self::node_to_change`].
+    pub fn node_for(&mut self, command: &'static str) -> Result<Opened> {
+        if self.global.dry_run {
+            let node = self.node()?;
+            let standing = Standing::load(&*node);
+            return Ok(Opened { node, lock: None, standing });
+        }
+        let (node, lock, standing) = self.node_to_change(command)?;
+        Ok(Opened { node, lock: Some(lock), standing })
+    }
+
+    /// Takes the lock; while another run has it, waits as long as the command line allows.
     fn lock(&mut self, node: &mut dyn Node, holder: &Holder) -> Result<Lock> {
         let begun = Instant::now();
         loop {
@@ -233,21 +260,7 @@ impl App {
         }
     }
 
-    /// Sees that no run is in progress; waits for its end as long as the command line says.
-    ///
-    /// # Errors
-    /// BUSY naming the run.
-    pub fn await_lock(&mut self, node: &dyn Node) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            match lock::free(node) {
-                Err(error) if exit_of(&error) == Exit::Busy && self.waits_for_lock(node, begun)? => {}
-                ended => return ended,
-            }
-        }
-    }
-
-    /// Waits a moment for the run that has the lock; false when that is not to be waited for any longer.
+    /// Waits a moment for the run that has the lock; returns false once the limit is reached.
     fn waits_for_lock(&mut self, node: &dyn Node, begun: Instant) -> Result<bool> {
         const LOOK: Duration = Duration::from_millis(250);
         let limit = self.global.wait_for_lock.as_ref().map_or(Duration::ZERO, Wait::length);
@@ -262,14 +275,14 @@ impl App {
         Ok(true)
     }
 
-    /// Says which folders others could write to until now.
+    /// Reports which folders others could write to until now.
     pub fn made_safe(&mut self, folders: Vec<(WinPath, String)>) {
         for (folder, reason) in folders {
             self.warn("FolderMadeSafe", format!("{folder} is for administrators only now: {reason}"));
         }
     }
 
-    /// From here on the log goes elsewhere: the state folder is about to be removed.
+    /// Writes the log elsewhere from here on: the state folder is about to be removed.
     pub fn leave_state_folder(&mut self) {
         self.state = None;
         ending::note(|record| record.state = None);
@@ -284,65 +297,18 @@ impl App {
         }
     }
 
-    /// The config in all its layers: documents in order, then variables and flags, then `--set`.
-    pub fn config(&self, node: &dyn Node, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
-        let mut documents = Vec::new();
-        if let Some(env) = &self.env {
-            documents.push(Document { name: "sandbox".into(), text: env.config() });
-        }
-        let machine = WinPath::known(STATE_DIR).join("config.yaml");
-        let files: Vec<&PathBuf> = self.global.config.iter().chain(extra).collect();
-        if let Some(saved) = &self.saved {
-            documents.push(saved.clone());
-        } else if files.is_empty() {
-            // The one that is not there is no config; one that cannot be read is no reason to go
-            // on without it.
-            let file = node.disk(&machine);
-            if file.exists() {
-                believe_config(Some(node), &file)?;
-                let Document { text, .. } = layers::read_document(&file)?;
-                documents.push(Document { name: machine.to_string(), text });
-            } else {
-                documents.extend(self.base.clone());
-            }
-        }
-        for file in files {
-            believe_config(Some(node), file)?;
-            documents.push(layers::read_document(file)?);
-        }
-        let overrides = layers::overrides(&self.global, &self.args, source);
-        let said = config::load(&documents, &overrides)?;
-        let named = said.origin("spec.kubernetes.kubeconfig").is_some();
-        let known = || self.access.clone().or_else(|| Standing::load(node).ok().as_ref().and_then(reach::access));
-        match known().filter(|_| !named) {
-            Some(access) => {
-                documents.insert(0, access);
-                config::load(&documents, &overrides)
-            }
-            None => Ok(said),
-        }
-    }
-
-    /// The documents that were named, and flags, without a node.
-    pub fn named_config(&self, source: &Source, extra: &[PathBuf]) -> Result<Layered> {
-        let named = self.global.config.iter().chain(extra);
-        let documents: Result<Vec<Document>> =
-            named.map(|file| believe_config(None, file).and_then(|()| layers::read_document(file))).collect();
-        config::load(&documents?, &layers::overrides(&self.global, &self.args, source))
-    }
-
-    /// Measures the machine, and finds the platform that it is on.
+    /// Measures the machine, and detects its platform.
     ///
     /// # Errors
-    /// Fault `MachineRead` when something that decides could not be read.
-    pub fn measure(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
-        let facts = self.measure_for_checks(node, layered)?;
+    /// Fault `MachineRead` if a value that matters could not be read.
+    pub fn measure(&self, node: &dyn Node, layered: &Layered, standing: &Standing) -> Result<NodeFacts> {
+        let facts = self.measure_for_checks(node, layered, standing.receipt().is_some())?;
         preflight::machine_read(&facts)?;
         Ok(facts)
     }
 
-    /// The same for those who run the checks, which say what could not be read.
-    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered) -> Result<NodeFacts> {
+    /// The same for the checks, which report themselves what could not be read. `installed`: we have installed Calico.
+    pub fn measure_for_checks(&self, node: &dyn Node, layered: &Layered, installed: bool) -> Result<NodeFacts> {
         let mut facts = node.facts().context("measure the node")?;
         let metadata = match &self.env {
             Some(env) => env.metadata()?,
@@ -358,7 +324,6 @@ impl App {
             logs: spec.services.log_dir.clone(),
         };
         let root = settings::root_dir(spec);
-        let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
         match survey::survey(node, &folders, &root, installed).context("look at the machine") {
             Ok(mut survey) => {
                 if self.env.is_none() {
@@ -376,13 +341,13 @@ impl App {
         Ok(facts)
     }
 
-    /// What the config says of restarts; what it cannot be asked is as by default.
+    /// Returns what the config says about restarts; the defaults if it cannot be read.
     pub fn reboot(&self, node: &dyn Node) -> Reboot {
-        settings::reboot(&self.config(node, &Source::default(), &[]).unwrap_or_default())
+        settings::reboot(&self.config(node, &Source::default()).unwrap_or_default())
     }
 
-    /// What is to become of this run when Windows starts before it is over: what the command line says,
-    /// else the config.
+    /// Returns what to do with this run if Windows starts before it is over: from the command line, else from the
+    /// config.
     pub fn at_boot(&self, node: &dyn Node) -> Option<AtBoot> {
         match self.global.at_boot {
             Some(AtBootFlag::Leave) => None,
@@ -392,7 +357,7 @@ impl App {
         }
     }
 
-    /// What a run is told besides its target. `connection`: how the cluster is reached, where it is.
+    /// Returns the options of a run besides its target. `connection`: how the cluster is reached, if there is one.
     pub fn terms(&self, node: &dyn Node, drain: Option<&DrainOptions>, connection: Option<&Connection>) -> Terms {
         Terms {
             machine: self.machine.clone(),
@@ -404,7 +369,7 @@ impl App {
         }
     }
 
-    /// The sandbox's own source of releases, when the config names it.
+    /// Returns the URL to download from; a sandbox replaces the name of its own source of releases.
     pub fn release_url(&self, url: &str, version: &CalicoVersion) -> Result<String> {
         match &self.env {
             Some(env) => env.release_url(url, version),
@@ -416,21 +381,24 @@ impl App {
         for said in self.env.iter().flat_map(|env| env.said()).collect::<Vec<_>>() {
             self.reporter.agent_event(&said);
         }
-        // A sandbox is found again only with its folder.
+        // A sandbox is only found with its folder.
         if let Event::ConnectivityNotice { message, .. } = event {
             let resume_with = self.command("status --wait");
             self.reporter.event(&Event::ConnectivityNotice { message: message.clone(), resume_with });
             return;
         }
         match event {
-            Event::Warning { id, message } => self.warnings.push(format!("{id}: {message}")),
+            Event::Warning { id, message } => {
+                self.needs_reboot |= *id == GONE_WITH_REBOOT;
+                self.warnings.push(format!("{id}: {message}"));
+            }
             Event::PodEvicted { pod } | Event::PodGone { pod, .. } => drop(self.moved.insert(pod.clone())),
             _ => {}
         }
         self.reporter.event(event);
     }
 
-    /// What was written belongs to the caller, and is no change of the node.
+    /// Marks that only files of the caller were written, and the node was not changed.
     pub fn nothing_changed(&self) {
         self.changed.store(false, Relaxed);
     }
@@ -441,16 +409,20 @@ impl App {
         self.reporter.tell(&text);
     }
 
-    /// Everything that was warned of so far.
+    /// Returns all warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
 
+    /// Warns, each message only once: a command that waits checks repeatedly.
     pub fn warn(&mut self, id: &'static str, message: impl Into<String>) {
-        self.event(&Event::Warning { id, message: message.into() });
+        let message = message.into();
+        if !self.warnings.contains(&format!("{id}: {message}")) {
+            self.event(&Event::Warning { id, message });
+        }
     }
 
-    /// Shows a piece of work as a phase.
+    /// Shows some work as a phase.
     pub fn phase<T>(&mut self, phase: &'static str, work: impl FnOnce(&mut Self) -> Result<(T, String)>) -> Result<T> {
         let begun = Instant::now();
         self.event(&Event::PhaseStarted { phase, place: None });
@@ -471,12 +443,12 @@ impl App {
         self.confirm_change("the node", question)
     }
 
-    /// Asks before something else than the node is changed, too.
+    /// Asks before something other than the node is changed.
     pub fn confirm_change(&mut self, what: &str, question: &str) -> Result<()> {
         self.asked(what, &format!("{question} [y/N]"), |answer| matches!(answer.to_lowercase().as_str(), "y" | "yes"))
     }
 
-    /// Asks for a word to be typed before something that cannot be undone.
+    /// Asks the user to type a word before something that cannot be undone.
     pub fn confirm_by(&mut self, word: &str, question: &str) -> Result<()> {
         self.asked("the node", &format!("{question} Type {word} to go on:"), |answer| answer == word)
     }
@@ -504,14 +476,14 @@ impl App {
         }
     }
 
-    /// The end of a dry run that has no plan to show.
+    /// Ends a dry run that has no plan to show.
     pub fn would(&mut self, what: impl std::fmt::Display) -> Result<Ending> {
         let msg = format!("dry run: would {what}");
         self.reporter.tell(&msg);
         Ending::result(RunResult::looked(true, msg))
     }
 
-    /// A command to show, with the sandbox it belongs to.
+    /// Returns a command to show, with its sandbox.
     pub fn command(&self, words: &str) -> String {
         match &self.global.sandbox {
             Some(dir) => {
@@ -522,7 +494,7 @@ impl App {
         }
     }
 
-    /// Ends the output and gives the process's exit code.
+    /// Ends the output and returns the process's exit code.
     pub fn close(mut self, ending: Ending, took: Duration) -> i32 {
         ending::begin();
         let (mut result, shown) = match ending {
@@ -557,12 +529,12 @@ impl App {
         if let Some(state) = self.state.take() {
             ending::told(&mut self.reporter.log, ending::keep(&state, &self.note, &result));
         }
-        // A sandbox is nothing to this machine's log.
+        // Nothing about a sandbox is written to this machine's Event Log.
         if let (Some(command), None) = (self.changing, &self.global.sandbox) {
             event_log::write(command, &result);
         }
         if let Some(run) = self.global.detached_run.clone() {
-            // Nobody sees how it ended but who asks for it.
+            // A detached run shows nothing: its result is recorded.
             if let Ok(node) = self.node()
                 && let Some(note) = records::find(&*node, &run)
             {
@@ -571,7 +543,7 @@ impl App {
                 ending::told(&mut self.reporter.log, kept.context("keep the run's result"));
             }
         }
-        // What is kept says the class; what is shown now, the number that this process ends with.
+        // The record has the class; the output has the number that this process exits with.
         let code = self.global.exit_codes.code(&result);
         result.exit_code = code;
         if shown {
@@ -582,7 +554,7 @@ impl App {
         code
     }
 
-    /// What stands after a failure, and what was touched on the way to it.
+    /// Describes the state after a failure, and what was changed before it.
     fn state_after(&self, exit: Exit, changed: bool) -> String {
         let mut state = match self.outcome {
             Outcome::Undone => "the node is as it was before; the change was rolled back".to_owned(),
@@ -614,7 +586,7 @@ impl App {
     }
 }
 
-/// The log that the command line names, before anything is done that it would tell of.
+/// Opens the log that the command line names, before anything is done that belongs in it.
 fn open_named(file: &Path) -> Result<Log> {
     Log::open(file).map_err(|error| {
         error.context(
@@ -624,7 +596,7 @@ fn open_named(file: &Path) -> Result<Log> {
     })
 }
 
-/// Makes those of our folders safe that others could write to, and gives what was wrong with them.
+/// Secures those of our folders that others could write to, and returns what was wrong with them.
 ///
 /// # Errors
 /// As [`Node::secure`].
@@ -641,7 +613,7 @@ pub(crate) fn secure(
     Ok(opened)
 }
 
-/// Looks once more at the state folder when we hold the lock in it: another could have made it in between.
+/// Checks the state folder again while we hold the lock in it: another account could have created it in between.
 fn still_safe(node: &mut dyn Node) -> Result<()> {
     let state = WinPath::known(STATE_DIR);
     match node.secure(&state).with_context(|| format!("make {state} safe"))? {
@@ -655,15 +627,7 @@ fn still_safe(node: &mut dyn Node) -> Result<()> {
     }
 }
 
-/// What comes through stdin is the caller's own.
-fn believe_config(node: Option<&dyn Node>, file: &Path) -> Result<()> {
-    if file.as_os_str() == "-" {
-        return Ok(());
-    }
-    trust::believe(node, file, Use::Read, "the config")
-}
-
-/// The machine in one line, as the first of every run.
+/// Returns the machine in one line, the first line of every run.
 fn machine(facts: &NodeFacts) -> String {
     let os = &facts.os;
     let name = match os.build {
@@ -686,7 +650,7 @@ fn machine(facts: &NodeFacts) -> String {
     )
 }
 
-/// A command line for the log: the values of `--set` may be secrets, and so may a user in a URL.
+/// Returns a command line for the log, without the values of `--set` and without users in URLs: they may be secrets.
 fn without_values(args: &[OsString]) -> Vec<String> {
     let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut set = false;
@@ -700,7 +664,7 @@ fn without_values(args: &[OsString]) -> Vec<String> {
         if !value.is_empty() {
             *word = format!("{flag}{}=***", value.split('=').next().unwrap_or_default());
         } else if let (Some((scheme, rest)), false) = (word.split_once("://"), set) {
-            // The query of a signed URL, and a user, are secrets.
+            // The query of a signed URL, and a user, may be secrets.
             let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
             let host = rest.rsplit_once('@').map_or_else(|| rest.to_owned(), |(_, host)| format!("***@{host}"));
             *word = format!("{scheme}://{host}{query}");

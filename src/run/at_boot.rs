@@ -1,5 +1,5 @@
-//! A run that a boot cut off, and that asked to be finished or undone then: CalicoNode starts a guard
-//! for it, since nobody may be there to call `resume`.
+//! A run that a boot interrupted, and that is to be finished or undone then: CalicoNode starts a guard for it, since
+//! nobody may be there to call `resume`.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::apply::journal::{AtBoot, Journal};
 use crate::fault::Exit;
 use crate::report::document::{RunResult, exit_of};
 
-/// How long after one try comes the next: right after a boot network and cluster may be on their way.
+/// The pause between two tries: right after a boot, network and cluster may still be starting.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// How often it is tried before it is left to people.
+/// The number of tries before an administrator has to act.
 const TRIES: usize = 20;
 
 /// How long to wait for another run that has the lock.
@@ -27,12 +27,12 @@ const LOOK: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When it does not succeed in five minutes.
-pub(crate) fn carry_on(app: &mut App, way: AtBoot) -> Result<Ending> {
+pub(crate) fn run(app: &mut App, way: AtBoot) -> Result<Ending> {
     let args = Resume { undo: way == AtBoot::Undo };
     let mut tries = 0;
     loop {
         let node = app.node()?;
-        // Taken back by the failed try, or somebody was quicker.
+        // Undone by the failed try, or another run was faster.
         if tries > 0 && Journal::load(&*node)?.is_none() && Cordon::load(&*node)?.is_none() {
             return Ending::result(RunResult::new(Exit::Ok, false, "the run that the reboot interrupted is over"));
         }

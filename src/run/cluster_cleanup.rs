@@ -1,5 +1,5 @@
-//! What an uninstall leaves in the cluster, and takes away there. A node that is clean is not given up
-//! for it: what cannot be reached is told, with what to do.
+//! What an uninstall leaves in the cluster, and removes there. An error here does not undo the removal from the node:
+//! it is reported, with the commands to run.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::apply::standing::Standing;
 use crate::cluster::{Cluster, Released};
 use crate::node::Node;
 
-/// How long the cluster may take for it.
+/// How long the cluster may take for this.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The token secret that an install made, as `namespace/name`: every node with a token of it loses access
-/// when it goes.
+/// Returns the token secret that an install created, as `namespace/name`: every node with a token of it loses access
+/// when it is deleted.
 pub(crate) fn token_secret(standing: &Standing) -> Option<String> {
     let mut abouts = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref());
     abouts.find_map(|about| Some(format!("{}/{}", about.calico_namespace, about.token_secret.as_ref()?)))
 }
 
-/// Takes away on request what Calico wrote for the Node, its IPAM blocks among it, and the token secret that we
-/// made. Gives the commands for what is left.
+/// Deletes on request what Calico wrote for the Node, including its IPAM blocks, and the token secret that we created.
+/// Returns the commands for what remains.
 pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: &Standing) -> Vec<String> {
     let abouts: Vec<&About> = standing.receipts.iter().rev().filter_map(|receipt| receipt.about.as_ref()).collect();
     let mut left = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn clear(removal: Removal, app: &mut App, node: &dyn Node, standing: 
         return left;
     };
     let (name, namespace) = (newest.node_name.as_str(), &newest.calico_namespace);
-    // Also what an earlier uninstall left there, as long as a receipt tells of it.
+    // Also what an earlier uninstall left there, if a receipt mentions it.
     let secret = abouts.iter().find_map(|about| about.token_secret.as_ref());
     let delete = secret.map(|secret| format!("kubectl -n {namespace} delete secret {secret}"));
 
@@ -103,7 +103,7 @@ fn blocks(app: &mut App, cluster: &Cluster, name: &str) {
 }
 
 fn reach(app: &App, node: &dyn Node) -> Result<Cluster> {
-    let layered = app.config(node, &Source::default(), &[])?;
+    let layered = app.config(node, &Source::default())?;
     let mut connection = app.connection(node, &layered)?;
     connection.timeout = connection.timeout.min(LIMIT);
     app.cluster(node, &connection)

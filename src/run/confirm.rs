@@ -1,4 +1,4 @@
-//! `confirm`: keeps a change that is on trial, or takes it back before its time.
+//! `confirm`: keeps a change that is on trial, or reverts it early.
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -19,24 +19,24 @@ pub(crate) fn run(args: &Confirm, app: &mut App) -> Result<Ending> {
     }
     if args.revert {
         app.confirm(&format!("Take the change on {} back?", trial.node))?;
-        return trial::go_back(app, "confirm");
+        return trial::revert_now(app, "confirm");
     }
-    let (mut node, _lock) = app.node_to_change("confirm")?;
+    let (mut node, _lock, standing) = app.node_to_change("confirm")?;
     let trial = Trial::load(&*node)?.ok_or_else(nothing)?;
     let late = |what: &str, hint: &str| Err(Fault::new(Exit::Conflict, "NotOnTrial", what).hint(hint).into());
     match trial.deadline() {
-        // Nobody takes it back any more.
+        // The guard does not revert it any more.
         _ if trial.is_tried_out() => {}
         None => return late("the change is not there yet", "wait for it with: calicoctl-win status --wait"),
         Some(deadline) if Timestamp::now() >= deadline => {
             return late(
                 "the time to confirm the change is over, and it is being reverted",
-                "wait for that with: calicoctl-win status --wait; then make the change again",
+                "wait for that with: calicoctl-win status --wait\nthen make the change again",
             );
         }
         Some(_) => {}
     }
-    trial::kept(app, &mut *node, &trial)
+    trial::kept(app, &mut *node, &standing?, &trial)
 }
 
 fn nothing() -> Fault {

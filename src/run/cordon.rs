@@ -1,4 +1,4 @@
-//! Giving back that a run kept pods off the node, however it ended.
+//! Makes the node schedulable again after a run that cordoned it, however the run ended.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::agent::os::{self, Level};
 use crate::apply::converge;
 use crate::apply::cordon::Cordon;
 use crate::apply::node_object::Access;
-use crate::apply::standing::Standing;
+use crate::apply::retention;
 use crate::cluster::lease::Term;
 use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::config::Origin;
@@ -23,12 +23,11 @@ use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
 
-/// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, what may pass is waited
-/// for: also 403, since by the record this user was allowed to cordon.
+/// Uncordons the Node if a run of ours cordoned it. While the run has the Lease, waits for errors that may be
+/// temporary: also 403, since by the record this user was allowed to cordon.
 ///
 /// # Errors
-/// `UncordonFailed` when the cluster cannot be asked; it stays written down, and CalicoNode tries again
-/// when it starts next.
+/// `UncordonFailed` when the cluster does not answer; the record stays, and CalicoNode tries again at its next start.
 pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
     let name = cordon.node.clone();
@@ -44,7 +43,7 @@ pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
                 Ok(false) => return Ok(((), format!("node {name} takes pods already"))),
             };
             let elapsed = begun.elapsed() + paused;
-            // The Lease may be another's by now.
+            // The Lease may belong to another run by now.
             let runs = app.lease.as_ref().is_some_and(|lease| !lease.left().is_zero());
             match pauses.next().filter(|pause| runs && elapsed + *pause < limit) {
                 Some(pause) => {
@@ -66,7 +65,7 @@ pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
     });
     match uncordoned {
         Ok(()) => cordon.forget(node),
-        // Deleted from the cluster meanwhile: nothing is left to uncordon.
+        // It was deleted from the cluster: there is nothing to uncordon.
         Err(error) if is_absent(&error) => cordon.forget(node),
         Err(error) => {
             let what = format!("node {name} could not be uncordoned");
@@ -76,7 +75,7 @@ pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
     }
 }
 
-/// Pauses, each twice as long as the one before, up to the longest.
+/// Returns pauses, each twice as long as the previous one, up to the longest.
 pub(crate) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item = Duration> {
     ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times().build()
 }
@@ -84,7 +83,7 @@ pub(crate) fn growing(first: Duration, longest: Duration) -> impl Iterator<Item 
 fn uncordon(app: &App, node: &dyn Node, cordon: &Cordon) -> Result<bool> {
     let cluster = reach(app, node, &cordon.access, None)?;
     match cluster.uncordon(&cordon.node) {
-        // Asked again: on the strength of one such answer a Node that is there would stay cordoned.
+        // Asked again: a single wrong answer would leave an existing Node cordoned.
         Err(error) if is_absent(&error) && cluster.node(&cordon.node)?.is_some() => cluster.uncordon(&cordon.node),
         answer => answer,
     }
@@ -94,7 +93,7 @@ fn is_absent(error: &Error) -> bool {
     Fault::id_of(error) == "NodeAbsent"
 }
 
-/// The cordon is the user's from now on, and no longer a run's to undo.
+/// Makes the cordon the user's: no run undoes it any more.
 pub(crate) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
     let mark = BTreeMap::from([(CORDONED_BY.to_owned(), None)]);
     if let Err(error) = cluster.annotate_node(name, &mark) {
@@ -102,7 +101,7 @@ pub(crate) fn unmark(app: &mut App, cluster: &Cluster, name: &str) {
     }
 }
 
-/// Leaves the Node cordoned, and says so: there is no network for pods on it any more.
+/// Leaves the Node cordoned, and reports it: there is no network for pods on it any more.
 pub(crate) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
     if let Ok(cluster) = reach(app, node, &cordon.access, None) {
@@ -113,7 +112,7 @@ pub(crate) fn keep(app: &mut App, node: &dyn Node) -> Result<()> {
     cordon.forget(node)
 }
 
-/// The same after a failure, which is what is told unless this fails too.
+/// The same after a failure, which is the error to report unless this fails too.
 pub(crate) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) -> Error {
     let failed_phase = app.reporter.failed_phase;
     match release(app, node) {
@@ -128,10 +127,10 @@ pub(crate) fn release_after(app: &mut App, node: &mut dyn Node, error: Error) ->
     }
 }
 
-/// The cluster as an earlier run reached it, with the kubeconfig and context that it was given, unless
-/// the command line says otherwise. `limit`: the most that a question may take.
+/// Connects to the cluster as an earlier run did, with its kubeconfig and context, unless the command line says
+/// otherwise. `limit`: the longest time for a request.
 pub(crate) fn reach(app: &App, node: &dyn Node, access: &Access, limit: Option<Duration>) -> Result<Cluster> {
-    let layered = app.config(node, &Source::default(), &[])?;
+    let layered = app.config(node, &Source::default())?;
     let mut connection = app.connection(node, &layered)?;
     if let (Origin::Default, Some(file)) = (&connection.kubeconfig_from, &access.kubeconfig) {
         connection.kubeconfig.clone_from(file);
@@ -145,15 +144,15 @@ pub(crate) fn reach(app: &App, node: &dyn Node, access: &Access, limit: Option<D
 /// How often CalicoNode tries to uncordon its Node after one start.
 const TRIES: usize = 12;
 
-/// How long the API server may take for an answer to CalicoNode.
+/// How long the API server may take to answer CalicoNode.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What CalicoNode does about that when it starts: it uncordons the Node, if the Node itself says that
-/// the same run cordoned it. As a run of its own.
+/// Uncordons the Node when CalicoNode starts, if the Node itself says that the same run cordoned it. As a run of its
+/// own.
 ///
 /// # Errors
-/// When the cluster cannot be asked for several minutes, or refuses; `NodeNotReady` when the Node does not
-/// get Ready meanwhile.
+/// When the cluster does not answer for several minutes, or refuses; `NodeNotReady` if the Node does not become Ready
+/// meanwhile.
 pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
     let mut pauses = growing(Duration::from_secs(1), Duration::from_secs(60)).take(TRIES - 1);
     loop {
@@ -176,10 +175,12 @@ pub(crate) fn release_left_over(app: &mut App) -> Result<Ending> {
 }
 
 fn try_left_over(app: &mut App) -> Result<String> {
-    let (mut node, _lock) = app.node_to_change("uncordon")?;
-    if left_over::is_cordoned(&*node)? && Standing::load(&*node)?.is_draining() {
+    let (mut node, _lock, standing) = app.node_to_change("uncordon")?;
+    if left_over::is_cordoned(&*node)? && standing?.is_draining() {
         converge::undo(&mut *node, &mut |event| app.event(&event))?;
     }
+    // The run may have ended right after it removed its journal.
+    retention::tidy(&*node, &mut |event| app.event(&event));
     let Some(cordon) = Cordon::load(&*node)?.filter(|_| left_over::is_cordoned(&*node).unwrap_or_default()) else {
         return Ok("no run left the node cordoned".into());
     };
@@ -195,7 +196,7 @@ fn try_left_over(app: &mut App) -> Result<String> {
                 app.event(&Event::Log { message: message.clone() });
                 return Ok(message);
             }
-            // That of kubelet, which comes first, says more than what Calico may not do.
+            // kubelet's error comes first, and says more than Calico's missing rights.
             Err(error) => drop(refused.get_or_insert(error)),
         }
     }
@@ -211,7 +212,7 @@ fn uncordon_if_ours(cluster: &Cluster, cordon: &Cordon) -> Result<String> {
     if cluster.cordoned_by(node)?.is_none() {
         return Ok(format!("node {node} is not cordoned by a run of this program any more, and is left as it is"));
     }
-    // The run may have left it cordoned for that very reason.
+    // The run may have left it cordoned for that reason.
     if let Some(why) = cluster.node(node)?.filter(|found| !found.ready).map(|found| found.not_ready) {
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let what = format!("node {node} stays cordoned while it is not Ready{why}");

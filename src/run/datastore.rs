@@ -1,4 +1,4 @@
-//! Calico's datastore, tried as the node's services are told to use it.
+//! Checks whether Calico's datastore answers, asked as the node's services do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::values::WinPath;
 /// How long one member, or the API server, may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Services that are started while the datastore is away wait for it in vain, so none is stopped for it.
+/// Refuses to stop services while the datastore does not answer: once restarted they would wait for it.
 ///
 /// # Errors
-/// Fault `DatastoreAway` where these steps start or stop one of our services, and it is.
+/// Fault `DatastoreAway` if these steps start or stop one of our services, and it does not answer.
 pub(crate) fn must_answer(app: &mut App, node: &dyn Node, steps: &[Step]) -> Result<()> {
     let of_ours =
         |step: &Step| matches!(step, Step::Put { id: Id::Running(name), .. } if SERVICES.contains(&name.as_str()));
@@ -38,8 +38,8 @@ pub(crate) fn must_answer(app: &mut App, node: &dyn Node, steps: &[Step]) -> Res
     })
 }
 
-/// Why the datastore cannot be used, for a reason that is not this node's drift. None also where the steps
-/// write what the services reach it with: then it is for them to put that right.
+/// Returns why the datastore cannot be used, if the reason is not drift on this node. None if the steps write how the
+/// services reach it: then they are the fix.
 pub(crate) fn away(app: &mut App, node: &dyn Node, steps: &[Step]) -> Option<anyhow::Error> {
     let config = agent::read_config(node).ok()?;
     let datastore = config.datastore();

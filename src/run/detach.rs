@@ -1,4 +1,4 @@
-//! `--detach`: a run that goes on without its caller, and how it is found again.
+//! `--detach`: a run that continues without its caller, and how to find it.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use super::Ending;
 use super::app::{App, secure};
 use super::options::Source;
 use super::records;
-use super::verb;
+use super::verb::{Goal, Row};
 use crate::agent::os;
 use crate::apply::lock;
 use crate::fault::{Exit, Fault};
@@ -16,11 +16,11 @@ use crate::node::STATE_DIR;
 use crate::report::document::{RunResult, Status};
 use crate::values::WinPath;
 
-/// Starts the same command again without the session, and gives the name of the run. `command`: none for one
-/// that cannot go on without its caller.
-pub(crate) fn start(command: Option<&'static str>, app: &mut App) -> Result<Ending> {
+/// Starts the same command again without the session, and returns the name of the run. `row`: none for a command that
+/// cannot run without its caller.
+pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
     let usage = |what: &str, hint: &str| Err(Fault::new(Exit::Usage, "Usage", what).hint(hint).into());
-    let Some(command) = command else {
+    let Some(row) = row else {
         return usage("--detach is for commands that change the node", "run it without --detach");
     };
     if app.global.dry_run {
@@ -37,21 +37,21 @@ pub(crate) fn start(command: Option<&'static str>, app: &mut App) -> Result<Endi
     }
     let mut node = app.node()?;
     if !node.facts().context("measure the node")?.elevated {
-        return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session may not administer the machine")
+        return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session has no administrator rights")
             .hint("open PowerShell with Run as administrator and run the command again")
             .into());
     }
     if app.global.wait_for_lock.is_none() {
         lock::free(&*node)?;
     }
-    // Nobody sees the detached run fail at what can be said now.
-    if verb::CONFIGURE.contains(&command) {
-        app.config(&*node, &Source::default(), &[])?;
+    // Errors that can be found now are reported here: the detached run shows nothing.
+    if matches!(row.goal, Goal::Config(_)) {
+        app.config(&*node, &Source::default())?;
     }
     let run = app.run.clone();
     let opened = secure(&mut *node, [WinPath::known(STATE_DIR)])?;
     app.made_safe(opened);
-    records::begin(&mut *node, &run, command)?;
+    records::begin(&mut *node, &run, row.command)?;
 
     let program = std::env::current_exe().context("find our own executable")?;
     let mut child = Command::new(program);
@@ -59,7 +59,7 @@ pub(crate) fn start(command: Option<&'static str>, app: &mut App) -> Result<Endi
     child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = os::detach(&mut child).context("start the detached run")?;
 
-    let msg = format!("{command} goes on by itself as run {run} (process {}).", child.id());
+    let msg = format!("{} goes on by itself as run {run} (process {}).", row.command, child.id());
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, false, msg);
     result.status = Status::Started;

@@ -9,15 +9,19 @@ use super::app::App;
 use super::options::DrainFlags;
 use super::pods;
 use crate::apply::cancel;
+use crate::apply::journal::Terms;
+use crate::apply::node_object::NodeObject;
 use crate::cluster::{Cluster, DrainOptions, DrainPlan};
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
+use crate::node::Node;
 use crate::plan::show::AttachedPod;
 use crate::report::event::Event;
 use crate::settings::{Connection, Drain};
+use crate::values::count;
 
 impl DrainFlags {
-    /// What the flags say, over what the config says.
+    /// Returns the flags' values, over those of the config.
     pub fn over(&self, config: &Drain) -> DrainOptions {
         DrainOptions {
             ignore_daemonsets: self.ignore_daemonsets.unwrap_or(config.ignore_daemon_sets),
@@ -35,15 +39,15 @@ impl DrainFlags {
     }
 }
 
-/// The pods that go and stay, as a person reads it.
+/// Returns the pods that are evicted and those that stay, for people.
 pub(crate) fn text(name: &str, plan: &DrainPlan) -> String {
-    let mut text = format!("Drain of {name}: {} pods go.\n", plan.goes.len());
+    let mut text = format!("Drain of {name}: {} to evict.\n", count(plan.goes.len(), "pod"));
     plan.goes.iter().for_each(|pod| text.push_str(&format!("  - {pod}\n")));
     plan.stays.iter().for_each(|stays| text.push_str(&format!("    {stays}\n")));
     text
 }
 
-/// Cordons a node as a phase; false when somebody had done so before.
+/// Cordons a node as a phase; returns false if it was cordoned already.
 pub(crate) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<bool> {
     app.phase("cordon", |_| {
         let cordoned = cluster.cordon(name, None)?;
@@ -52,16 +56,20 @@ pub(crate) fn cordon(app: &mut App, cluster: &Cluster, name: &str) -> Result<boo
     })
 }
 
-/// Drains a node that is cordoned, as a phase. Ctrl-C ends it.
+/// Drains a cordoned node, as a phase. Ctrl-C ends it.
 pub(crate) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &DrainOptions) -> Result<DrainPlan> {
     let _under_way = cancel::UnderWay::begin();
     let begun = Instant::now();
     app.event(&Event::PhaseStarted { phase: "drain", place: None });
     match cluster.drain(name, options, &cancel::asked, &mut |event| app.event(&event)) {
         Ok(drained) => {
-            let message = format!("{} pods went, {} stay", drained.goes.len(), drained.stays.len());
             let changed = !drained.goes.is_empty();
-            app.event(&Event::PhaseCompleted { phase: "drain", message, changed, took: begun.elapsed() });
+            app.event(&Event::PhaseCompleted {
+                phase: "drain",
+                message: drained.done(),
+                changed,
+                took: begun.elapsed(),
+            });
             Ok(drained)
         }
         Err(error) => {
@@ -71,15 +79,37 @@ pub(crate) fn drain(app: &mut App, cluster: &Cluster, name: &str, options: &Drai
     }
 }
 
-/// The Node that is to be emptied, and how it is reached.
+/// The Node to drain, and how to reach it.
 pub(crate) struct Place<'a> {
     pub cluster: &'a Cluster,
     pub connection: &'a Connection,
     pub name: &'a str,
 }
 
-/// Decides whether a change empties the node before, and shows which pods go. `needs`: pods would be
-/// cut off, and which of them are attached to networks that go; `wanted`: what somebody said about it. The cluster is asked only then.
+/// A drain that is decided, and how its Node is reached.
+pub(crate) struct Planned {
+    pub name: String,
+    pub connection: Connection,
+    pub cluster: Cluster,
+    pub options: DrainOptions,
+}
+
+impl Planned {
+    /// Returns the Node as the engine changes it.
+    pub fn object(&self) -> NodeObject<'_> {
+        NodeObject::new(&self.name, &self.cluster, self.options.timeout)
+    }
+
+    /// Returns the options of a run that drains the Node; without a drain, pods lose a network that is deleted.
+    pub fn terms(drain: Option<&Self>, app: &App, node: &dyn Node) -> Terms {
+        let (options, connection) = drain.map(|drain| (&drain.options, &drain.connection)).unzip();
+        Terms { drops_pods: drain.is_none(), ..app.terms(node, options, connection) }
+    }
+}
+
+/// Decides whether a change drains the node first, and shows which pods are evicted. `needs`: pods would lose their
+/// network, and which of them are attached to networks that are deleted; `wanted`: the user's choice. The cluster is
+/// asked only then.
 pub(crate) fn before<C: Borrow<Cluster>>(
     app: &mut App,
     name: &str,
@@ -101,14 +131,14 @@ pub(crate) fn before<C: Borrow<Cluster>>(
     Ok(Some(options))
 }
 
-/// Says what becomes of pods that nobody moves away.
+/// Reports what happens to pods that are not moved away.
 pub(crate) fn not_drained(app: &mut App) {
     let message = "the pods on this node lose their network: those with a controller are deleted, so that it makes \
                    them again; the others must be deleted by hand";
     app.warn("NotDrained", message);
 }
 
-/// Lets pods come to the node again, if we had cordoned it, and gives back why.
+/// Uncordons the node, if we had cordoned it, and returns the error.
 pub(crate) fn uncordon_after(
     app: &mut App,
     cluster: &Cluster,

@@ -1,4 +1,4 @@
-//! How a run ends, once: by its own result, or by Ctrl-C while no step is being taken. Either way there is a result
+//! How a run ends, once: with its own result, or by Ctrl-C while no step is being taken. Either way there is a result
 //! on the screen, in the log and in `last-run.json`.
 
 use std::io::Write as _;
@@ -19,25 +19,25 @@ use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{RunResult, envelope, millis};
 use crate::report::log::Log;
-use crate::report::reporter::{self, Reporter, Style};
+use crate::report::reporter::{self, Reporter, Stream, Style};
 
-/// What a run has to be told of where it is not the one that ends it.
+/// What is known of the run, for Ctrl-C, which ends it from another thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     style: Style,
     exit_codes: ExitCodes,
-    /// A sandbox is nothing to this machine's log.
+    /// Nothing about a sandbox is written to this machine's Event Log.
     sandboxed: bool,
     run: String,
     began: Instant,
-    /// The lines of NDJSON so far.
-    lines: Arc<std::sync::atomic::AtomicU64>,
+    /// The output so far.
+    stream: Arc<Stream>,
     changed: Arc<AtomicBool>,
-    /// The command that has the node to change it.
+    /// The verb, once it has the node to change it.
     pub changing: Option<&'static str>,
-    /// What is noted of the run besides its result.
+    /// What is recorded of the run besides its result.
     pub note: Value,
-    /// Where `last-run.json` goes, once a changing verb has the node.
+    /// The folder for `last-run.json`, once a changing verb has the node.
     pub state: Option<PathBuf>,
     pub log: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ impl Record {
             sandboxed: global.sandbox.is_some(),
             run: reporter.run().to_owned(),
             began: Instant::now(),
-            lines: reporter.lines(),
+            stream: reporter.stream(),
             changed: Arc::clone(changed),
             changing: None,
             note: Value::Null,
@@ -91,7 +91,7 @@ impl Record {
         result
     }
 
-    /// Whether there is something to resume.
+    /// Whether there is a run to resume.
     fn has_journal(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.join("journal.jsonl").exists())
     }
@@ -99,13 +99,13 @@ impl Record {
     fn end_by_ctrl_c(&self, asked: Asked) -> i32 {
         let mut result = self.cancelled(asked);
         if let Some(state) = &self.state {
-            // Nobody is left to tell a disk that refuses.
+            // The process ends now: an error of the disk cannot be reported.
             let _refused = keep(state, &self.note, &result);
         }
         if let (Some(command), false) = (self.changing, self.sandboxed) {
             event_log::write(command, &result);
         }
-        let mut reporter = Reporter::going_on(self.style, &self.run, &self.lines);
+        let mut reporter = Reporter::going_on(self.style, &self.run, &self.stream);
         reporter.log = self.log.as_ref().and_then(|log| Log::open(log).ok());
         let code = self.exit_codes.code(&result);
         result.exit_code = code;
@@ -114,11 +114,11 @@ impl Record {
     }
 }
 
-/// From here on Ctrl-C is answered: between two steps by their end, else by the end of the process. A second one
-/// ends it in any case.
+/// Handles Ctrl-C from here on: during a change the run stops after the current step, else the process ends. A second
+/// Ctrl-C ends it in any case.
 ///
 /// # Errors
-/// When the system gives no handler.
+/// When the system does not install the handler.
 pub(crate) fn listen(record: Record) -> Result<()> {
     if held().replace(record).is_some() {
         return Ok(());
@@ -132,7 +132,7 @@ pub(crate) fn listen(record: Record) -> Result<()> {
         }
         asked => {
             let Some(record) = held().clone() else { process::exit(Exit::Cancelled.code()) };
-            // Else the run is telling its own end at this moment.
+            // Otherwise the run is reporting its own end at this moment.
             if reporter::ends_here() {
                 process::exit(record.end_by_ctrl_c(asked));
             }
@@ -141,7 +141,7 @@ pub(crate) fn listen(record: Record) -> Result<()> {
     .context("listen for Ctrl-C")
 }
 
-/// Completes what is known of the run.
+/// Updates what is known of the run.
 pub(crate) fn note(change: impl FnOnce(&mut Record)) {
     if let Some(record) = held().as_mut() {
         change(record);
@@ -152,7 +152,7 @@ fn held() -> std::sync::MutexGuard<'static, Option<Record>> {
     RECORD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to tell how the run ended. Where Ctrl-C has it the process ends soon, and this never returns.
+/// Claims the right to report how the run ended. If Ctrl-C has it, the process ends soon, and this never returns.
 pub(crate) fn begin() {
     if !reporter::ends_here() {
         loop {
@@ -161,7 +161,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
+/// Writes `state\last-run.json`, for provisioners that lose exit code and output; and the same by the run's name.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -175,7 +175,7 @@ pub(crate) fn keep(state: &Path, note: &Value, result: &RunResult) -> Result<()>
     records::keep(&folder.join("runs").join(format!("{run}.json")), note, &document).context("keep the run's result")
 }
 
-/// Says in the log what could not be kept.
+/// Logs what could not be written.
 pub(crate) fn told(log: &mut Option<Log>, kept: Result<()>) {
     if let (Err(error), Some(log)) = (kept, log) {
         log.line(Timestamp::now(), "WARN", &format!("{error:#}"));

@@ -1,4 +1,4 @@
-//! Running the engine with the screen attached, and taking back what fails.
+//! Runs the engine with the screen attached, and reverts what fails.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::plan::{Step, Target};
 use crate::report::document::{RunResult, exit_of, millis};
 use crate::report::event::{Event, Sink};
 
-/// A change that was shown and agreed to.
+/// A change that was shown and confirmed.
 pub(crate) struct Agreed<'a> {
     pub command: &'static str,
     pub target: &'a Target,
@@ -30,16 +30,17 @@ pub(crate) struct Agreed<'a> {
     pub about: Option<&'a About>,
     pub steps: &'a [Step],
     pub terms: Terms,
-    /// Whether the services must be seen to work before it counts.
+    /// Whether the services must work before the change counts as done.
     pub proves_services: bool,
-    /// Whether the Node must get Ready for that, too.
+    /// Whether the Node must also become Ready before.
     pub proves_ready: bool,
 }
 
-/// Makes it, proves it, and takes it back when either fails.
+/// Makes the change, proves it, and reverts it if either fails.
 pub(crate) fn carry_out(
     app: &mut App,
     node: &mut dyn Node,
+    standing: &Standing,
     object: &NodeObject<'_>,
     agreed: Agreed<'_>,
 ) -> Result<Applied> {
@@ -53,42 +54,38 @@ pub(crate) fn carry_out(
         if proves_ready { works.ready(node, target, events) } else { Ok(()) }
     };
     let change = Change { run: &run, command, target, about, terms, shown: Some(steps) };
-    engine(app, node, object, |node, events| converge::apply_proven(node, object, &change, &proof, events))
+    engine(app, node, object, |node, events| converge::apply_proven(node, standing, object, &change, &proof, events))
 }
 
-/// Makes a change by the engine, with the screen attached; when it fails, takes the change back.
+/// Makes a change with the engine, with the screen attached; reverts it if it fails.
 pub(crate) fn engine(
     app: &mut App,
     node: &mut dyn Node,
     object: &NodeObject<'_>,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
-    // An interrupted run of somebody's that this one did not get to is not for it to take back.
-    let run = app.run.clone();
-    attached(app, node, object, &|journal| journal.header.run == run, &|_| false, work)
+    attached(app, node, object, false, work)
 }
 
-/// Ends an interrupted run likewise.
+/// Ends an interrupted run in the same way.
 pub(crate) fn engine_of_interrupted(
     app: &mut App,
     node: &mut dyn Node,
     object: &NodeObject<'_>,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
-    // It is there to be ended: what may pass is no reason to give it up.
-    let waits = |error: &anyhow::Error| cluster::may_pass(error) || exit_of(error) == Exit::Cancelled;
-    attached(app, node, object, &|_| true, &waits, work)
+    attached(app, node, object, true, work)
 }
 
+/// `resumed`: the work ends the run whose journal exists.
 fn attached(
     app: &mut App,
     node: &mut dyn Node,
     object: &NodeObject<'_>,
-    is_ours: &dyn Fn(&Journal) -> bool,
-    waits: &dyn Fn(&anyhow::Error) -> bool,
+    resumed: bool,
     work: impl FnOnce(&mut dyn Node, Sink) -> Result<Applied>,
 ) -> Result<Applied> {
-    // From the journal's first line on a stop comes between two steps.
+    // From the journal's first line on, Ctrl-C stops between two steps.
     let _under_way = cancel::UnderWay::begin();
     let mut outage = Outage::default();
     let ended = work(node, &mut |event| {
@@ -104,30 +101,34 @@ fn attached(
         }
         Err(error) => error,
     };
+    // If this run did not get to another run's interrupted change, it does not undo it.
+    let is_ours = |journal: &Journal| resumed || journal.header.run == app.run;
+    // A run that is being resumed is not undone because of an error that may be temporary.
+    let waits = resumed && (cluster::may_pass(&error) || exit_of(&error) == Exit::Cancelled);
     match Standing::load(node).map(|standing| standing.journal) {
-        // A drain that is blocked or given up is no change of the machine: pods come again, and the error is the
-        // drain's.
-        Ok(Some(journal)) if is_ours(&journal) && journal.is_draining() && !waits(&error) => {
+        // A drain that is blocked or cancelled has not changed the machine: the node is uncordoned, and the error is
+        // the drain's.
+        Ok(Some(journal)) if is_ours(&journal) && journal.is_draining() && !waits => {
             return Err(match converge::undo_with(node, object, &mut |event| app.event(&event)) {
                 Ok(_) => cordon::release_after(app, node, error),
                 Err(second) => {
                     app.outcome = Outcome::HalfWay;
-                    not_taken_back(app, error, &second)
+                    not_reverted(app, error, &second)
                 }
             });
         }
-        // The journal stays: `resume` goes on from here, or back.
+        // The journal stays: `resume` finishes or undoes the run.
         Ok(Some(journal)) if exit_of(&error) == Exit::Cancelled || !is_ours(&journal) || journal.is_draining() => {
             app.outcome = Outcome::HalfWay;
             return Err(error);
         }
         Ok(Some(_)) => {}
-        // No journal: nothing was touched, so there is nothing to take back.
+        // No journal: nothing was changed, so there is nothing to undo.
         Ok(None) => {
             retention::tidy(node, &mut |event| app.event(&event));
             return Err(cordon::release_after(app, node, error));
         }
-        // It cannot be known.
+        // The state is unknown.
         Err(second) => {
             app.outcome = Outcome::HalfWay;
             let what = format!("the change failed, and where the node stands cannot be read ({second:#})");
@@ -150,12 +151,12 @@ fn attached(
         }
         Err(second) => {
             app.outcome = Outcome::HalfWay;
-            not_taken_back(app, error, &second)
+            not_reverted(app, error, &second)
         }
     })
 }
 
-fn not_taken_back(app: &App, error: anyhow::Error, second: &anyhow::Error) -> anyhow::Error {
+fn not_reverted(app: &App, error: anyhow::Error, second: &anyhow::Error) -> anyhow::Error {
     let what = format!("the change failed, and so did rolling it back ({second:#})");
     error.context(Fault::new(Exit::FailedIncomplete, "RollbackFailed", what).hint(format!(
         "fix the cause, then finish it with: {} or undo it with: {}",
@@ -164,10 +165,10 @@ fn not_taken_back(app: &App, error: anyhow::Error, second: &anyhow::Error) -> an
     )))
 }
 
-/// The generation that stands.
+/// Returns the current generation.
 ///
 /// # Errors
-/// `NotInstalled` when there is none.
+/// `NotInstalled` if there is none.
 pub(crate) fn installed(standing: &Standing) -> Result<&Receipt> {
     standing.receipt().ok_or_else(|| {
         Fault::new(Exit::NotInstalled, "NotInstalled", "Calico is not installed here by this tool")
@@ -176,8 +177,8 @@ pub(crate) fn installed(standing: &Standing) -> Result<&Receipt> {
     })
 }
 
-/// The result of a run that went well, with what makes sense `next`. Windows may have to restart before
-/// the last of what was to go is gone: says so, and puts the restart first.
+/// Returns the result of a successful run, with the `next` commands. If Windows must restart before everything is
+/// removed, warns, and puts the restart first.
 pub(crate) fn succeeded(
     app: &mut App,
     node: &dyn Node,
@@ -192,21 +193,11 @@ pub(crate) fn succeeded(
     result
 }
 
-/// The exit class of a run that went well; what Windows does not know, and what waits for its restart, is
-/// told.
+/// Returns the exit class of a successful run. Some items may be removed only when Windows starts next.
 pub(crate) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>) -> Exit {
-    let unknown = node.unknown_settings();
-    if !unknown.is_empty() {
-        let message =
-            format!("this Windows does not know a setting of services: {}; they do without", unknown.join(", "));
-        app.warn("ServiceSettingUnknown", message);
-    }
-    let left = node.left_until_reboot();
-    if left.is_empty() {
+    if !app.needs_reboot {
         return Exit::Ok;
     }
-    let names: Vec<String> = left.iter().map(ToString::to_string).collect();
-    app.warn("GoneWithReboot", format!("{} still runs, and goes when Windows starts next", names.join(", ")));
     match app.reboot(node).policy {
         RebootPolicy::Never => return Exit::Ok,
         RebootPolicy::Request => {}
@@ -219,7 +210,7 @@ pub(crate) fn exit_after(app: &mut App, node: &dyn Node, next: &mut Vec<String>)
     Exit::RebootRequired
 }
 
-/// From the first service stopped to the last one started, over the change and its undoing.
+/// The time from the first service stopped to the last one started, over the change and its revert.
 #[derive(Default)]
 struct Outage {
     stopped: Option<Instant>,

@@ -1,17 +1,17 @@
-//! The entry of the Windows Event Log that a run leaves which changed the node, or failed to.
+//! The Windows Event Log entry of a run that changed the node, or failed to.
 
 use crate::agent::os::{self, Level};
 use crate::fault::Exit;
 use crate::report::document::RunResult;
 
-/// Writes it. Where Windows refuses, the run's log has the same.
+/// Writes it. If Windows refuses, the run's log has the same text.
 pub(crate) fn write(command: &str, result: &RunResult) {
     if let Some((level, text)) = entry(command, result) {
         os::event_log(level, &text);
     }
 }
 
-/// What it says; none of a run that had nothing to do.
+/// Returns its text; none for a run that had nothing to do.
 fn entry(command: &str, result: &RunResult) -> Option<(Level, String)> {
     if !result.changed && result.error.is_none() {
         return None;
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_changed_the_node_says_how_it_ended_and_which_it_was() {
+    fn a_run_that_changed_the_node_says_its_name_and_result() {
         let done = RunResult { generation: Some(2), ..RunResult::new(Exit::Ok, true, "upgraded to v3.33.0") };
         let (level, text) = ran(done.clone()).unwrap();
         assert_eq!(level, Level::Information);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_failed_says_why_and_how_to_mend_it() {
+    fn a_run_that_failed_says_why_and_how_to_fix_it() {
         let failed = |exit| -> RunResult {
             let fault = Fault::new(exit, "ServiceNotSteady", "CalicoFelix does not stay up").hint("look at its log");
             RunResult::failed(&anyhow::Error::from(fault))

@@ -1,4 +1,4 @@
-//! Before a folder that was there is moved aside: whose services run out of it.
+//! Before an existing folder is moved aside: checks whether services run from it.
 
 use anyhow::{Context, Result};
 
@@ -8,8 +8,8 @@ use crate::node::{Listing, Node};
 use crate::plan::files_in_use::{Tenant, moved_aside, tenants};
 use crate::plan::{Step, Target};
 
-/// Refuses to move a folder from under somebody else's service.
-pub(crate) fn refuse_tenants(node: &dyn Node, steps: &[Step], target: &Target, release: &Manifest) -> Result<()> {
+/// Refuses to move a folder from which a service of others runs.
+pub(crate) fn refuse_files_in_use(node: &dyn Node, steps: &[Step], target: &Target, release: &Manifest) -> Result<()> {
     let Some(root) = moved_aside(steps) else { return Ok(()) };
     let mut services = Vec::new();
     for (id, state) in node.list(Listing::Services).context("list the services")? {

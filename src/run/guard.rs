@@ -1,4 +1,4 @@
-//! The guard: watches over a change on trial, and sees to what earlier runs left.
+//! The guard: watches a change on trial, and finishes what earlier runs left.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Ending;
 use super::app::App;
-use super::trial::{ANSWER_WITHIN, GIVEN_UP, access, try_back};
+use super::trial::{ANSWER_WITHIN, GIVEN_UP, access, try_revert};
 use super::{at_boot, cordon, left_over};
 use crate::agent::os::{self, Level};
 use crate::agent::trial::{self, TRIES, Trial};
@@ -20,23 +20,23 @@ use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
 use crate::values::WinPath;
 
-/// How often the guard looks.
+/// How often the guard polls.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long the guard waits before it tries the way back again: at first, and at most. All pauses
-/// together are what HNS may need from its start to its first answer.
+/// How long the guard waits before it tries the revert again: at first, and at most. The sum of all pauses is what HNS
+/// may need from its start to its first answer.
 const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(32)];
 
-/// Watches over a trial until it is over, and brings the node back if that is how it ends.
+/// Watches a trial until it is over, and reverts the change if it is not confirmed.
 pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let Some(_mine) = left_over::guard_lock(&mut *app.node()?)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "another guard is at it"));
     };
     let node = app.node()?;
-    let (cut_off, cordoned) = (left_over::due_since_boot(&*node)?, left_over::is_cordoned(&*node)?);
+    let (interrupted, cordoned) = (left_over::due_since_boot(&*node, None)?, left_over::is_cordoned(&*node)?);
     drop(node);
-    if let Some(way) = cut_off {
-        return at_boot::carry_on(app, way);
+    if let Some(way) = interrupted {
+        return at_boot::run(app, way);
     }
     if cordoned {
         return cordon::release_left_over(app);
@@ -44,7 +44,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     let (mut seen_live, mut looked, mut lost): (Option<Instant>, Option<Instant>, Option<(Instant, String)>) =
         (None, None, None);
     loop {
-        // Opened anew each time: others change it meanwhile.
+        // Opened again each time: other processes change it meanwhile.
         let node = app.node()?;
         let Some(trial) = Trial::load(&*node)?.filter(|trial| trial.given_up.is_none()) else {
             return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
@@ -53,7 +53,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         if trial.live.is_some() {
             watched = seen_live.get_or_insert_with(Instant::now).elapsed();
             if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
-                // The question takes its time where nobody answers, and that counts.
+                // A request without an answer takes time, which counts.
                 let asked = Instant::now();
                 lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));
                 looked = Some(asked);
@@ -63,12 +63,12 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         drop(node);
         let lost = lost.as_ref().map(|(since, what)| (since.elapsed(), what.as_str()));
         if let Some(why) = trial.verdict(Timestamp::now(), at_it, watched, lost) {
-            match try_back(app, &why) {
+            match try_revert(app, &why) {
                 Ok(ending) => return Ok(ending),
-                // A run that began before is at its end, or somebody confirms.
+                // Another run that began earlier is ending, or somebody confirms.
                 Err(error) if exit_of(&error) == Exit::Busy => {}
                 Err(error) if Fault::id_of(&error) == GIVEN_UP => return Err(error),
-                // All is as before, but for the Node.
+                // Everything is restored, except that the Node is still cordoned.
                 Err(error) if Fault::id_of(&error) == "UncordonFailed" => return cordon::release_left_over(app),
                 Err(error) => {
                     let tried = trial.tries + 1;
@@ -88,7 +88,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
     }
 }
 
-/// What cannot be reached any more; none while all can.
+/// Returns what cannot be reached any more; none if everything can.
 fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
     if let Some(lost) = trial::lost_gateway(node, &trial.gateways) {
         return Some(lost);
@@ -100,7 +100,7 @@ fn out_of_reach(app: &App, node: &dyn Node, trial: &Trial) -> Option<String> {
     reached.and_then(|cluster| cluster.reach()).err().map(|error| format!("{error:#}"))
 }
 
-/// The API server as the node's own components reach it.
+/// Connects to the API server as the node's own components do.
 fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
     let config = crate::agent::read_config(node).ok()?;
     let path: WinPath = config.startup.env.get("KUBECONFIG")?.parse().ok()?;

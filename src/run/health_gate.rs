@@ -1,5 +1,5 @@
-//! Whether a node that was changed does its work: its services, the network that they made, and the Node
-//! that kubelet reports. No run says that all is well before.
+//! Whether a changed node works: its services, the network that they created, and the Node that kubelet reports. No run
+//! reports success before.
 
 use std::cell::RefCell;
 use std::fs;
@@ -9,8 +9,8 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 use super::app::App;
+use crate::agent::KUBELET;
 use crate::agent::Role;
-use crate::agent::startup::KUBELET;
 use crate::agent::state::{self, AgentState, Phase};
 use crate::apply::cancel;
 use crate::apply::standing::Applied;
@@ -27,47 +27,46 @@ use crate::report::document::exit_of;
 use crate::report::event::{Event, Sink};
 use crate::values::WinPath;
 
-/// How long Felix and confd must have run without a crash. A program that cannot live with its
-/// configuration ends in its first seconds.
+/// How long Felix and confd must run without a crash. A program that rejects its configuration ends in its first
+/// seconds.
 const CALM: Duration = Duration::from_secs(5);
 
-/// How long all services may take: CalicoNode's own waits for the network and the datastore are in it.
+/// How long all services may take, including CalicoNode's own waits for the network and the datastore.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How long the network may differ from what was asked for and from what other nodes are told, once all
-/// services work.
+/// How long the network may differ from the config and from what other nodes are told, once all services work.
 const NETWORK_LIMIT: Duration = Duration::from_secs(30);
 
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long the Node may take to be Ready: kubelet looks at the CNI configuration and reports every ten
-/// seconds, and after a pause of the host's network it has to reach the API server again.
+/// How long the Node may take to become Ready: kubelet reads the CNI configuration and reports every ten seconds, and
+/// after an interruption of the host's network it has to reach the API server again.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
-/// How long the Node must stay Ready: kubelet's report of before the change may still stand.
+/// How long the Node must stay Ready: the Node may still show kubelet's report from before the change.
 const STAYS_READY: Duration = Duration::from_secs(5);
 
 /// How often the cluster is asked.
 const ASK: Duration = Duration::from_secs(1);
 
-/// How long one answer of the cluster may take.
+/// How long the cluster may take for one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The endpoint that Calico's node startup makes on the pods' network, for the host.
+/// The endpoint that Calico's node startup creates on the pods' network, for the host.
 const HOST_ENDPOINT: &str = "Calico_ep";
 
-/// Talks to the cluster with a kubeconfig's text.
+/// Connects to the cluster with a kubeconfig's text.
 type Connect = dyn Fn(&str) -> Result<Cluster>;
 
-/// Asks a node, and the cluster as the node's own services do, whether it works.
+/// Checks whether a node works, and asks the cluster with the node's own identity.
 pub(crate) struct Works {
-    /// A cluster that cannot be asked is nobody who agrees.
+    /// Without an answer of the cluster, the node does not count as working.
     must_answer: bool,
     connect: Box<Connect>,
     cluster: RefCell<Option<Cluster>>,
 }
 
-/// What is not as it must be.
+/// What does not work yet.
 enum Lacks {
     Service(String),
     Network(String),
@@ -76,23 +75,23 @@ enum Lacks {
 /// What the cluster says of the Node.
 enum Said {
     Node(Box<ClusterNode>),
-    /// It cannot tell: the sentence says why, and that is nobody's fault.
+    /// The cluster has no answer, for this reason; it is not an error.
     Nothing(String),
 }
 
-/// Whether steps change what services do, so that it must be shown that they do it.
+/// Whether steps affect the services, so that they must be proven to work.
 pub(crate) fn disturb(steps: &[Step]) -> bool {
     let concerns = |id: &Id| matches!(id, Id::Running(_) | Id::Network(_) | Id::CniConf(_) | Id::Tree(_));
     steps.iter().any(|step| concerns(step.id()))
 }
 
-/// Whether node startup runs in them: then the cluster can be asked, and must say how the node is.
+/// Whether these steps run node startup: then the cluster must answer, and report the Node.
 pub(crate) fn restart(steps: &[Step]) -> bool {
     let run = Id::Running(NODE_SERVICE.into());
     steps.iter().any(|step| matches!(step, Step::Put { id, after: Some(_), .. } if *id == run))
 }
 
-/// Why a Node is not Ready, unless it waits for the network of pods: that is ours to bring.
+/// Returns why a Node is not Ready, unless it waits for the pod network: that is for Calico to fix.
 pub(crate) fn not_ready_by_others(node: &ClusterNode) -> Option<String> {
     let why = node.not_ready.clone().unwrap_or_else(|| "it does not say why".into());
     let ours = ["network plugin", "networkplugin", "networkready", "cni"];
@@ -100,8 +99,8 @@ pub(crate) fn not_ready_by_others(node: &ClusterNode) -> Option<String> {
     (!node.ready && !ours.iter().any(|word| lower.contains(word))).then_some(why)
 }
 
-/// Why this node's Node is not Ready before a change, unless that is ours to bring. A cluster that does
-/// not answer is said by those who need it.
+/// Returns why this Node is not Ready before a change, unless Calico fixes that. None if the cluster does not answer:
+/// callers that need it report that.
 pub(crate) fn not_ready_before(app: &App, node: &dyn Node) -> Option<String> {
     match Works::new(app, false).node_says(node) {
         Ok(Said::Node(found)) => not_ready_by_others(&found),
@@ -109,11 +108,11 @@ pub(crate) fn not_ready_before(app: &App, node: &dyn Node) -> Option<String> {
     }
 }
 
-/// What keeps pods from running here: the CNI configuration is not published, or the Node is not Ready.
-/// None when nothing does. The cluster is asked once, with the node's own identity.
+/// Returns what keeps pods from running here: the CNI configuration is not published, or the Node is not Ready. None if
+/// nothing does. Asks the cluster once, with the node's own identity.
 ///
 /// # Errors
-/// When the node or the cluster cannot be asked.
+/// When the node or the cluster does not answer.
 pub(crate) fn keeps_pods_away(app: &App, node: &dyn Node, target: &Target) -> Result<Option<String>> {
     for (id, state) in &target.world {
         if matches!(id, Id::CniConf(_)) && node.get(id)?.as_ref() != Some(state) {
@@ -136,11 +135,11 @@ impl Works {
         Self { must_answer, connect: Box::new(app.connector(ANSWER_WITHIN)), cluster: RefCell::new(None) }
     }
 
-    /// Waits until every service that is to run does its work, on a network that other nodes can reach.
+    /// Waits until every service that the config starts works, on a network that other nodes can reach.
     ///
     /// # Errors
-    /// `ServiceNotSteady` when a service ends, crashes again and again, or does not work in five minutes;
-    /// `PodNetworkWrong` when the network is not what other nodes are told.
+    /// `ServiceNotSteady` if a service ends, crashes repeatedly, or does not work in five minutes; `PodNetworkWrong` if
+    /// the network differs from what other nodes are told.
     pub fn services(&self, node: &mut dyn Node, target: &Target, events: Sink) -> Result<()> {
         let mut expected = false;
         for role in Role::ALL {
@@ -194,7 +193,7 @@ impl Works {
         Ok(self.network(node, target, events)?.map(Lacks::Network))
     }
 
-    /// What of the pods' network is not as Calico's node startup leaves it.
+    /// Returns how the pod network differs from what Calico's node startup creates.
     fn network(&self, node: &dyn Node, target: &Target, events: Sink) -> Result<Option<String>> {
         let network = |name: &str| -> Result<Option<Network>> {
             let id = Id::Network(name.into());
@@ -209,6 +208,9 @@ impl Works {
         let (Some(pods), Some(details)) = (network(networks::PODS)?, node.network_details(networks::PODS)?) else {
             return Ok(Some(format!("the HNS network {} is not there", networks::PODS)));
         };
+        if details.unseen_by_v2 {
+            return Ok(Some(format!("version 2 of HNS does not show the HNS network {}", networks::PODS)));
+        }
         if !details.endpoints.iter().any(|name| name.eq_ignore_ascii_case(HOST_ENDPOINT)) {
             return Ok(Some(format!("the HNS network {} has no endpoint {HOST_ENDPOINT}", networks::PODS)));
         }
@@ -275,7 +277,7 @@ impl Works {
         }))
     }
 
-    /// What the cluster says of this node's Node, asked as the node's own services ask it.
+    /// Asks the cluster for this node's Node, with the node's own kubeconfig.
     fn node_says(&self, node: &dyn Node) -> Result<Said> {
         let config = crate::agent::read_config(node)?;
         let name = config.node_name.as_str();
@@ -294,8 +296,7 @@ impl Works {
         })
     }
 
-    /// Waits until the Node is Ready and stays so. On a node whose kubelet does not run that is said, and
-    /// waited for by nobody.
+    /// Waits until the Node is Ready and stays so. If kubelet does not run, reports it and does not wait.
     ///
     /// # Errors
     /// `NodeNotReady` after three minutes.
@@ -339,21 +340,21 @@ impl Works {
                 if ready_for.is_none() && waited >= READY_WITHIN {
                     let text = format!("{what}, {} s after the change", READY_WITHIN.as_secs());
                     return Err(Fault::new(Exit::VerifyFailed, "NodeNotReady", text)
-                        .hint("kubectl describe node says why, and kubelet's log; what is cordoned stays so: when the Node is Ready, run: calicoctl-win resume")
+                        .hint("`kubectl describe node` says why, and kubelet's log\nwhat is cordoned stays so: when the Node is Ready, run: calicoctl-win resume")
                         .into());
                 }
                 let what = format!("the Node to be Ready: {what}");
                 events(Event::Waiting { what, elapsed: waited, limit: READY_WITHIN });
                 cancel::check()?;
                 node.pause(ASK);
-                // A cluster that does not answer takes its time, and that counts.
+                // The time of a request without an answer counts.
                 waited += ASK + looking.elapsed();
             }
         })
     }
 }
 
-/// A wait as a phase of a run: how long it took, and what came of it.
+/// Runs a wait as a phase of a run: how long it took, and its result.
 fn waits(phase: &'static str, events: Sink, wait: impl FnOnce(Sink) -> Result<(Duration, String)>) -> Result<()> {
     let _under_way = cancel::UnderWay::begin();
     events(Event::PhaseStarted { phase, place: None });
@@ -369,10 +370,11 @@ fn waits(phase: &'static str, events: Sink, wait: impl FnOnce(Sink) -> Result<(D
     }
 }
 
-/// Waits after a change that stands until the Node is Ready. What was cordoned is not uncordoned before.
+/// Waits after a change that stays in place until the Node is Ready. A Node that was cordoned is uncordoned only after
+/// that.
 ///
 /// # Errors
-/// As [`Works::ready`]; the change is told as one that was made.
+/// As [`Works::ready`]; the change is reported as made.
 pub(crate) fn ends_ready(
     app: &mut App,
     node: &mut dyn Node,
@@ -385,7 +387,7 @@ pub(crate) fn ends_ready(
     stands(app, applied, ended)
 }
 
-/// The same of the services, where there is nothing that a change could be taken back to.
+/// The same for the services, if there is nothing to revert to.
 ///
 /// # Errors
 /// As [`Works::services`].
@@ -395,7 +397,7 @@ pub(crate) fn ends_working(app: &mut App, node: &mut dyn Node, target: &Target, 
     stands(app, applied, ended)
 }
 
-/// It stands all the same: its logs, and what is seen of it from outside, tell the cause.
+/// Reports a failed proof of a change that stays in place, so that its logs and state show the cause.
 fn stands(app: &mut App, applied: &Applied, ended: Result<()>) -> Result<()> {
     let Err(error) = ended else { return Ok(()) };
     app.generation = applied.generation;
@@ -412,10 +414,10 @@ fn datastore(config: &AgentConfig) -> &str {
     said.map_or("kubernetes", String::as_str)
 }
 
-/// What is still waited for of the services; none when each does its work.
+/// Returns what the services still wait for; none if each works.
 ///
 /// # Errors
-/// `ServiceNotSteady` when a service ended, gave up, or crashes again and again.
+/// `ServiceNotSteady` if a service ended, gave up, or crashes repeatedly.
 fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
     for role in Role::ALL {
         let name = role.service();
@@ -430,7 +432,7 @@ fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             return Err(not_steady(format!("{name} ended{why}")).into());
         }
-        // What another process said is of an agent before this one.
+        // A report of another process is about an earlier agent.
         let Some(said) = state::live(node, role)? else { return Ok(Some(format!("{name} to begin"))) };
         if let Some(missing) = missing(&said, node.now())? {
             return Ok(Some(missing));
@@ -441,7 +443,7 @@ fn look(node: &dyn Node, target: &Target) -> Result<Option<String>> {
 
 fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
     let name = said.role.service();
-    // How often node startup failed before it succeeded does not count.
+    // Failures of node startup before it succeeded do not count.
     let loops = said.crash_loop && said.role != Role::Node;
     if loops || said.failure.is_some() {
         let code = said.last_exit.and_then(|last| last.code);
@@ -455,7 +457,7 @@ fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
     if said.phase != Phase::Running || said.role == Role::Node && !said.at_work() {
         return Ok(Some(format!("{name} to be at its work")));
     }
-    // CalicoNode's program runs to its end; of the others the process must live.
+    // CalicoNode's program ends when it is done; the process of the others must run.
     if said.role == Role::Node {
         return Ok(None);
     }
@@ -469,7 +471,7 @@ fn missing(said: &AgentState, now: Timestamp) -> Result<Option<String>> {
 
 fn not_steady(what: String) -> Fault {
     Fault::new(Exit::VerifyFailed, "ServiceNotSteady", what)
-        .hint("its log says why: calicoctl-win logs; with another release the cause may be gone")
+        .hint("its log says why: calicoctl-win logs\nwith another release the cause may be gone")
 }
 
 fn network_wrong(what: String) -> Fault {
@@ -481,7 +483,7 @@ fn network_wrong(what: String) -> Fault {
 mod tests {
     use super::*;
 
-    /// What is missing of an agent that said this, 12 s after it began.
+    /// Returns what an agent with this report still lacks, 12 s after it began.
     fn said(role: &str, more: &str) -> String {
         let more = if more.contains("crashLoop") { more.to_owned() } else { format!(r#", "crashLoop": false{more}"#) };
         let more = if more.contains("phase") { more } else { format!(r#", "phase": "running"{more}"#) };
@@ -510,7 +512,7 @@ mod tests {
         assert_eq!(said("node", waits), "waits for CalicoNode, which waits for the network (10 s of 90 s)");
     }
 
-    /// Its network came late, or the datastore did: what counts is how it ended.
+    /// The network or the datastore was late: what counts is the result.
     #[test]
     fn node_startup_that_failed_before_it_succeeded_works() {
         let tries = r#", "crashLoop": true, "lastExit": {"code": 1, "at": "2026-01-02T15:04:05Z"}"#;
@@ -521,7 +523,7 @@ mod tests {
         assert_eq!(said("node", &goes_on), "waits for CalicoNode, which waits for Calico's node startup (10 s)");
     }
 
-    /// An older agent calls itself running while node startup is.
+    /// An older agent reports running during node startup.
     #[test]
     fn node_startup_that_still_runs_has_not_succeeded() {
         let runs = r#", "child": {"pid": 4010, "since": "2026-01-02T15:04:06Z"}"#;
@@ -529,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_pod_network_yet_is_not_ready_for_our_reason() {
+    fn a_node_that_waits_for_the_pod_network_is_ours_to_fix() {
         let node = |why: &str| ClusterNode { not_ready: Some(why.into()), ..ClusterNode::default() };
         let ours = "KubeletNotReady: container runtime network not ready: NetworkReady=false \
                     reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
@@ -543,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_crashes_or_an_agent_that_gave_up_does_not_work() {
+    fn a_crashing_program_or_an_agent_that_gave_up_does_not_work() {
         let once = r#", "phase": "restarting", "lastExit": {"code": 7, "at": "2026-01-02T15:04:05Z"}"#;
         assert_eq!(said("felix", once), "waits for CalicoFelix to be at its work", "one end is no loop");
         assert_eq!(

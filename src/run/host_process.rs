@@ -1,4 +1,4 @@
-//! A HostProcess pod: what Kubernetes gives it of its service account.
+//! A HostProcess pod: the files of its service account.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use serde_json::json;
 use crate::cluster::unreached;
 use crate::fault::{Exit, Fault};
 
-/// Set by containerd in every HostProcess container: where the container's own files are on the host.
+/// Set by containerd in every HostProcess container: the host's path of the container's own files.
 const MOUNT_POINT: &str = "CONTAINER_SANDBOX_MOUNT_POINT";
 
-/// Below it, what Kubernetes gives each pod of its service account.
+/// The folder in it with the service account of the pod.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The service account of the pod that this program runs in.
 pub(crate) struct Pod {
     pub host: String,
     pub namespace: String,
-    /// With the account's token, for the API server that Kubernetes names to pods.
+    /// With the account's token, for the API server address that Kubernetes sets in pods.
     pub kubeconfig: String,
 }
 
-/// Reads it off the mounts.
+/// Reads it from the mounts.
 ///
 /// # Errors
-/// Fault `NotHostProcess` where this is no HostProcess container, or the account is not mounted.
+/// Fault `NotHostProcess` if this is no HostProcess container, or the account is not mounted.
 pub(crate) fn read() -> Result<Pod> {
     let not = |what: &str| {
         Fault::new(Exit::InvalidConfig, "NotHostProcess", what.to_owned()).hint(
@@ -57,8 +57,8 @@ pub(crate) fn read() -> Result<Pod> {
     Ok(Pod { host, namespace: namespace.trim().to_owned(), kubeconfig: kubeconfig.to_string() })
 }
 
-/// An API server that cannot be reached from a pod is mostly called by its ClusterIP, which is what
-/// Kubernetes tells every pod.
+/// An API server that cannot be reached from a pod usually has its ClusterIP as address, which is what Kubernetes sets
+/// in every pod.
 pub(crate) fn from_a_pod(mut error: anyhow::Error) -> anyhow::Error {
     if unreached(&error)
         && let Some(fault) = error.downcast_mut::<Fault>()
@@ -72,10 +72,10 @@ pub(crate) fn from_a_pod(mut error: anyhow::Error) -> anyhow::Error {
     error
 }
 
-/// The refusal of an address that does not lead from a Windows host to the API server.
+/// The error for an address that does not lead from a Windows host to the API server.
 pub(crate) fn cluster_ip(host: &str) -> Fault {
     let what = format!("KUBERNETES_SERVICE_HOST is {host}, a ClusterIP, which a Windows host cannot reach");
-    Fault::new(Exit::InvalidConfig, "ApiServerIsClusterIp", what).hint(
+    Fault::new(Exit::InvalidConfig, "ApiServerAddress", what).hint(
         "set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of the pod to the API server's own address, \
          as Calico's ConfigMap kubernetes-services-endpoint does",
     )

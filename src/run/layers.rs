@@ -11,7 +11,7 @@ use crate::config::{Document, Origin, Override, encoding};
 use crate::fault::{Exit, Fault};
 use crate::version::CalicoVersion;
 
-/// A config document from a file, or with `-` from stdin.
+/// Reads a config document from a file, or with `-` from stdin.
 pub(crate) fn read_document(file: &Path) -> Result<Document> {
     if file.as_os_str() == "-" {
         let mut bytes = Vec::new();
@@ -25,8 +25,7 @@ pub(crate) fn read_document(file: &Path) -> Result<Document> {
     document(&name, &bytes)
 }
 
-/// A document that somebody named. An empty one is a slip: a write that failed, or a pipe without
-/// anything in it.
+/// Parses a named document. An empty one is an error: a failed write, or an empty pipe.
 fn document(name: &str, bytes: &[u8]) -> Result<Document> {
     let text = encoding::decode(bytes)
         .map_err(|why| unreadable(format!("the config {name} cannot be read: {why}")).hint("save it as UTF-8"))?;
@@ -60,7 +59,7 @@ fn release_kind(text: &str) -> ReleaseKind {
     }
 }
 
-/// Single fields that variables and flags set; `--set` comes last and wins.
+/// Returns the single fields that variables and flags set; `--set` comes last and wins.
 pub(crate) fn overrides(global: &Global, args: &[OsString], source: &Source) -> Vec<Override> {
     let origin = |flag: &str| {
         let variable = format!("CALICO_WIN_{}", flag.to_uppercase().replace('-', "_"));
@@ -96,9 +95,9 @@ pub(crate) fn overrides(global: &Global, args: &[OsString], source: &Source) -> 
                 add("calico.source.path", Some(release.clone()), "release");
             }
         }
-        // A release that was named brings its own version over the config's.
+        // A named release sets its own version over the config's.
         let name = release.rsplit(['/', '\\']).next().unwrap_or_default();
-        if let Some(version) = crate::release::locate::version_in(name) {
+        if let Some(version) = crate::release::archive::version_in(name) {
             add("calico.version", Some(version.to_string()), "release");
         }
     }

@@ -1,4 +1,4 @@
-//! The Lease on the Node, for as long as a run changes it.
+//! The Lease on the Node, while a run changes it.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::app::App;
 use super::cordon;
 use super::drain::Place;
+use crate::agent::trial::Trial;
 use crate::apply::node_object::Access;
 use crate::cluster::lease::{Keeper, Owner};
 use crate::fault::Exit;
@@ -14,13 +15,13 @@ use crate::node::Node;
 use crate::report::document::exit_of;
 use crate::report::event::Event;
 
-/// How long the cluster may take to hear of a Lease that runs out by itself anyhow.
+/// How long the cluster may take to release a Lease, which expires anyway.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Takes the Lease on a Node, and keeps it; until it is given back the run knows how long it holds.
+/// Takes the Lease on a Node, and renews it; until it is released, the run knows how long it is valid.
 ///
 /// # Errors
-/// BUSY when another machine has it; and when the cluster cannot be asked, or refuses.
+/// BUSY if another machine has it; and when the cluster does not answer, or refuses.
 pub(crate) fn take(app: &mut App, node: &dyn Node, place: &Place<'_>) -> Result<Keeper> {
     let owner = owner(app, node)?;
     place.cluster.take_lease(place.name, &owner)?;
@@ -31,29 +32,28 @@ pub(crate) fn take(app: &mut App, node: &dyn Node, place: &Place<'_>) -> Result<
     Ok(keeper)
 }
 
-/// Does what changes a node with its Lease held, as far as there is a cluster to ask for one: a node is
-/// to be mended, and cleared, also without.
+/// Changes the Node while holding its Lease, if a cluster answers. While a change is on trial, this machine has the
+/// Lease already, and keeps it.
 ///
 /// # Errors
-/// BUSY when another machine has the Lease, and what the work fails with.
+/// BUSY if another machine has the Lease, and what the work fails with.
 pub(crate) fn hold<T>(
     app: &mut App,
     node: &mut dyn Node,
     name: &str,
     work: impl FnOnce(&mut App, &mut dyn Node) -> Result<T>,
 ) -> Result<T> {
-    let keeper = take_if_possible(app, node, name)?;
+    let on_trial = Trial::load(node)?.is_some();
+    let keeper = if on_trial { None } else { take_if_possible(app, node, name)? };
     let done = work(app, node);
-    if let Some(keeper) = keeper {
-        give_back(app, keeper);
-    }
+    release(app, keeper);
     done
 }
 
-/// Takes the Lease, as far as there is a cluster to ask for one.
+/// Takes the Lease, if a cluster answers.
 ///
 /// # Errors
-/// BUSY when another machine has it.
+/// BUSY if another machine has it.
 pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Result<Option<Keeper>> {
     match take_quickly(app, node, name) {
         Ok(keeper) => Ok(Some(keeper)),
@@ -66,7 +66,7 @@ pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Re
     }
 }
 
-/// Takes the Lease from a cluster that answers at once, and keeps it.
+/// Takes the Lease from a cluster that answers at once, and renews it.
 pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result<Keeper> {
     let cluster = cordon::reach(app, node, &Access::default(), Some(LIMIT))?;
     let owner = owner(app, node)?;
@@ -78,17 +78,19 @@ pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result
 
 pub(crate) fn owner(app: &App, node: &dyn Node) -> Result<Owner> {
     let facts = node.facts().context("measure the node")?;
-    // Enough of it to tell two machines apart, and to be read.
+    // Enough characters to distinguish machines, and short enough to read.
     let machine = facts.machine_id.unwrap_or_default().chars().take(12).collect();
     Ok(Owner { host: facts.host_name, machine, run: app.run.clone() })
 }
 
-/// Gives it back. What went well is not given up for it: it runs out by itself.
-pub(crate) fn give_back(app: &mut App, keeper: Keeper) {
-    ended(app, keeper.give_back());
+/// Releases the Lease, if this run has it. A failure does not fail the run: the Lease expires by itself.
+pub(crate) fn release(app: &mut App, keeper: Option<Keeper>) {
+    if let Some(keeper) = keeper {
+        ended(app, keeper.give_back());
+    }
 }
 
-/// Leaves it behind for who finishes this on the same machine.
+/// Leaves the Lease to the next run on the same machine.
 pub(crate) fn leave(app: &mut App, keeper: Keeper, length: Duration) {
     ended(app, keeper.leave_for(length));
 }

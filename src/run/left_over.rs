@@ -1,5 +1,5 @@
-//! What earlier runs left that CalicoNode sees to when it starts: a change on trial, a run that a boot cut off, a Node
-//! that is cordoned. A guard does it, a process of its own.
+//! What earlier runs left for CalicoNode to finish at its start: a change on trial, a run that a boot interrupted, a
+//! cordoned Node. A guard does it, in its own process.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
     if let Some(dir) = sandbox {
         command.arg("--sandbox").arg(dir);
     }
-    // These are of the command that began the trial, and of no other.
+    // These belong to the command that began the trial, and to no other.
     for variable in ["CALICO_WIN_DETACH", "CALICO_WIN_DRY_RUN", "CALICO_WIN_SANDBOX_FAULT"] {
         command.env_remove(variable);
     }
@@ -34,7 +34,7 @@ pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
     os::detach(&mut command).context("start the guard of the trial").map(drop)
 }
 
-/// Whether something is left that a guard is to see to, and none is at it. `booted`: when Windows started.
+/// Whether something is left for a guard, and no guard runs. `booted`: when Windows started.
 ///
 /// # Errors
 /// When a record of ours cannot be read.
@@ -42,12 +42,12 @@ pub(crate) fn needs_guard(node: &mut dyn Node, booted: Timestamp) -> Result<bool
     Ok(lacks_guard(node)? || waits(node, booted)? || is_cordoned(node)?)
 }
 
-/// Whether a trial is on that nobody watches over. One that was given up is for people.
+/// Whether a trial is active without a guard. One that was given up is left to an administrator.
 pub(crate) fn lacks_guard(node: &mut dyn Node) -> Result<bool> {
     Ok(Trial::load(node)?.is_some_and(|trial| trial.given_up.is_none()) && guard_lock(node)?.is_some())
 }
 
-/// The right to be the guard; none while there is one.
+/// Takes the guard's lock; none while there is a guard.
 pub(crate) fn guard_lock(node: &mut dyn Node) -> Result<Option<File>> {
     let path = WinPath::known(STATE_DIR).join("state").join("guard.lock");
     if !node.disk(&path).exists() {
@@ -61,44 +61,35 @@ pub(crate) fn guard_lock(node: &mut dyn Node) -> Result<Option<File>> {
     }
 }
 
-/// What an interrupted run asked for. A change on trial has a guard of its own.
+/// Returns the `--at-boot` choice of an interrupted run that began before Windows started: a run that was stopped since
+/// is left to an administrator, and a change on trial has its own guard. `booted`: when Windows started, for the
+/// journal of an older program, which records only when its run began; without it such a run counts.
 ///
 /// # Errors
-/// When the journal cannot be read.
-pub(crate) fn due(node: &dyn Node) -> Result<Option<AtBoot>> {
+/// When the journal cannot be read, or the node not measured.
+pub(crate) fn due_since_boot(node: &dyn Node, booted: Option<Timestamp>) -> Result<Option<AtBoot>> {
+    let Some(Journal { header, .. }) = Journal::load(node)?.filter(|journal| journal.header.terms.at_boot.is_some())
+    else {
+        return Ok(None);
+    };
     if Trial::load(node)?.is_some() {
         return Ok(None);
     }
-    Ok(Journal::load(node)?.and_then(|journal| journal.header.terms.at_boot))
-}
-
-/// The same, of a run that began before Windows did: one that somebody stopped since is left to people.
-///
-/// # Errors
-/// As [`due`].
-pub(crate) fn due_since_boot(node: &dyn Node) -> Result<Option<AtBoot>> {
-    let Some(asked) = due(node)? else { return Ok(None) };
-    let began_in = Journal::load(node)?.and_then(|journal| journal.header.terms.boot);
-    let now = node.facts().context("measure the node")?.boot_id;
-    Ok((began_in != Some(now)).then_some(asked))
-}
-
-/// Whether such a run is there, began before Windows did, and nobody is ending it.
-///
-/// # Errors
-/// As [`due`].
-fn waits(node: &dyn Node, booted: Timestamp) -> Result<bool> {
-    let Some(Journal { header, .. }) = Journal::load(node)? else { return Ok(false) };
-    let at_it = lock::holder(node).is_some_and(|holder| holder.command == "resume");
     let before_boot = match &header.terms.boot {
-        Some(boot) => *boot != node.facts().context("measure the node")?.boot_id,
-        // An older program left only when it began; and Windows moves its own note of that when the clock is set.
-        None => header.started < booted,
+        Some(boot) => *boot != node.boot_id()?,
+        // Windows adjusts its recorded start time when the clock is set.
+        None => booted.is_none_or(|booted| header.started < booted),
     };
-    Ok(before_boot && !at_it && due(node)?.is_some())
+    Ok(header.terms.at_boot.filter(|_| before_boot))
 }
 
-/// Whether a run left the Node cordoned, with nothing half-way on this machine: one that is over, or one that ended
+/// Whether there is such a run, and no process is ending it.
+fn waits(node: &dyn Node, booted: Timestamp) -> Result<bool> {
+    let at_it = lock::holder(node).is_some_and(|holder| holder.command == RESUME.command);
+    Ok(!at_it && due_since_boot(node, Some(booted))?.is_some())
+}
+
+/// Whether a run left the Node cordoned, with nothing half done on this machine: a finished run, or one that ended
 /// while it moved pods away.
 ///
 /// # Errors
@@ -110,6 +101,7 @@ pub(crate) fn is_cordoned(node: &dyn Node) -> Result<bool> {
         Some(_) => None,
         None => left,
     };
-    let at_it = lock::holder(node).is_some_and(|holder| Some(&holder.run) == run.as_ref() || holder.command == RESUME);
+    let at_it =
+        lock::holder(node).is_some_and(|holder| Some(&holder.run) == run.as_ref() || holder.command == RESUME.command);
     Ok(run.is_some() && !at_it && Trial::load(node)?.is_none())
 }

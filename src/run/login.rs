@@ -1,5 +1,5 @@
-//! Where the node's own login comes from: a token of calico-node's account, a kubeconfig that somebody
-//! gave, or what is mounted into a HostProcess pod; and with etcd, its client's files.
+//! Where the node's own login comes from: a token of calico-node's account, a given kubeconfig, or the files mounted
+//! into a HostProcess pod; and with etcd, its client's files.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,19 @@ use crate::sandbox;
 use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
 use crate::values::{Secret, WinPath};
 
-/// What the settings say of it.
+/// What the settings say about it.
 pub(crate) struct Wanted<'a> {
     pub credentials: Credentials,
     pub kubernetes: &'a Kubernetes,
-    /// Whether a token secret may be made.
+    /// Whether a token secret may be created.
     pub create_secret: bool,
     /// With [`Credentials::Kubeconfig`].
     pub file: Option<&'a str>,
-    /// For a secret to be filled.
+    /// How long to wait until a secret is filled.
     pub limit: Duration,
 }
 
-/// Gets a login and uses it once. Says when it will not be renewed though it ends.
+/// Gets a login and tries it once. Warns if it expires and will not be renewed.
 pub(crate) fn issue(app: &mut App, node: Option<&dyn Node>, cluster: &Cluster, wanted: &Wanted<'_>) -> Result<Issued> {
     let namespace = &wanted.kubernetes.calico_namespace;
     let of_account = |from, app: &mut App| {
@@ -85,7 +85,7 @@ fn given(node: Option<&dyn Node>, cluster: &Cluster, file: &str) -> Result<Issue
     cluster.given_credentials(&origin, &text, path.parent().unwrap_or(Path::new("")))
 }
 
-/// A path of the node's, when the node is a folder.
+/// Returns the path on this machine: a Windows path is one of the node, which may be a sandbox.
 fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
     match (node, file.parse::<WinPath>()) {
         (Some(node), Ok(path)) => node.disk(&path),
@@ -93,8 +93,8 @@ fn on_this_machine(node: Option<&dyn Node>, file: &str) -> PathBuf {
     }
 }
 
-/// The namespace of calico-node, where it is not to be looked for. In a HostProcess pod it is known,
-/// and the pod's account may not look.
+/// Returns the namespace of calico-node, if it need not be looked up. In a HostProcess pod it is known, and the pod's
+/// account may not look.
 pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
     match &connection.calico_namespace {
         None if connection.host_process => Ok(Some(host_process::read()?.namespace)),
@@ -102,7 +102,7 @@ pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
     }
 }
 
-/// The rights that a config's credentials need.
+/// Returns the rights that a config's credentials need.
 pub(crate) fn needs(layered: &Layered) -> Needs<'_> {
     let spec = &layered.config.spec;
     let secret = &spec.datastore.etcd.tls_secret_ref;
@@ -116,8 +116,8 @@ pub(crate) fn needs(layered: &Layered) -> Needs<'_> {
     }
 }
 
-/// Our kubeconfig on the node, if it is still good: of the kind that is wanted, for the same server
-/// and CA, a third of its token's life left, and the API server takes it.
+/// Returns our kubeconfig on the node, if it is still good: of the wanted kind, for the same server and CA, with a
+/// third of its token's lifetime left, and accepted by the API server.
 pub(crate) fn kept(
     node: &dyn Node,
     root: &WinPath,
@@ -139,18 +139,18 @@ pub(crate) fn kept(
         return None;
     }
     cluster.check(&credentials).ok()?;
-    // Rendered anew, so that a form that has changed since is written again.
+    // Rendered again, so that a change of its form is written too.
     kubeconfig::render(&credentials, &wanted.kubernetes.calico_namespace).ok()
 }
 
-/// What the node logs in with now.
+/// Returns the node's current login.
 pub(crate) fn standing(node: &dyn Node, root: &WinPath) -> Option<NodeCredentials> {
     let text = std::fs::read_to_string(node.disk(&paths::kubeconfig(root))).ok()?;
     kubeconfig::parse(&text).ok()
 }
 
-/// A kubeconfig that somebody gave, for the node. One of the same account that the agent has renewed
-/// since is newer, and stays.
+/// Returns a given kubeconfig, for the node. If the agent has renewed one of the same account since, that one is newer,
+/// and stays.
 pub(crate) fn given_or_renewed(
     node: &dyn Node,
     root: &WinPath,
@@ -170,14 +170,14 @@ pub(crate) fn given_or_renewed(
     kubeconfig::render(&renewed.unwrap_or(given), namespace)
 }
 
-/// The etcd client's files, checked, after each member was tried with them.
+/// The etcd client's files, checked after each member was tried with them.
 pub(crate) struct Etcd {
     pub files: Option<EtcdFiles>,
-    /// They are ours to write: from a secret, or below the folder of the release, which is swapped.
+    /// They are ours to write: from a secret, or in the folder of the release, which is swapped.
     pub ours: bool,
 }
 
-/// Gets and checks them. Nothing is done with another datastore.
+/// Gets and checks them. Does nothing with another datastore.
 pub(crate) fn etcd(
     app: &mut App,
     node: &dyn Node,
@@ -203,7 +203,7 @@ pub(crate) fn etcd(
     Ok(Etcd { files, ours })
 }
 
-/// Tries every member that can be reached from here.
+/// Tries every member that can be reached from this machine.
 pub(crate) fn try_members(
     app: &mut App,
     endpoints: &[String],

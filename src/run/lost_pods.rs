@@ -12,9 +12,9 @@ use crate::cluster::{Cluster, PodOnNode};
 use crate::node::Node;
 use crate::report::event::{Event, Sink};
 
-/// Has the pods made again that lost their endpoint at a boot: they never get another one. With the rights of
-/// the node's own kubelet where its kubeconfig is a file, which may delete the pods of its node, else with those
-/// of Calico's account. Gives those that are left, by their names.
+/// Deletes pods that lost their endpoint at a boot, so that they are re-created: they never get another one. Uses the
+/// node's own kubelet kubeconfig if it is a file, since kubelet may delete the pods of its node, else Calico's account.
+/// Returns the names of the pods that remain.
 ///
 /// # Errors
 /// When no login may list the pods of this node.
@@ -43,7 +43,7 @@ pub(crate) fn recreate(
     let attached: Vec<Ipv4Addr> = node.endpoints()?.iter().filter_map(|endpoint| endpoint.ip).collect();
     let mut left = Vec::new();
     for lost in lost {
-        // A pod that is gone, or whose address is an endpoint's again, needs nobody any more.
+        // A pod that is deleted, or whose address belongs to an endpoint again, needs nothing.
         let is_its =
             |pod: &&PodOnNode| lost.ip.is_some_and(|ip| pod.addresses.contains(&ip) && !attached.contains(&ip));
         let Some(pod) = known.iter().find(is_its) else { continue };
@@ -66,7 +66,7 @@ pub(crate) fn recreate(
         };
         let new = lost.pod.is_none() || deleted;
         if new {
-            // It is in the Event Log too.
+            // The Event Log has it too.
             logins.iter().any(|login| login.warn_on_pod(pod, name.as_str(), "NetworkLost", told).is_ok());
             events(Event::Warning { id: "PodsLostNetwork", message });
         }

@@ -1,16 +1,18 @@
-//! A change of the node, from what is known to the result: gather, check, plan, show, confirm, stage, converge,
-//! prove. `cli` parses and renders; what a verb does is decided here.
+//! A change of the node, from gathering to the result: gather, check, plan, show, confirm, stage, converge, prove.
+//! `cli` parses and renders; this room decides what a verb does.
 
 pub(crate) mod access;
 pub(crate) mod app;
 pub(crate) mod at_boot;
 pub(crate) mod change;
+pub(crate) mod checks;
 pub(crate) mod cluster_cleanup;
 pub(crate) mod confirm;
 pub(crate) mod cordon;
 pub(crate) mod datastore;
 pub(crate) mod detach;
 pub(crate) mod drain;
+mod drift;
 pub(crate) mod ending;
 pub(crate) mod engine;
 pub(crate) mod event_log;
@@ -24,15 +26,21 @@ pub(crate) mod lease;
 pub(crate) mod left_over;
 pub(crate) mod login;
 pub(crate) mod lost_pods;
+pub(crate) mod node_object;
+pub(crate) mod node_status;
 pub(crate) mod options;
 pub(crate) mod other_machine;
 pub(crate) mod own_logins;
+pub(crate) mod pipeline;
 pub(crate) mod pods;
 pub(crate) mod prepare;
 pub(crate) mod records;
 pub(crate) mod resume;
+pub(crate) mod rotate;
 pub(crate) mod sandbox_env;
 pub(crate) mod saved;
+pub(crate) mod service_run;
+pub(crate) mod services;
 pub(crate) mod stage;
 pub(crate) mod standing;
 pub(crate) mod trial;
@@ -47,11 +55,11 @@ use options::ExitCodes;
 
 /// How a verb ends.
 pub(crate) enum Ending {
-    /// By the document `RunResult`: verbs that change something, and every failure.
+    /// With the document `RunResult`: verbs that change something, and every failure.
     Result(Box<RunResult>),
-    /// By the document that it showed, and this line after it.
+    /// With the document that it showed, and this line after it.
     Shown(Box<RunResult>),
-    /// By what it printed, and nothing else: completions, schemas, pages of `explain`.
+    /// With only what it printed: completions, schemas, pages of `explain`.
     Quiet,
 }
 
@@ -66,7 +74,7 @@ impl Ending {
 }
 
 impl ExitCodes {
-    /// The number for the process, in the way the caller can use it.
+    /// Returns the process's exit code, in the numbering that the caller asked for.
     fn code(self, result: &RunResult) -> i32 {
         let retryable = result.error.as_ref().is_some_and(|failure| failure.retryable);
         match (self, class(result)) {
@@ -79,7 +87,7 @@ impl ExitCodes {
     }
 }
 
-/// The exit class that a result stands for.
+/// Returns the exit class of a result.
 pub(crate) fn class(result: &RunResult) -> Exit {
     Exit::all().find(|exit| exit.code() == result.exit_code).unwrap_or(Exit::Failed)
 }

@@ -1,14 +1,17 @@
-//! What a run is told: the global options, and those of the verbs that change the node. Doc comments are the
-//! help text. Every global flag has a variable `CALICO_WIN_…`; flags are options here and get their defaults in
-//! `settings`.
+//! The options of a run: the global ones, and those of the verbs that change the node. Doc comments are the help text.
+//! Every global flag has a variable `CALICO_WIN_…`; flags are options here and get their defaults in `settings`.
 
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
+use crate::cluster::Taint;
 use crate::config::types::Wait;
-use crate::report::reporter::{Color, Format, Style};
+use crate::preflight;
+use crate::report::explain;
+use crate::report::reporter::{Format, Style};
+use crate::report::screen::Color;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
@@ -80,6 +83,7 @@ pub struct Global {
         global = true,
         value_name = "ID,...",
         value_delimiter = ',',
+        value_parser = check_id,
         env = "CALICO_WIN_IGNORE_PREFLIGHT_ERRORS"
     )]
     pub ignore_preflight_errors: Vec<String>,
@@ -334,4 +338,44 @@ pub struct DrainFlags {
     /// Do not wait for pods whose deletion is older than this many seconds; 0 waits
     #[arg(long, value_name = "SECONDS")]
     pub skip_wait_for_delete_timeout: Option<u64>,
+}
+
+/// An id of a check on the command line; a former one too.
+fn check_id(id: &str) -> Result<String, String> {
+    let id = id.trim();
+    let is_known = preflight::renamed(id).is_some() || preflight::unknown_ids(&[id.to_owned()]).is_empty();
+    if is_known { Ok(id.to_owned()) } else { Err(no_such_check(id)) }
+}
+
+/// Says that no check has this id, and which one is like it.
+pub(super) fn no_such_check(id: &str) -> String {
+    let near = explain::did_you_mean(id).into_iter().find(|near| preflight::catalogue().any(|row| row.id == *near));
+    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    format!("there is no check `{id}` to ignore{meant}")
+}
+
+/// What is done to this machine's Kubernetes Node, and to nothing else.
+#[derive(Debug, Subcommand)]
+pub enum Node {
+    /// Keep new pods off the node
+    Cordon,
+    /// Let new pods run on the node again
+    Uncordon,
+    /// Cordon the node and evict its pods, like kubectl drain; cordons nothing if a pod may not be evicted
+    Drain(DrainFlags),
+    /// Add taints; other taints stay
+    Taint {
+        /// For example os=windows:NoSchedule
+        #[arg(value_name = "KEY[=VALUE]:EFFECT", required = true)]
+        taints: Vec<Taint>,
+        /// Replace the value of a taint with the same key and effect
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Remove taints; other taints stay
+    Untaint {
+        /// A key alone means all taints with it
+        #[arg(value_name = "KEY[=VALUE][:EFFECT]", required = true)]
+        taints: Vec<Taint>,
+    },
 }

@@ -1,4 +1,4 @@
-//! The kubeconfigs of the node itself, and which kubeconfigs are believed.
+//! The node's own kubeconfigs, and which kubeconfigs are trusted.
 
 use std::path::Path;
 
@@ -10,20 +10,20 @@ use crate::node::Node;
 use crate::node::trust::{self, Use};
 use crate::values::WinPath;
 
-/// Where kubelet's kubeconfig lies: kubeadm's place, the one of Calico's scripts, and Amazon's.
+/// The paths of kubelet's kubeconfig: kubeadm's, that of Calico's scripts, and Amazon's.
 const KUBELETS: [&str; 3] =
     [r"C:\etc\kubernetes\kubelet.conf", r"C:\k\config", r"C:\ProgramData\kubernetes\kubeconfig"];
 
-/// The kubeconfigs of the node itself: that of kubelet, which may do more, then that of Calico.
+/// Returns the node's own kubeconfigs: kubelet's, which has more rights, then Calico's.
 pub(crate) fn of(node: &dyn Node) -> Vec<WinPath> {
     let own = agent::read_config(node).ok().and_then(|config| config.startup.env.get("KUBECONFIG")?.parse().ok());
     KUBELETS.map(WinPath::known).into_iter().chain(own).filter(|file| node.disk(file).is_file()).collect()
 }
 
-/// Talks to the cluster as a program of the node does, with its kubeconfig. `connect`: told its text and folder.
+/// Connects to the cluster as a program of the node does, with its kubeconfig. `connect` gets its text and folder.
 ///
 /// # Errors
-/// `UntrustedFile` where others may change it; and when it cannot be read or used.
+/// `UntrustedFile` if others may change it; and when it cannot be read or used.
 pub(crate) fn cluster_as(
     node: &dyn Node,
     file: &WinPath,
@@ -41,7 +41,7 @@ pub(crate) fn cluster_as(
 /// `UntrustedFile`.
 pub(crate) fn believe_kubeconfig(node: Option<&dyn Node>, file: &Path, context: Option<&str>) -> Result<()> {
     trust::believe(node, file, Use::Read, "the kubeconfig")?;
-    // What cannot be read, its reader says.
+    // The code that reads the file reports why it cannot be read.
     let Ok(text) = std::fs::read_to_string(file) else { return Ok(()) };
     let named = cluster::files_of(&text, file.parent().unwrap_or(Path::new("")), context);
     for file in &named.read {

@@ -1,5 +1,5 @@
-//! The pods that are attached to an HNS network that goes: which they are, whether that may be, and how they
-//! are taken off it.
+//! The pods that are attached to an HNS network that is deleted: which they are, whether the change is allowed, and how
+//! they are detached.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::node::hns::Endpoint;
 use crate::plan::Step;
 use crate::plan::show::{AttachedPod, Fate};
 
-/// How long the cluster may take for one answer about a Node that it need not be asked about.
+/// How long the cluster may take for an answer that is optional.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// The attached pods of networks that these steps delete. What the cluster does not tell is unknown.
+/// Returns the pods attached to networks that these steps delete. They are unknown if the cluster does not answer.
 pub(crate) fn attached(
     app: &mut App,
     node: &dyn Node,
@@ -59,11 +59,11 @@ pub(crate) fn attached(
     Ok(attached)
 }
 
-/// Refuses a change under pods that would stay attached, before anything is different. `moved`: the pods that
-/// a drain moves away before.
+/// Refuses a change that would keep pods attached, before anything is changed. `moved`: the pods that a drain moves
+/// away first.
 ///
 /// # Errors
-/// `PodsAttached`; `ClusterRights` where pods have to be deleted and may not be.
+/// `PodsAttached`; `ClusterRights` if pods have to be deleted and this user may not.
 pub(crate) fn judge(attached: &[AttachedPod], moved: &[String], cluster: Option<&Cluster>) -> Result<()> {
     let stays = |pod: &&AttachedPod| match pod.fate {
         Fate::Recreated | Fate::Leaked => false,
@@ -80,7 +80,8 @@ pub(crate) fn judge(attached: &[AttachedPod], moved: &[String], cluster: Option<
     }
 }
 
-/// The Node that an earlier run made, for whoever ends that run. Where it is away that is said where it is needed.
+/// Returns the Node that an earlier run created, for whoever ends that run. If the cluster does not answer, that is
+/// reported when it is needed.
 pub(crate) fn object_of<'a>(app: &App, node: &dyn Node, standing: &Standing) -> NodeObject<'a> {
     let access = standing.journal.as_ref().map(|journal| journal.header.terms.access.clone()).unwrap_or_default();
     match standing.node_name() {

@@ -1,5 +1,5 @@
-//! From a command line to a plan: config, facts, checks, release, wanted world. `plan` and
-//! `install` go through here and differ only in what they do with the result.
+//! From a command line to a plan: config, facts, checks, release, target. `plan` and `install` both use this and differ
+//! only in what they do with the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::access;
 use super::app::App;
+use super::checks;
 use super::drain::Place;
 use super::health_gate;
 use super::host_process;
@@ -36,11 +37,10 @@ use crate::node::Node;
 use crate::plan::desired::{self, Desired, Inputs, KubeconfigFile};
 use crate::plan::diff::diff;
 use crate::plan::order::NODE_SERVICE;
-use crate::plan::show::Plan;
+use crate::plan::show::{Fate, Plan};
 use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::transport;
-use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
 use crate::settings::{self, Credentials, Resolved, Settings};
 use crate::values::Sha256;
@@ -59,18 +59,18 @@ pub(crate) struct Prepared {
     release: Release,
     /// From the secret that the config names.
     etcd_files: Option<EtcdFiles>,
-    /// What the node logs in with, where that is known already.
+    /// The node's login, if it is known already.
     login: Option<NodeCredentials>,
     /// Whether a new token is needed: the kubeconfig in `target` is then a placeholder.
     new_token: bool,
-    /// This run made the token secret in the cluster.
+    /// This run created the token secret in the cluster.
     pub made_secret: bool,
     blobs: Vec<desired::Blob>,
-    /// The config as it was given, to be kept with the generation.
+    /// The config as it was given, to be stored with the generation.
     config: String,
-    /// Every field of the effective config, to be kept likewise.
+    /// Every field of the effective config, to be stored too.
     effective: String,
-    /// The same with how cluster and release are reached, for a saved plan.
+    /// The same, including how cluster and release are reached, for a saved plan.
     pub whole_config: Value,
 }
 
@@ -78,16 +78,16 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     app: &mut App,
     node: &mut dyn Node,
+    standing: Standing,
     source: &Source,
     start: Option<bool>,
     purpose: Purpose,
 ) -> Result<Prepared> {
-    let layered = app.config(node, source, &[])?;
-    let standing = Standing::load(node)?;
+    let layered = app.config(node, source)?;
     if standing.journal.is_some() {
         await_addresses(app, node)?;
     }
-    let node_facts = app.measure_for_checks(node, &layered)?;
+    let node_facts = app.measure_for_checks(node, &layered, standing.receipt().is_some())?;
     let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
@@ -110,7 +110,7 @@ pub(crate) fn prepare(
         resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
         resolved
     });
-    check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
+    checks::check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
     let resolved = resolved?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
@@ -129,11 +129,13 @@ pub(crate) fn prepare(
     let (mut target, blobs) = target(node, &resolved.settings, &release.manifest, kubeconfig, etcd_files.clone())?;
     borrow_kube_proxy(node, &standing, &resolved.settings, &cluster_facts, &mut target)?;
     let steps = converge::plan(node, &standing, &target)?;
-    super::files_in_use::refuse_tenants(node, &steps, &target, &release.manifest)?;
+    super::files_in_use::refuse_files_in_use(node, &steps, &target, &release.manifest)?;
     let mut plan = Plan::new(&steps, &target, standing.receipt().is_some());
     plan.needs_drain |= restarts_on_another_network(node, &standing, &resolved.settings, &steps)?;
     let name = resolved.settings.node_name.to_string();
     plan.pods = pods::attached(app, node, &steps, |_| cluster.pods_on(&name))?;
+    // Also on a node that the scripts made: what no DaemonSet makes again must move away first.
+    plan.needs_drain |= plan.pods.iter().any(|pod| matches!(pod.fate, Fate::Moved | Fate::Unknown));
     if let Some(why) = cluster_facts.node.as_ref().and_then(health_gate::not_ready_by_others) {
         let message = format!("Node {} is not Ready: {why}", resolved.settings.node_name);
         app.warn("NodeNotReady", message);
@@ -172,8 +174,8 @@ pub(crate) fn prepare(
     })
 }
 
-/// Whether CalicoNode, which is not to be started and runs all the same, is started again with
-/// settings that its pods' network does not fit: it would then make the network anew under them.
+/// Whether CalicoNode, which runs although the config does not start it, is restarted with settings that do not fit its
+/// pods' network: it would re-create the network while pods use it.
 fn restarts_on_another_network(
     node: &dyn Node,
     standing: &Standing,
@@ -190,11 +192,11 @@ fn restarts_on_another_network(
     Ok(node.get(&id)?.is_some_and(|have| !have.satisfies(&wanted)))
 }
 
-/// How long Windows may take to give a virtual switch its addresses.
+/// How long Windows may take to assign addresses to a virtual switch.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
-/// A run that ended while the virtual switch was being made may have left the node without
-/// addresses for the moment; they come by themselves.
+/// Waits for addresses: a run that ended while the virtual switch was being created may have left the node without them
+/// for a moment.
 fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
     let pause = Duration::from_millis(500);
     let mut waited = Duration::ZERO;
@@ -212,7 +214,7 @@ fn await_addresses(app: &mut App, node: &mut dyn Node) -> Result<()> {
     }
 }
 
-/// The plan as events.
+/// Emits the plan as events.
 pub(crate) fn announce(app: &mut App, plan: &Plan) {
     for change in &plan.changes {
         app.event(&Event::Planned(Box::new(change.clone())));
@@ -220,59 +222,7 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// Runs the checks.
-pub(crate) fn examine(
-    app: &mut App,
-    layered: &Layered,
-    scope: preflight::Scope,
-    input: &preflight::Input,
-) -> PreflightReport {
-    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
-    let ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
-    for id in preflight::unknown_ids(&ignored) {
-        app.warn("UnknownCheck", format!("there is no check `{id}` to ignore"));
-    }
-    preflight::run(scope, input, &ignored)
-}
-
-/// Tells every check as an event.
-pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
-    for check in &report.checks {
-        app.event(&Event::Checked(check.clone()));
-    }
-}
-
-/// All checks, shown at once; the run stops if one failed that may not. They are run too where the
-/// cluster's answers allow no settings: the report says more than the first thing in the way.
-fn check(
-    app: &mut App,
-    layered: &Layered,
-    resolved: Option<&Resolved>,
-    node: &NodeFacts,
-    cluster: &ClusterFacts,
-) -> Result<()> {
-    let side = settings::cluster_side(layered, node.cloud.as_ref(), cluster);
-    let input = preflight::Input {
-        settings: resolved.map(|resolved| &resolved.settings),
-        side: Some(&side),
-        node: Some(node),
-        cluster: Some(cluster),
-        cluster_failure: None,
-        remote_access: layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default(),
-    };
-    let report = examine(app, layered, preflight::Scope::Everything, &input);
-    tell(app, &report);
-    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
-    // Advice on the machine's other services is `preflight`'s: an install changes nothing of it.
-    let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
-    let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
-    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
-        app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
-    }
-    preflight::verdict(&report)
-}
-
-/// What the settings say of the node's login; none where it needs none.
+/// Returns what the settings say about the node's login; none if it needs none.
 fn login_of(resolved: &Resolved) -> Option<Wanted<'_>> {
     let (settings, run) = (&resolved.settings, &resolved.run);
     Some(Wanted {
@@ -284,8 +234,8 @@ fn login_of(resolved: &Resolved) -> Option<Wanted<'_>> {
     })
 }
 
-/// The node's kubeconfig: the one that stands while it is good, else to be fetched. A file that was
-/// given is at hand already.
+/// Returns the node's kubeconfig: the current one while it is good, else a placeholder until one is fetched. A given
+/// file is read now.
 fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<KubeconfigFile> {
     let Some(wanted) = login_of(resolved) else { return Ok(KubeconfigFile::Absent) };
     let root = &resolved.settings.calico.root;
@@ -305,7 +255,7 @@ fn read_login(kubeconfig: &[u8]) -> Result<NodeCredentials> {
     kubeconfig::parse(text).context("read the node's kubeconfig")
 }
 
-/// What is wanted, with the bytes that are not in the release.
+/// Returns the target, with the bytes of files that are not in the release.
 fn target(
     node: &dyn Node,
     settings: &Settings,
@@ -320,7 +270,7 @@ fn target(
     Ok((target, blobs))
 }
 
-/// On EKS kube-proxy is Amazon's: it gets Direct Server Return for as long as Calico is here.
+/// On EKS, kube-proxy is Amazon's: it gets Direct Server Return while Calico is installed.
 fn borrow_kube_proxy(
     node: &dyn Node,
     standing: &Standing,
@@ -338,7 +288,7 @@ fn borrow_kube_proxy(
     let version = kubelet.filter(|version| !version.is_empty()).unwrap_or(&cluster.kubernetes_version);
     let wanted = match preflight::minor(version).and_then(|(_, minor)| kube_proxy::with_dsr(&now, minor)) {
         Some(patched) => patched,
-        // Ours already, and it must stay so.
+        // It is ours already, and must stay so.
         None if standing.owned().contains_key(&id) => *now,
         None => return Ok(()),
     };
@@ -346,7 +296,7 @@ fn borrow_kube_proxy(
     Ok(())
 }
 
-/// Every field that has a value, by its path. How cluster and release are reached belongs to one run.
+/// Returns every field that has a value, by its path. How cluster and release are reached is part of one run only.
 pub(crate) fn effective(resolved: &Resolved) -> BTreeMap<String, Value> {
     let fields = resolved.origins.iter().filter(|field| !field.value.is_null() && !config::is_of_a_run(&field.path));
     fields.map(|field| (field.path.clone(), field.value.clone())).collect()
@@ -365,7 +315,7 @@ fn about(
 ) -> About {
     let (settings, reached) = (&resolved.settings, access::of(&resolved.run.connection));
     let mut fingerprint = settings.clone();
-    // Where the archive came from does not change the node; its digest is in the plan.
+    // The archive's source does not change the node; its digest is in the plan.
     fingerprint.calico.source = settings::Source::Directory(String::new());
     let text = serde_json::to_string(&fingerprint).unwrap_or_default();
     About {
@@ -391,12 +341,12 @@ fn about(
 fn source_text(source: &settings::Source) -> String {
     match source {
         settings::Source::File(text) | settings::Source::Directory(text) => access::whole(text),
-        // A signed URL is a secret, and nothing is fetched from here again.
+        // A signed URL is a secret, and nothing is downloaded from this copy.
         settings::Source::Url(text) => text.parse().map_or_else(|_| text.clone(), |url| transport::shown(&url)),
     }
 }
 
-/// What the cluster says, asked about the node that this machine is or will be.
+/// Returns the cluster's facts about the node that this machine is or will be.
 pub(crate) fn cluster_facts(
     cluster: &Cluster,
     layered: &Layered,
@@ -416,7 +366,7 @@ fn ask_cluster(
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
     let mut name = node_name(layered, facts);
-    // On clouds the Node often bears the instance's name.
+    // On clouds, the Node often has the instance's name.
     if let (Some(instance), None) = (instance, given)
         && cluster.node(&name)?.is_none()
     {
@@ -432,7 +382,7 @@ fn ask_cluster(
     })
 }
 
-/// The name to look for in the cluster, before the settings are made: the config's or the host's.
+/// Returns the name to look for in the cluster, before the settings exist: from the config or the host.
 pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
     let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
     given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
@@ -457,7 +407,7 @@ impl Prepared {
         self.keep_config(node)?;
         let executable = node.executable()?;
         store::add_file(node, &executable, &store::digest(&executable)?)?;
-        // A CNI plugin that was tampered with comes from the release that stands, too.
+        // A CNI plugin that was tampered with may also come from the current release.
         let installed = node.disk(&self.resolved.settings.calico.root);
         let tree = self.release.tree.as_ref().unwrap_or(&installed);
         add_files_of(node, &self.release.manifest, tree, &self.target)?;
@@ -470,7 +420,7 @@ impl Prepared {
         store::add(node, self.effective.as_bytes()).map(drop)
     }
 
-    /// Refuses a release whose Felix may not read what it needs. With etcd it reads that there.
+    /// Refuses a release whose Felix may not read what it needs. With etcd, Felix reads it there.
     fn check_release(&self, login: &NodeCredentials) -> Result<()> {
         let settings = &self.resolved.settings;
         if settings.datastore != settings::Datastore::Kubernetes {
@@ -492,7 +442,7 @@ impl Prepared {
             Ok((fetched, format!("token of service account {namespace}/calico-node, {until}")))
         })?;
         if let Err(error) = self.check_release(&fetched.credentials) {
-            // Nobody has a token of a secret that was made a moment ago.
+            // The secret was created a moment ago, so nobody else has a token of it.
             if fetched.created_secret && cluster.delete_token_secret(namespace).is_err() {
                 app.warn("SecretLeft", format!("the secret {namespace}/{TOKEN_SECRET} that this run made stays"));
             }
@@ -507,7 +457,7 @@ impl Prepared {
     }
 }
 
-/// A plan for a node that only a facts file describes: everything is made, nothing is looked at.
+/// Returns a plan for a node that only a facts file describes: everything is created, nothing is read.
 pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<Plan> {
     let layered = app.named_config(source, &[])?;
     let resolved = settings::resolve(&layered, &facts.node, facts.cluster.as_ref())?;
@@ -515,7 +465,7 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
         app.warn(warning.id, warning.message.clone());
     }
     let layout = Layout::of(&resolved.settings.calico.version)?;
-    // The release itself is not at hand: its files have digests that only the node will know.
+    // The release itself is not available: the digests of its files are known only on the node.
     let unknown = |path: &str| (path.to_owned(), ManifestFile { size: 0, sha256: Sha256::unknown() });
     let manifest = Manifest {
         version: resolved.settings.calico.version.to_string(),
@@ -539,7 +489,7 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
     Ok(Plan::new(&steps, &target, false))
 }
 
-/// Puts those files of a release into the store that a target wants outside of its tree.
+/// Puts those files of a release into the store that a target needs outside of the release's folder.
 pub(crate) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, target: &Target) -> Result<()> {
     let wanted: BTreeSet<&Sha256> = target
         .world
@@ -551,12 +501,12 @@ pub(crate) fn add_files_of(node: &dyn Node, manifest: &Manifest, tree: &Path, ta
 }
 
 impl Prepared {
-    /// The Node in its cluster.
+    /// Returns the Node in its cluster.
     pub fn place(&self) -> Place<'_> {
         Place { cluster: &self.cluster, connection: &self.resolved.run.connection, name: self.about.node_name.as_str() }
     }
 
-    /// What was measured, for a plan elsewhere.
+    /// Returns the measured facts, for a plan on another machine.
     pub fn facts(&self) -> Facts {
         Facts { node: self.node_facts.clone(), cluster: Some(self.cluster_facts.clone()) }
     }

@@ -1,4 +1,4 @@
-//! What is written down of each run: that it began, and how it ended.
+//! The records of each run: that it began, and how it ended.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::item::Access;
 use crate::node::{Node, STATE_DIR};
 use crate::values::WinPath;
 
-/// How many runs are remembered.
+/// How many runs are kept.
 const KEPT: usize = 50;
 
 fn folder() -> WinPath {
@@ -23,19 +23,19 @@ fn path(run: &str) -> WinPath {
     folder().join(&format!("{run}.json"))
 }
 
-/// Where the result of a run is kept.
+/// Returns the file with the result of a run.
 pub(crate) fn kept(node: &dyn Node, run: &str) -> PathBuf {
     node.disk(&path(run))
 }
 
-/// What is written down of a run before it has a result.
+/// Returns the record of a run before it has a result.
 pub(crate) fn record(run: &str, command: &str) -> Value {
-    // Windows' name of the account, and Linux' in a sandbox.
+    // The name of the account on Windows, and on Linux in a sandbox.
     let user = ["USERNAME", "USER"].into_iter().find_map(|name| std::env::var(name).ok());
     json!({ "run": run, "command": command, "user": user, "since": Timestamp::now(), "result": null })
 }
 
-/// Writes down that a run is on its way which nobody sees.
+/// Records that a run without a screen is starting.
 ///
 /// # Errors
 /// When the disk refuses.
@@ -44,7 +44,7 @@ pub(crate) fn begin(node: &mut dyn Node, run: &str, command: &str) -> Result<()>
     node.save(&path(run), text.as_bytes(), Access::Administrators).context("write down the run")
 }
 
-/// Keeps how a run ended, and forgets the oldest ones.
+/// Records how a run ended, and removes the oldest records.
 pub(crate) fn keep(file: &Path, record: &Value, result: &Value) -> std::io::Result<()> {
     let Some(folder) = file.parent() else { return Ok(()) };
     fs::create_dir_all(folder)?;
@@ -60,10 +60,10 @@ pub(crate) fn keep(file: &Path, record: &Value, result: &Value) -> std::io::Resu
     Ok(())
 }
 
-/// The files of all runs that are remembered.
+/// Returns the files of all recorded runs.
 ///
 /// # Errors
-/// When the folder is there and cannot be read: that takes an administrator.
+/// When the folder exists and cannot be read: that needs an administrator.
 pub(crate) fn all(node: &dyn Node) -> Result<Vec<PathBuf>> {
     match fs::read_dir(node.disk(&folder())) {
         Ok(entries) => Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect()),
@@ -72,22 +72,22 @@ pub(crate) fn all(node: &dyn Node) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// A run that was detached a moment ago and has not taken the lock yet: what is written down of it.
+/// Returns the record of a run that was detached a moment ago and has not taken the lock yet.
 pub(crate) fn starting(node: &dyn Node) -> Option<Value> {
     let newest = all(node).ok()?.into_iter().max()?;
     let record: Value = serde_json::from_slice(&fs::read(newest).ok()?).ok()?;
     (record["result"].is_null() && is_fresh(&record)).then_some(record)
 }
 
-/// Whether the process of a detached run may still be on its way to the lock.
+/// Whether the process of a detached run may not have taken the lock yet.
 pub(crate) fn is_fresh(record: &Value) -> bool {
     let since = record["since"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
     since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() < 30)
 }
 
-/// What is known of a run: none when nobody wrote anything down.
+/// Returns the record of a run; none if there is none.
 pub(crate) fn find(node: &dyn Node, run: &str) -> Option<Value> {
-    // A name with a separator in it would lead elsewhere.
+    // A name with a separator in it would lead to another folder.
     if !run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return None;
     }

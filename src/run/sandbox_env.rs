@@ -1,4 +1,4 @@
-//! What stands beside a sandbox node: a cluster and a server of releases, started when first needed.
+//! The servers of a sandbox node: a cluster and a server of releases, started when first needed.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -31,11 +31,11 @@ use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
-/// The servers beside a sandbox node, started when first needed.
+/// The servers of a sandbox node, started when first needed.
 pub(crate) struct SandboxEnv {
     pub dir: PathBuf,
     node_name: String,
-    /// What the Linux nodes are to run, where `node.yaml` says it.
+    /// The version on the Linux nodes, if `node.yaml` sets it.
     linux_calico: Option<String>,
     api: Vec<ApiFault>,
     release: Vec<ReleaseFault>,
@@ -44,11 +44,11 @@ pub(crate) struct SandboxEnv {
     /// The metadata service of the cloud that `node.yaml` names.
     metadata: OnceCell<MetadataServer>,
     cloud: Option<CloudMetadata>,
-    /// What the agent said when a service was started.
+    /// The agent's events when a service was started.
     agent: Rc<RefCell<Vec<Event>>>,
 }
 
-/// Stands in URLs of the sandbox's config for the release server, whose port nobody knows before.
+/// In URLs of the sandbox's config, the name of the release server, whose port is not known in advance.
 const RELEASES: &str = "http://releases.sandbox";
 
 impl SandboxEnv {
@@ -67,7 +67,7 @@ impl SandboxEnv {
         })
     }
 
-    /// What the agent said since this was last asked.
+    /// Returns the agent's events since the last call.
     pub fn said(&self) -> Vec<Event> {
         self.agent.take()
     }
@@ -84,7 +84,7 @@ impl SandboxEnv {
         Ok(self.cluster.get_or_init(|| cluster))
     }
 
-    /// Where the metadata service is, if the node is in a cloud.
+    /// Returns the address of the metadata service, if the node is in a cloud.
     pub fn metadata(&self) -> Result<Metadata> {
         let Some(cloud) = &self.cloud else {
             return Ok(Metadata::nowhere());
@@ -99,14 +99,14 @@ impl SandboxEnv {
         Ok(Metadata::at(server.url()))
     }
 
-    /// Where to connect for the server that a kubeconfig names: the embedded cluster's name leads
-    /// to its port of today.
+    /// Returns the address to dial for the server in a kubeconfig: the embedded cluster's name leads to its current
+    /// port.
     pub fn dial(&self, kubeconfig: &str) -> Result<Option<SocketAddr>> {
         let ours = cluster::server_of(kubeconfig).is_some_and(|server| server == EmbeddedCluster::stable_url());
         if ours { Ok(Some(self.cluster()?.addr())) } else { Ok(None) }
     }
 
-    /// The lowest layer of a sandbox's config: a release that needs no network.
+    /// Returns the lowest layer of a sandbox's config: a release that needs no network.
     pub fn config(&self) -> String {
         format!(
             "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  calico:\n    version: {SANDBOX_RELEASE}\n    \
@@ -129,7 +129,7 @@ impl SandboxEnv {
         Ok(server.url(version))
     }
 
-    /// kubelet's part on the node, in a cluster that has begun.
+    /// Does kubelet's work on the node, in a cluster that was started.
     pub fn play_kubelet(&self, model: &mut Model, running: &mut BTreeSet<String>, published: bool) -> Result<()> {
         if !self.dir.join("cluster").join("cluster.json").exists() {
             return Ok(());
@@ -137,10 +137,10 @@ impl SandboxEnv {
         kubelet::play(self.cluster()?, &self.node_name, model, running, published)
     }
 
-    /// What the sandbox's Service Control Manager starts: our own services run the agent.
+    /// Runs what the sandbox's Service Control Manager starts: our own services run the agent.
     pub fn run_service(&self, node: &mut SandboxNode, name: &str, service: &Service) -> Result<()> {
-        // CalicoNode sees to it that a change on trial is watched over, also after a boot, that a run is
-        // ended which the boot cut off, and that the Node is uncordoned which one left cordoned.
+        // CalicoNode makes sure that a change on trial has a guard, also after a boot, that a run is ended which the
+        // boot interrupted, and that a Node is uncordoned which a run left cordoned.
         let booted = node.model()?.boot_time;
         if name == NODE_SERVICE && left_over::needs_guard(node, booted)? {
             left_over::start_guard(Some(&self.dir))?;
@@ -148,9 +148,8 @@ impl SandboxEnv {
         self.play_agent(node, name, service, STARTUP_LIMIT)
     }
 
-    /// Has the agents that wait for Calico's node startup try it once more when a minute has passed, as those
-    /// of Windows do while a run waits.
-    pub fn go_on(&self, node: &mut SandboxNode) -> Result<()> {
+    /// Makes the agents that wait for Calico's node startup try it again after a minute, as on Windows during a run.
+    pub fn retry_startup(&self, node: &mut SandboxNode) -> Result<()> {
         for role in Role::ALL {
             let said = state::live(node, role)?.filter(|said| said.child.is_none());
             let since = said.and_then(|said| Some(said.waiting_for?.since));
@@ -185,7 +184,7 @@ impl SandboxEnv {
     }
 }
 
-/// The release that a sandbox gets when nobody names one.
+/// The release of a sandbox if none is named.
 const SANDBOX_RELEASE: &str = "v3.32.1";
 
 fn fault_invalid(text: &str, why: impl std::fmt::Display) -> Fault {

@@ -1,4 +1,4 @@
-//! A plan in a file: what it was made from, and whether it is still what would be done.
+//! A plan in a file: what it was made from, and whether it is still valid.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::plan::show::Plan;
 use crate::report::document::{RunResult, envelope};
 use crate::values::{Sha256, WinPath};
 
-/// How a dry run ends: with the plan, and nothing else different.
+/// Ends a dry run: with the plan, and no change.
 pub(crate) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
     let msg = format!("dry run: {}", plan.counts());
     let mut result = RunResult::looked(!plan.changes.is_empty(), msg);
@@ -28,25 +28,25 @@ pub(crate) fn dry_run(plan: Plan, generation: Option<u32>) -> Result<Ending> {
     Ending::result(result)
 }
 
-/// A plan for `apply --plan`, with the config that it was made from: that may hold secrets.
+/// A plan for `apply --plan`, with the config that it was made from: it may contain secrets.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     #[serde(flatten)]
     pub plan: Plan,
     /// Digest of the settings that the config gave.
     pub settings: Sha256,
-    /// The whole config: flags and files as they counted then.
+    /// The whole config: the flags and files of that time.
     pub config: Value,
 }
 
-/// The path on the node; none for a file of the machine that a sandbox is on.
+/// Returns the path on the node; none for a file of the machine that runs a sandbox.
 fn on_node(app: &App, file: &Path) -> Option<WinPath> {
     let whole = if app.global.sandbox.is_none() { std::path::absolute(file).ok()? } else { file.to_owned() };
     whole.to_str()?.parse().ok()
 }
 
 impl Saved {
-    /// Writes it for administrators only where the path is one of Windows', else for this user only.
+    /// Writes it: for administrators only if the path is a Windows path, else for this user only.
     pub fn save(&self, node: &mut dyn Node, app: &App, file: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&envelope("Plan", self))? + "\n";
         match on_node(app, file) {
@@ -66,10 +66,10 @@ impl Saved {
         .with_context(|| format!("save the plan to {}", file.display()))
     }
 
-    /// Reads it; its config is the one that counts from here on.
+    /// Reads it; its config is the only one from here on.
     ///
     /// # Errors
-    /// `PlanInvalid` when it is none; `Usage` when another config is named beside it.
+    /// `PlanInvalid` if it is not a plan; `Usage` if another config is named beside it.
     pub fn load(file: &Path, app: &mut App, node: &dyn Node) -> Result<Self> {
         let again = "make one with: calicoctl-win plan --out FILE";
         let place = on_node(app, file).map_or_else(|| file.to_owned(), |path| node.disk(&path));
@@ -91,11 +91,11 @@ impl Saved {
                 .hint(format!("leave them out, or make another plan with them: {}", app.command("plan --out FILE")))
                 .into());
         }
-        app.saved = Some(Document { name: file.display().to_string(), text: saved.config.to_string() });
+        app.only_from(Document { name: file.display().to_string(), text: saved.config.to_string() });
         Ok(saved)
     }
 
-    /// Refuses the plan when it is not what would be done now.
+    /// Refuses the plan if the current plan differs.
     ///
     /// # Errors
     /// `PlanStale`.

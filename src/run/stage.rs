@@ -1,4 +1,4 @@
-//! The release on its way to the node: in place already, or fetched, verified and staged.
+//! The release: in place already, or downloaded, verified and staged.
 
 use std::path::{Path, PathBuf};
 
@@ -19,16 +19,16 @@ use crate::settings::{self, Resolved, Settings};
 use crate::values::{Sha256, WinPath};
 use crate::version::CalicoVersion;
 
-/// A verified release, and where its files lie.
+/// A verified release, and the folder of its files.
 pub(crate) struct Release {
     pub manifest: Manifest,
-    /// None when the files need not be read: they are in place already.
+    /// None if the files need not be read: they are in place already.
     pub tree: Option<PathBuf>,
-    /// A folder that goes when this does: a plan stages beside the node, not on it.
+    /// A folder that is deleted with this value: a plan stages beside the node, not on it.
     _scratch: Option<Scratch>,
 }
 
-/// The release as the settings name it: in place already, or fetched, verified and staged.
+/// Returns the release that the settings name: in place already, or downloaded, verified and staged.
 pub(crate) fn find_release(
     app: &mut App,
     node: &dyn Node,
@@ -85,8 +85,8 @@ pub(crate) fn find_release(
     })
 }
 
-/// Extracts a release into the node's store, verified, and runs its program for its version. Gives its
-/// manifest and its folder.
+/// Extracts a release into the node's store, verified, and runs its program for its version. Returns its manifest and
+/// its folder.
 fn into_store(
     app: &mut App,
     node: &dyn Node,
@@ -107,8 +107,8 @@ fn into_store(
     Ok((manifest, staged))
 }
 
-/// Puts the release of a generation into the store once more, from the cache or from where it was found
-/// then: that needs neither cluster nor network. None when neither has it any more.
+/// Puts the release of a generation into the store again, from the cache or from its original place: that needs neither
+/// cluster nor network. None if neither has it any more.
 pub(crate) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Option<(Manifest, PathBuf)>> {
     let Some(sha256) = &about.archive else { return Ok(None) };
     let cached = Cache::at(&cache_dir(app, node)).archive(sha256)?;
@@ -122,8 +122,8 @@ pub(crate) fn again(app: &mut App, node: &dyn Node, about: &About) -> Result<Opt
     })
 }
 
-/// Runs the new program for its version, while whatever stood before still works: one that does not
-/// run here, or is of another version, would be found out with the services down.
+/// Runs the new program for its version while the current installation still works: one that does not run here, or is
+/// of another version, would otherwise fail while the services are stopped.
 fn runs(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) -> Result<()> {
     let layout = Layout::of(version)?;
     let name = layout.node_binary();
@@ -156,20 +156,20 @@ fn runs(app: &mut App, node: &dyn Node, tree: &Path, version: &CalicoVersion) ->
     }
 }
 
-/// Whether what a program says is another version than the one it should be; false when it says none,
-/// as private builds do; none when all is well.
+/// Whether a program reports another version than it should; false if it reports none, as private builds do; none if it
+/// matches.
 fn differs(version: &CalicoVersion, said: &str) -> Option<bool> {
     let words = said.split(|letter: char| letter.is_whitespace() || letter == ',');
     let mut versions = words.filter(|word| word.contains('.')).filter_map(|word| word.parse::<CalicoVersion>().ok());
     match versions.next() {
         Some(found) if !found.reaches(0, 0, 1) => Some(false),
-        // A build between two releases has the number of the one before, or of the one to come.
+        // A build between two releases has the number of the previous one, or of the next one.
         Some(found) => (found.line() != version.line()).then_some(true),
         None => Some(false),
     }
 }
 
-/// A broken download must not be found in the cache the next time.
+/// Removes a damaged download from the cache, so that it is not used again.
 fn forget_damaged(archive: &Path, error: &anyhow::Error) {
     let broken = ["ReleaseDamaged", "ReleaseTruncated", "ReleaseNotZip"];
     if broken.contains(&Fault::id_of(error)) {
@@ -177,7 +177,7 @@ fn forget_damaged(archive: &Path, error: &anyhow::Error) {
     }
 }
 
-/// What a version must hold, as the release room asks for it.
+/// Checks that a version has the required files.
 pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()> {
     let layout = Layout::of(version)?;
     layout
@@ -185,8 +185,8 @@ pub(crate) fn check_layout(version: &CalicoVersion, files: &[&str]) -> Result<()
         .map_err(|missing| layout.refusal(&missing, Build::guess(files.iter().copied())).into())
 }
 
-/// The standing release, when it is the wanted one and untouched; with its folder where a run that was
-/// interrupted has moved it into the store, and another release stands in its place.
+/// Returns the current release, if it is the wanted one and unchanged; with its folder if an interrupted run has moved
+/// it into the store, and another release is in its place.
 fn standing_release(
     node: &dyn Node,
     standing: &Standing,
@@ -198,7 +198,7 @@ fn standing_release(
         return Ok(None);
     }
     let wanted = match &settings.calico.source {
-        // A folder has no digest to compare; a file's tells whether it is the same archive.
+        // A folder has no digest to compare; a file's digest shows whether it is the same archive.
         settings::Source::Directory(_) => return Ok(None),
         settings::Source::File(file) => Some(store::digest(Path::new(file))?),
         settings::Source::Url(_) => settings.calico.sha256.clone(),
@@ -218,7 +218,7 @@ fn standing_release(
     Ok(Some((store::manifest(&kept)?, Some(kept))))
 }
 
-/// How downloads go, as the config says.
+/// Returns how to download, from the config.
 pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
     release::transport::Transport {
         proxy: connection.proxy.clone(),
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_of_another_line_is_told_from_one_without_a_version() {
+    fn a_program_of_another_line_differs_from_one_without_a_version() {
         let version = CalicoVersion::new(3, 32, 1);
         for (said, differs) in [
             ("v3.32.1", None),

@@ -1,4 +1,4 @@
-//! The config of the current generation, as what a change starts from.
+//! The config of the current generation, which a change starts from.
 
 use std::collections::BTreeMap;
 
@@ -18,28 +18,32 @@ use crate::node::Node;
 use crate::plan::show::SettingChange;
 use crate::settings::Backend;
 
-/// Sees that there is something to change.
+/// Checks that there is something to change.
 ///
 /// # Errors
-/// `NotInstalled` when there is no generation, and no run was interrupted either.
-pub(crate) fn must_stand(node: &dyn Node) -> Result<()> {
-    let standing = Standing::load(node)?;
-    if standing.journal.is_none() {
-        installed(&standing)?;
+/// `NotInstalled` if there is no generation, and no run was interrupted either.
+pub(crate) fn must_stand(standing: &Standing) -> Result<()> {
+    match standing.journal {
+        Some(_) => Ok(()),
+        None => installed(standing).map(drop),
     }
-    Ok(())
 }
 
-/// What is not said is as it was: without a config file the one of the current generation counts, if there is one,
-/// but for what it says of a release that another is named for.
+/// Keeps what is not named: without a config file, the one of the current generation is used, if there is one, except
+/// what it says about a release if another is named.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], source: &Source) -> Result<()> {
-    let standing = Standing::load(node)?;
+pub(crate) fn start_from(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    unset: &[String],
+    source: &Source,
+) -> Result<()> {
     let Some(receipt) = standing.receipt() else { return Ok(()) };
     let mut config = store::config(node, receipt)?.unwrap_or_else(|| json!({}));
-    // Of an older program, which kept what belongs to one run.
+    // An older program also kept these, which belong to one run.
     for path in ["spec.maintenance", "spec.reboot", "spec.preflight"] {
         remove(&mut config, path);
     }
@@ -50,11 +54,11 @@ pub(crate) fn start_from(app: &mut App, node: &dyn Node, unset: &[String], sourc
         forget_release(&mut config);
     }
     let name = format!("{GENERATION}{}", receipt.generation);
-    app.base = Some(Document { name, text: config.to_string() });
+    app.start_from(Document { name, text: config.to_string() });
     Ok(())
 }
 
-/// Takes a field out of a document; one that nobody had set is out already.
+/// Unsets a field of a document; does nothing if it is not set.
 fn take_out(config: &mut Value, path: &str) -> Result<()> {
     let whole = if path.starts_with("spec.") { path.to_owned() } else { format!("spec.{path}") };
     if !config::fields().any(|field| field.path == whole) {
@@ -65,7 +69,7 @@ fn take_out(config: &mut Value, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes a field or section out of a document.
+/// Removes a field or section from a document.
 fn remove(config: &mut Value, path: &str) {
     let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
     if let Some(Value::Object(section)) = config.pointer_mut(&format!("/{}", parent.replace('.', "/"))) {
@@ -73,8 +77,8 @@ fn remove(config: &mut Value, path: &str) {
     }
 }
 
-/// A digest is of one archive, and so is a file or folder; a mirror has other releases too where its
-/// address has a place for the version.
+/// Removes what belongs to one archive: a digest, a file or a folder. A mirror has other releases too if its URL has a
+/// placeholder for the version.
 fn forget_release(config: &mut Value) {
     let Some(Value::Object(calico)) = config.pointer_mut("/spec/calico") else { return };
     let Some(Value::Object(source)) = calico.get_mut("source") else { return };
@@ -83,21 +87,21 @@ fn forget_release(config: &mut Value) {
         ("urlTemplate", url) => url.contains("{version}"),
         (key, _) => !matches!(key, "sha256" | "path"),
     });
-    // A mirror without an address is none.
+    // A mirror without a URL is not a mirror.
     if !source.contains_key("urlTemplate") {
         source.remove("type");
     }
 }
 
-/// The settings that differ between a generation and what comes after it. Where one of the two was made by an older
-/// program that did not keep them all, the main ones.
+/// Returns the settings that differ between a generation and the next one; only the main ones if one of the two was
+/// made by an older program that did not store them all.
 pub(crate) fn settings_diff(
     node: &dyn Node,
     from: Option<&Receipt>,
     to: &About,
     effective: Option<&BTreeMap<String, Value>>,
 ) -> Vec<SettingChange> {
-    // What cannot be read is as good as not kept: a plan does not fail for it.
+    // What cannot be read counts as not stored: a plan does not fail for it.
     let former = from.and_then(|receipt| store::effective(node, receipt).ok().flatten());
     if let (Some(former), Some(effective)) = (former, effective) {
         return SettingChange::between(&former, effective);
@@ -106,7 +110,7 @@ pub(crate) fn settings_diff(
     SettingChange::between(&former, &main_settings(to))
 }
 
-/// What a generation is in the main, by the paths of the config.
+/// Returns the main settings of a generation, by the paths of the config.
 fn main_settings(about: &About) -> BTreeMap<String, Value> {
     let mut settings = BTreeMap::from([
         ("spec.calico.version".to_owned(), Value::from(about.calico_version.to_string())),
@@ -126,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_of_one_archive_says_nothing_of_the_next() {
+    fn fields_of_one_archive_are_not_kept_for_the_next() {
         let template = "https://m/calico-windows-{version}.zip";
         for (source, left) in [
             (json!({"type": "bundle", "path": "C:\\a.zip", "sha256": "00"}), json!({})),
@@ -136,7 +140,7 @@ mod tests {
                 json!({"type": "mirror", "urlTemplate": template, "sha256": "00"}),
                 json!({"type": "mirror", "urlTemplate": template}),
             ),
-            // A file was named for once, over the mirror of before.
+            // A file was named once, over the mirror of the previous config.
             (json!({"type": "bundle", "path": "a.zip", "urlTemplate": template}), json!({"urlTemplate": template})),
         ] {
             let mut config = json!({"spec": {"calico": {"source": source}}});

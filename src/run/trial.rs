@@ -1,6 +1,6 @@
-//! `reconfigure --mode try`: a change that goes back by itself unless it is confirmed. A guard, a
-//! process of its own, watches over it; CalicoNode starts one anew after a boot, for this, for a run that
-//! the boot cut off, and for a Node that a run left cordoned.
+//! `reconfigure --mode try`: a change that is reverted automatically unless it is confirmed. A guard, a separate
+//! process, watches it; after a boot CalicoNode starts a new guard, for this, for a run that the boot interrupted, and
+//! for a Node that a run left cordoned.
 
 use std::time::Duration;
 
@@ -33,17 +33,17 @@ use crate::report::document::RunResult;
 use crate::report::event::{Event, Sink};
 use crate::settings;
 
-/// What it is called when the way back is not tried any more, here and in the Event on the Node.
+/// The id for a trial whose revert is not tried any more, here and in the Event on the Node.
 pub(crate) const GIVEN_UP: &str = "TrialGivenUp";
 
-/// How long a question of the guard may take.
+/// How long a request of the guard may take.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// The most that the way back waits for pods to go.
+/// The most that a revert waits for pods to end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(120);
 
-/// Writes down that the change which begins is on trial, and starts its guard: from here on the node
-/// goes back also when this process ends in the middle.
+/// Records that the change which begins is on trial, and starts its guard: from here on the node is reverted even if
+/// this process ends in the middle.
 pub(crate) fn begin(
     app: &mut App,
     node: &mut dyn Node,
@@ -60,7 +60,7 @@ pub(crate) fn begin(
         from: from.context("find the generation to revert to")?,
         began: Timestamp::now(),
         confirm_within: within.as_secs().max(1),
-        // One that never answered says nothing by its silence.
+        // A gateway that never answered says nothing by its silence.
         gateways: trial::gateways(node)?
             .into_iter()
             .filter(|gateway| !matches!(node.answers(*gateway), Ok(false)))
@@ -76,7 +76,7 @@ pub(crate) fn begin(
     left_over::start_guard(sandbox.as_deref()).inspect_err(|_| drop(Trial::forget(node)))
 }
 
-/// The change is there: says until when it must be confirmed, and gives the commands for it.
+/// The change is made: reports until when it must be confirmed, and returns the commands for it.
 pub(crate) fn is_live(app: &mut App, node: &mut dyn Node) -> Result<Vec<String>> {
     let mut trial = Trial::load(node)?.context("find the trial that this run began")?;
     trial.live = Some(Timestamp::now());
@@ -87,24 +87,24 @@ pub(crate) fn is_live(app: &mut App, node: &mut dyn Node) -> Result<Vec<String>>
     Ok(vec![command, app.command("confirm --revert"), app.command("status")])
 }
 
-/// The trial is over before it was live: the change failed, and was taken back.
+/// Ends a trial before it was live: the change failed, and was reverted.
 pub(crate) fn ended_early(node: &dyn Node) -> Result<()> {
     if Standing::load(node)?.journal.is_none() { Trial::forget(node) } else { Ok(()) }
 }
 
-/// One try of the guard's; after the last the trial is given up.
-pub(crate) fn try_back(app: &mut App, why: &str) -> Result<Ending> {
-    let (mut node, _lock) = app.node_to_change("confirm")?;
+/// One try of the guard to revert; after the last one the trial is given up.
+pub(crate) fn try_revert(app: &mut App, why: &str) -> Result<Ending> {
+    let (mut node, _lock, _) = app.node_to_change("confirm")?;
     let Some(mut trial) = Trial::load(&*node)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
     };
-    // The power went in the last try, or in the midst of giving up.
+    // The power failed in the last try, or while giving up.
     if trial.is_tried_out() {
         return give_up(app, &mut *node, trial, "the last try was interrupted");
     }
     trial.tries += 1;
     trial.save(&mut *node)?;
-    match take_back(app, &mut *node, &trial, why) {
+    match revert_as_run(app, &mut *node, &trial, why) {
         Err(error) if trial.is_tried_out() && Fault::id_of(&error) != "UncordonFailed" => {
             give_up(app, &mut *node, trial, &format!("{error:#}"))
         }
@@ -112,21 +112,21 @@ pub(crate) fn try_back(app: &mut App, why: &str) -> Result<Ending> {
     }
 }
 
-/// The way back is left to people, and told where they look. Where the change works the Node takes pods.
-/// All of it may be done again, so what ends it half-way is finished by the next guard.
+/// Gives up the revert and reports it to administrators. If the change works, the Node is uncordoned. All of this may
+/// be repeated, so the next guard finishes it after an interruption.
 fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> Result<Ending> {
     let (name, from) = (trial.node.clone(), trial.from);
-    // The last try left the services stopped and the CNI configuration withdrawn, and the change worked.
+    // The last try left the services stopped and the CNI configuration withdrawn, although the change worked.
     let standing = Standing::load(node)?;
     let object = pods::object_of(app, node, &standing);
-    if standing.journal.is_some_and(|journal| journal.header.command == REVERT)
+    if standing.journal.is_some_and(|journal| journal.header.command == REVERT.command)
         && let Err(error) = converge::undo_with(node, &object, &mut |event| app.event(&event))
     {
         app.event(&Event::Log { message: format!("the try that failed cannot be undone either: {error:#}") });
     }
     let cluster = cordon::reach(app, node, &access(&trial), Some(ANSWER_WITHIN)).ok();
     let recorded = Cordon::load(node)?.is_some();
-    let cordoned = recorded || Standing::load(node)?.journal.is_some_and(|journal| journal.has_cordoned());
+    let cordoned = recorded || Standing::load(node)?.journal.is_some_and(|journal| journal.cordons().next().is_some());
     let works = || -> Result<bool> {
         let ready = cluster.as_ref().map(|cluster| cluster.node(&name)).transpose()?.flatten();
         Ok(ready.is_some_and(|node| node.ready) && is_published(node)?)
@@ -155,7 +155,7 @@ fn give_up(app: &mut App, node: &mut dyn Node, mut trial: Trial, why: &str) -> R
     Err(Fault::new(Exit::FailedIncomplete, GIVEN_UP, message).into())
 }
 
-/// Whether kubelet may start pods: it takes the CNI configuration for a network that stands.
+/// Whether kubelet may start pods: it takes the CNI configuration as a sign that the network is up.
 fn is_published(node: &dyn Node) -> Result<bool> {
     let standing = Standing::load(node)?;
     let world = standing.receipt().map(|receipt| &receipt.target.world);
@@ -163,28 +163,26 @@ fn is_published(node: &dyn Node) -> Result<bool> {
     confs.try_fold(false, |published, id| Ok(published || node.get(id)?.is_some()))
 }
 
-/// Takes the change back because somebody says so.
-pub(crate) fn go_back(app: &mut App, command: &'static str) -> Result<Ending> {
-    let (mut node, _lock) = app.node_to_change(command)?;
+/// Reverts the change on request.
+pub(crate) fn revert_now(app: &mut App, command: &'static str) -> Result<Ending> {
+    let (mut node, _lock, _) = app.node_to_change(command)?;
     let Some(trial) = Trial::load(&*node)? else {
         return Ending::result(RunResult::new(Exit::Ok, false, "the trial is over"));
     };
-    take_back(app, &mut *node, &trial, "somebody asked for it")
+    revert_as_run(app, &mut *node, &trial, "somebody asked for it")
 }
 
-/// Takes the change back, as a run of its own.
-fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Result<Ending> {
+/// Reverts the change, as a run of its own.
+fn revert_as_run(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Result<Ending> {
     let message = format!("{why}: node {} reverts to generation {}", trial.node, trial.from);
     os::event_log(Level::Warning, &message);
     app.warn("TrialTakenBack", message);
-    // The run that began the trial left its Lease to us. Without a cluster the node goes back all the same.
+    // The run that began the trial left its Lease to us. Without a cluster the node is reverted all the same.
     let keeper = lease::take_quickly(app, node, &trial.node).ok();
     let applied = revert(app, node, trial)?;
     Trial::forget(node)?;
     let uncordoned = cordon::release(app, node);
-    if let Some(keeper) = keeper {
-        lease::give_back(app, keeper);
-    }
+    lease::release(app, keeper);
     uncordoned?;
     let msg = format!("{} is as generation {} made it; the change was not kept.", trial.node, trial.from);
     app.reporter.tell(&msg);
@@ -192,7 +190,7 @@ fn take_back(app: &mut App, node: &mut dyn Node, trial: &Trial, why: &str) -> Re
     Ending::result(succeeded(app, node, &applied, msg, next))
 }
 
-/// What would become of a trial, for a dry run.
+/// Describes what would happen to a trial, for a dry run.
 pub(crate) fn says(trial: &Trial, back: bool) -> String {
     if back {
         format!("take the node back to generation {}", trial.from)
@@ -201,21 +199,20 @@ pub(crate) fn says(trial: &Trial, back: bool) -> String {
     }
 }
 
-/// Keeps a change that was given up.
+/// Keeps a change whose revert was given up.
 pub(crate) fn keep(app: &mut App, command: &'static str) -> Result<Ending> {
-    let (mut node, _lock) = app.node_to_change(command)?;
+    let (mut node, _lock, standing) = app.node_to_change(command)?;
     match Trial::load(&*node)? {
-        Some(trial) => kept(app, &mut *node, &trial),
+        Some(trial) => kept(app, &mut *node, &standing?, &trial),
         None => Ending::result(RunResult::new(Exit::Ok, false, "the trial is over")),
     }
 }
 
-/// Keeps the change: what a try of the way back left half-way is undone, and pods may come.
-pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Ending> {
-    let standing = Standing::load(node)?;
+/// Keeps the change: undoes what an interrupted revert left, and uncordons the Node.
+pub(crate) fn kept(app: &mut App, node: &mut dyn Node, standing: &Standing, trial: &Trial) -> Result<Ending> {
     if let Some(journal) = &standing.journal {
-        let object = pods::object_of(app, node, &standing);
-        if journal.header.command == REVERT {
+        let object = pods::object_of(app, node, standing);
+        if journal.header.command == REVERT.command {
             engine_of_interrupted(app, node, &object, |node, events| converge::undo_with(node, &object, events))?;
         } else {
             let works = Works::new(app, true);
@@ -225,13 +222,11 @@ pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
             })?;
         }
     }
-    // It runs out by itself, so an API server that is away for a moment is no reason to fail.
+    // It expires by itself, so an API server that does not answer for a moment is no reason to fail.
     let keeper = lease::take_quickly(app, node, &trial.node).ok();
     Trial::forget(node)?;
     let uncordoned = cordon::release(app, node);
-    if let Some(keeper) = keeper {
-        lease::give_back(app, keeper);
-    }
+    lease::release(app, keeper);
     uncordoned?;
     let generation = Standing::load(node)?.receipt().map(|receipt| receipt.generation);
     let msg = format!("The change on {} is kept (generation {}).", trial.node, generation.unwrap_or_default());
@@ -242,13 +237,13 @@ pub(crate) fn kept(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<
     Ending::result(result)
 }
 
-/// Brings the node to the generation before the trial, from wherever it is. Where the API server is
-/// away it goes on all the same; a step that needs it is taken again when this is called again.
+/// Brings the node to the generation before the trial, from any state. Continues without the API server; a step that
+/// needs it is repeated at the next call.
 fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> {
     let mut standing = Standing::load(node)?;
     if let Some(journal) = &standing.journal {
-        // One that ended in its drain starts over: the pods may have to stay this time.
-        let back = journal.header.command == REVERT && !journal.is_draining();
+        // A run that ended in its drain starts again: the pods may have to stay this time.
+        let back = journal.header.command == REVERT.command && !journal.is_draining();
         let object = pods::object_of(app, node, &standing);
         let mut events = |event: Event| app.event(&event);
         if back {
@@ -272,34 +267,34 @@ fn revert(app: &mut App, node: &mut dyn Node, trial: &Trial) -> Result<Applied> 
         let object = NodeObject::found(&trial.node, cluster);
         let run = app.run.clone();
         let back = |app: &mut App, node: &mut dyn Node, drain: Option<&DrainOptions>| {
-            // The trial sees to it itself when Windows starts meanwhile.
+            // The trial itself handles a start of Windows meanwhile.
             let mut terms = Terms { at_boot: None, ..app.terms(node, drain, None) };
             terms.access = access(trial);
             terms.drops_pods = drain.is_none();
             let target = &former.target;
-            let change = Change { run: &run, command: REVERT, target, about: Some(&about), terms, shown: Some(&steps) };
-            converge::apply_proven(node, &object, &change, &|_, _, _| Ok(()), &mut |event| app.event(&event))
+            let change =
+                Change { run: &run, command: REVERT.command, target, about: Some(&about), terms, shown: Some(&steps) };
+            converge::apply_proven(node, &standing, &object, &change, &|_, _, _| Ok(()), &mut |event| app.event(&event))
         };
-        let mut not_drained = None;
-        applied = match drains {
-            None => back(app, node, None)?,
-            Some(Err(error)) => {
-                warn_not_drained(app, &error);
-                back(app, node, None)?
-            }
+        let tried = match drains {
             Some(Ok(options)) => match back(app, node, Some(&options)) {
                 Err(error) if Standing::load(node)?.is_draining() => {
-                    not_drained = Some(error);
-                    converge::undo_with(node, &object, &mut |event| app.event(&event))?
+                    converge::undo_with(node, &object, &mut |event| app.event(&event))?;
+                    Err(error)
                 }
-                ended => ended?,
+                ended => Ok(ended?),
             },
+            Some(Err(error)) => Err(error),
+            None => Ok(back(app, node, None)?),
         };
-        if let Some(error) = not_drained {
-            warn_not_drained(app, &error);
-            object.ask_again();
-            applied = back(app, node, None)?;
-        }
+        applied = match tried {
+            Ok(applied) => applied,
+            Err(error) => {
+                app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
+                object.ask_again();
+                back(app, node, None)?
+            }
+        };
     }
     Ok(applied)
 }
@@ -308,25 +303,21 @@ fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
     standing.receipts.iter().find(|receipt| receipt.generation == trial.from).ok_or_else(|| {
         let what = format!("the receipt of generation {}, which the trial is to be reverted to, is gone", trial.from);
         Fault::new(Exit::FailedIncomplete, "GenerationGone", what)
-            .hint("keep the change with: calicoctl-win confirm; or make the former one from its config")
+            .hint("keep the change with: calicoctl-win confirm\nor make the former one from its config")
             .into()
     })
 }
 
-fn warn_not_drained(app: &mut App, error: &Error) {
-    app.warn("NotDrained", format!("pods stay on this node and lose their network: {error:#}"));
-}
-
-/// How the pods are moved away, if the cluster answers.
+/// Returns how the pods are moved away, if the cluster answers.
 fn drains(app: &App, node: &dyn Node, cluster: Result<&Cluster, &Error>) -> Result<DrainOptions> {
     cluster.map_err(|error| anyhow!("{error:#}"))?.reach()?;
-    let layered = app.config(node, &Source::default(), &[])?;
+    let layered = app.config(node, &Source::default())?;
     let mut options = DrainFlags::default().over(&settings::maintenance(&layered).drain);
     options.timeout = Some(options.timeout.map_or(DRAIN_WITHIN, |limit| limit.min(DRAIN_WITHIN)));
     Ok(options)
 }
 
-/// How the run that began the trial reached the cluster.
+/// Returns how the run that began the trial reached the cluster.
 pub(crate) fn access(trial: &Trial) -> Access {
     Access { kubeconfig: trial.kubeconfig.clone(), context: trial.context.clone() }
 }

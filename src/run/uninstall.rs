@@ -9,20 +9,21 @@ use super::app::App;
 use super::drain;
 use super::engine::{self, Agreed, exit_after};
 use super::options::{DrainFlags, Source, Uninstall};
+use super::pipeline;
 use super::pods;
 use super::prepare::{announce, node_name};
-use super::verb::UNINSTALL;
+use super::verb;
 use super::{cluster_cleanup, cordon, lease, other_machine, saved};
 use crate::agent::trial::Trial;
 use crate::apply::acls::Networks;
-use crate::apply::converge::{self};
-use crate::apply::journal::Removal;
+use crate::apply::converge;
+use crate::apply::journal::{Removal, Terms};
 use crate::apply::lock::Lock;
 use crate::apply::node_object::{Access, NodeObject};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
-use crate::cluster::{Cluster, DrainOptions};
+use crate::cluster::lease::Keeper;
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::hns::Endpoint;
@@ -31,90 +32,152 @@ use crate::plan::order::all_services;
 use crate::plan::show::{AttachedPod, Fate, Plan};
 use crate::plan::{Step, Target};
 use crate::report::document::RunResult;
-use crate::settings::{self, Connection};
-use crate::values::WinPath;
+use crate::settings;
+use crate::values::{WinPath, count};
 
-/// How long the cluster may take to tell which pods are here: it goes on without.
+/// How long the cluster may take to list the pods here: the uninstall continues without it.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Removes Calico from the node, or shows what would be removed.
+///
+/// # Errors
+/// As [`pipeline::run`]; `PurgeIncomplete` if Calico is removed and our own folder is not.
 pub(crate) fn run(args: &Uninstall, app: &mut App) -> Result<Ending> {
-    if app.global.dry_run {
-        let node = app.node()?;
-        let standing = Standing::load(&*node)?;
-        let (_, steps, mut plan) = look(&*node, &standing)?;
-        plan.pods = attached(app, &*node, &standing, &steps)?;
-        app.tell_plan(&plan);
-        tell_of_acls(app, &*node, &standing)?;
-        if args.drains {
-            Drain::plan(app, &*node, &standing, &plan, &args.drain)?;
-        }
-        warn_of_the_secret(args, app, &standing);
-        tell_what_goes_for_good(args, app, &standing);
-        return saved::dry_run(plan, None);
-    }
-    let (mut node, lock) = app.node_to_change(UNINSTALL)?;
-    let standing = Standing::load(&*node)?;
-    app.reach_as(&standing);
-    let (target, steps, mut plan) = look(&*node, &standing)?;
-    plan.pods = attached(app, &*node, &standing, &steps)?;
-    let nothing = plan.changes.is_empty() && standing.receipt().is_none() && standing.journal.is_none();
-    if nothing && !args.purge {
-        let msg = "nothing to do: Calico is not installed here by this tool";
-        app.reporter.tell(msg);
-        return Ending::result(RunResult::new(Exit::Ok, false, msg));
-    }
-    announce(app, &plan);
-    if !target.absent.is_empty() {
-        let names: Vec<String> = target.absent.iter().map(ToString::to_string).collect();
-        app.warn(
-            "FoundByMarks",
-            format!("no receipt tells of these, which are ours by their marks: {}", names.join(", ")),
-        );
-    }
-    if !plan.changes.is_empty() {
-        app.tell_plan(&plan);
-    }
-    let ruled = tell_of_acls(app, &*node, &standing)?;
-    warn_of_the_secret(args, app, &standing);
-    tell_what_goes_for_good(args, app, &standing);
-    let drains = if args.drains { Some(Drain::plan(app, &*node, &standing, &plan, &args.drain)?) } else { None };
-    if drains.is_none() && plan.pods.iter().any(|pod| pod.fate != Fate::Leaked) {
-        drain::not_drained(app);
-    }
-    ask(args, app, &*node, &standing, &plan)?;
-    let removal =
-        Removal { purge: args.purge, cluster_traces: args.cluster_traces, token_secret: args.delete_token_secret };
-    Trial::forget(&*node)?;
-    let name = standing.node_name().filter(|_| !nothing);
-    let (applied, left) = match name {
-        Some(name) => lease::hold(app, &mut *node, name.as_str(), |app, node| {
-            remove(removal, app, node, &standing, &target, &steps, drains.as_ref())
-        }),
-        None => remove(removal, app, &mut *node, &standing, &target, &steps, drains.as_ref()),
-    }?;
-    let gone = Gone { removal, standing: &standing, applied, ruled, left };
-    finish(gone, app, &mut *node, lock)
+    pipeline::run(&verb::UNINSTALL, app, |app, node, standing, _| gather(args, app, node, standing))
 }
 
-/// Calico, taken off a node.
+/// What an uninstall removes.
+struct Removing<'a> {
+    args: &'a Uninstall,
+    standing: Standing,
+    target: Target,
+    steps: Vec<Step>,
+    plan: Plan,
+    /// The endpoints on which Felix keeps policies.
+    ruled: Vec<Endpoint>,
+    /// The drain before it, if there is one.
+    drain: Option<drain::Planned>,
+}
+
+fn gather<'a>(args: &'a Uninstall, app: &mut App, node: &dyn Node, standing: Standing) -> Result<Removing<'a>> {
+    app.reach_as(&standing);
+    let (target, steps, mut plan) = look(node, &standing)?;
+    plan.pods = attached(app, node, &standing, &steps)?;
+    let ruled = ruled(node, &standing)?;
+    Ok(Removing { args, standing, target, steps, plan, ruled, drain: None })
+}
+
+impl Removing<'_> {
+    fn is_nothing(&self) -> bool {
+        self.plan.changes.is_empty() && self.standing.receipt().is_none() && self.standing.journal.is_none()
+    }
+}
+
+impl pipeline::Change for Removing<'_> {
+    /// With the commands for what remains in the cluster.
+    type Made = (Applied, Vec<String>);
+
+    fn judge(&self, app: &mut App, _: &mut dyn Node) -> Result<Option<RunResult>> {
+        if !self.is_nothing() || self.args.purge {
+            return Ok(None);
+        }
+        let msg = "nothing to do: Calico is not installed here by this tool";
+        app.reporter.tell(msg);
+        Ok(Some(RunResult::new(Exit::Ok, false, msg)))
+    }
+
+    fn show(&mut self, app: &mut App, node: &dyn Node) -> Result<()> {
+        let Self { args, standing, target, plan, ruled, .. } = self;
+        announce(app, plan);
+        if !target.absent.is_empty() {
+            let names: Vec<String> = target.absent.iter().map(ToString::to_string).collect();
+            app.warn(
+                "FoundByMarks",
+                format!("no receipt tells of these, which are ours by their marks: {}", names.join(", ")),
+            );
+        }
+        if !plan.changes.is_empty() || app.global.dry_run {
+            app.tell_plan(plan);
+        }
+        tell_of_acls(app, ruled);
+        warn_of_the_secret(args, app, standing);
+        tell_what_goes_for_good(args, app, standing);
+        if args.drains {
+            self.drain = Some(plan_drain(app, node, standing, plan, &args.drain)?);
+        } else if plan.pods.iter().any(|pod| pod.fate != Fate::Leaked) {
+            drain::not_drained(app);
+        }
+        Ok(())
+    }
+
+    fn would(self, _: &mut App) -> Result<Ending> {
+        saved::dry_run(self.plan, None)
+    }
+
+    fn ask(&self, app: &mut App, node: &dyn Node) -> Result<()> {
+        ask(self.args, app, node, &self.standing, &self.plan)
+    }
+
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>> {
+        Trial::forget(node)?;
+        match self.standing.node_name().filter(|_| !self.is_nothing()) {
+            Some(name) => lease::take_if_possible(app, node, name.as_str()),
+            None => Ok(None),
+        }
+    }
+
+    fn make(&mut self, app: &mut App, node: &mut dyn Node) -> Result<(Applied, Vec<String>)> {
+        let Self { args, standing, target, steps, drain, .. } = &*self;
+        let theirs = other_machine::owns_node_of(app, node, standing);
+        if let Some(theirs) = &theirs {
+            app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}"));
+        }
+        let drain = drain.as_ref().filter(|_| theirs.is_none());
+        let terms = Terms { removal: removal(args), ..drain::Planned::terms(drain, app, node) };
+        let object = match drain {
+            _ if theirs.is_some() => NodeObject::unknown(),
+            Some(drain) => drain.object(),
+            None => pods::object_of(app, node, standing),
+        };
+        let command = verb::UNINSTALL.command;
+        let agreed = Agreed { command, target, about: None, steps, terms, proves_services: false, proves_ready: false };
+        let applied = engine::carry_out(app, node, standing, &object, agreed)?;
+        if theirs.is_some() {
+            return Ok((applied, Vec::new()));
+        }
+        let left = after(removal(args), drain.is_some(), app, node, standing)?;
+        Ok((applied, left))
+    }
+
+    fn finish(self, app: &mut App, node: &mut dyn Node, lock: Lock, made: Self::Made) -> Result<Ending> {
+        let (Self { args, standing, ruled, .. }, (applied, left)) = (self, made);
+        finish(Gone { removal: removal(args), standing: &standing, applied, ruled, left }, app, node, lock)
+    }
+}
+
+fn removal(args: &Uninstall) -> Removal {
+    Removal { purge: args.purge, cluster_traces: args.cluster_traces, token_secret: args.delete_token_secret }
+}
+
+/// A finished removal of Calico.
 pub(crate) struct Gone<'a> {
     pub removal: Removal,
-    /// How the node stood before.
+    /// The node's records before it.
     pub standing: &'a Standing,
     pub applied: Applied,
     /// The endpoints on which Felix kept policies.
     pub ruled: Vec<Endpoint>,
-    /// The commands for what is left in the cluster.
+    /// The commands for what remains in the cluster.
     pub left: Vec<String>,
 }
 
-/// Removes our own folder too if that was asked for, and says what stays.
+/// Also removes our own folder if that was asked for, and reports what remains.
 pub(crate) fn finish(gone: Gone<'_>, app: &mut App, node: &mut dyn Node, lock: Lock) -> Result<Ending> {
     let Gone { removal, standing, applied, ruled, mut left } = gone;
     if removal.purge {
         app.leave_state_folder();
         let kept = lock.purge(node).map_err(|error| {
-            // Calico is gone all the same, and so is the run that took it away.
+            // Calico is removed, so the run that removed it is over too.
             let ended = converge::end_uninstall(node);
             left_behind(app, ended.err().unwrap_or(error))
         })?;
@@ -153,7 +216,7 @@ pub(crate) fn finish(gone: Gone<'_>, app: &mut App, node: &mut dyn Node, lock: L
     Ending::result(result)
 }
 
-/// Calico is gone by then: says what is not.
+/// Calico is removed already: the error names what is not.
 fn left_behind(app: &App, error: Error) -> Error {
     if Fault::of(&error).is_some() {
         return error;
@@ -163,39 +226,8 @@ fn left_behind(app: &App, error: Error) -> Error {
     error.context(Fault::new(Exit::Failed, "PurgeIncomplete", what).hint(again))
 }
 
-/// Takes everything off the node and out of the cluster. Gives the commands for what is left there.
-fn remove(
-    removal: Removal,
-    app: &mut App,
-    node: &mut dyn Node,
-    standing: &Standing,
-    target: &Target,
-    steps: &[Step],
-    drain: Option<&Drain>,
-) -> Result<(Applied, Vec<String>)> {
-    let theirs = other_machine::owns_node_of(app, node, standing);
-    if let Some(theirs) = &theirs {
-        app.warn("ClusterTracesLeft", format!("nothing is removed in the cluster: {theirs}"));
-    }
-    let drain = drain.filter(|_| theirs.is_none());
-    let drains = drain.map(|drain| (&drain.options, &drain.connection));
-    let mut terms = app.terms(node, drains.map(|(options, _)| options), drains.map(|(_, connection)| connection));
-    terms.drops_pods = drain.is_none();
-    terms.removal = removal;
-    let object = match drain {
-        _ if theirs.is_some() => NodeObject::unknown(),
-        Some(drain) => NodeObject::new(&drain.name, &drain.cluster, drain.options.timeout),
-        None => pods::object_of(app, node, standing),
-    };
-    let agreed =
-        Agreed { command: UNINSTALL, target, about: None, steps, terms, proves_services: false, proves_ready: false };
-    let applied = engine::carry_out(app, node, &object, agreed)?;
-    let left = if theirs.is_some() { Vec::new() } else { after(removal, drain.is_some(), app, node, standing)? };
-    Ok((applied, left))
-}
-
-/// What is done in the cluster once Calico is gone; a Node that was drained for it stays cordoned, since nothing is
-/// left here that a pod could use. Gives the commands for what is left there.
+/// Cleans up in the cluster after Calico is removed; a Node that was drained for it stays cordoned, since this machine
+/// has no network for pods any more. Returns the commands for what remains there.
 pub(crate) fn after(
     removal: Removal,
     drained: bool,
@@ -212,13 +244,10 @@ pub(crate) fn after(
     Ok(cluster_cleanup::clear(removal, app, node, standing))
 }
 
-/// What the flags take away besides Calico, and nothing brings back.
+/// Lists what the flags remove besides Calico, which cannot be restored.
 fn tell_what_goes_for_good(args: &Uninstall, app: &mut App, standing: &Standing) {
     if args.purge {
-        let generations = match standing.receipts.len() {
-            1 => "1 generation".to_owned(),
-            count => format!("{count} generations"),
-        };
+        let generations = count(standing.receipts.len(), "generation");
         app.reporter.tell(&format!(
             "Removed for good (--purge): {STATE_DIR} with {generations} to roll back to, the stored configs and the logs; \
              config.yaml in it stays."
@@ -232,7 +261,7 @@ fn tell_what_goes_for_good(args: &Uninstall, app: &mut App, standing: &Standing)
     }
 }
 
-/// Asks, by the name of the node where nothing brings back what goes.
+/// Asks for confirmation, by the name of the node if something cannot be restored.
 fn ask(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing, plan: &Plan) -> Result<()> {
     if plan.changes.is_empty() && !args.purge {
         return Ok(());
@@ -251,7 +280,7 @@ fn ask(args: &Uninstall, app: &mut App, node: &dyn Node, standing: &Standing, pl
     if args.purge { app.confirm_by(&name, &question) } else { app.confirm(&question) }
 }
 
-/// The one thing that an uninstall of this node destroys for others.
+/// Warns of the one thing that an uninstall of this node destroys for other nodes.
 fn warn_of_the_secret(args: &Uninstall, app: &mut App, standing: &Standing) {
     if !args.delete_token_secret {
         return;
@@ -265,13 +294,13 @@ fn warn_of_the_secret(args: &Uninstall, app: &mut App, standing: &Standing) {
     app.warn("TokenSecretDeleted", message);
 }
 
-/// What an uninstall would do.
+/// Returns the plan of an uninstall.
 pub(crate) fn plan(node: &dyn Node) -> Result<Plan> {
     let standing = Standing::load(node)?;
     look(node, &standing).map(|(_, _, plan)| plan)
 }
 
-/// Nothing is wanted; what no receipt tells of and bears our mark must go as well.
+/// The target is empty; items that no receipt mentions and that have our mark are removed too.
 fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan)> {
     let absent = marks::found(node, &standing.owned())?;
     let target = Target { absent, ..Target::default() };
@@ -280,7 +309,7 @@ fn look(node: &dyn Node, standing: &Standing) -> Result<(Target, Vec<Step>, Plan
     Ok((target, steps, plan))
 }
 
-/// The pods on networks that go. Without a cluster to ask, or a Node to ask for, they are unknown.
+/// Returns the pods on networks that are deleted. Without a cluster, or without a Node, they are unknown.
 fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step]) -> Result<Vec<AttachedPod>> {
     pods::attached(app, node, steps, |app| {
         let name = standing.node_name().context("find the name of the Node: no receipt tells it")?;
@@ -288,11 +317,14 @@ fn attached(app: &mut App, node: &dyn Node, standing: &Standing, steps: &[Step])
     })
 }
 
-/// Tells which pods of another product's networks Felix keeps policies on; gives their endpoints.
-fn tell_of_acls(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<Vec<Endpoint>> {
+/// Returns the endpoints of another product's networks on which Felix keeps policies.
+fn ruled(node: &dyn Node, standing: &Standing) -> Result<Vec<Endpoint>> {
     let stood = standing.receipt();
     let networks = stood.and_then(|receipt| Networks::of(node, receipt.about.as_ref(), &receipt.target));
-    let ruled = networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(node))?;
+    networks.map_or_else(|| Ok(Vec::new()), |networks| networks.ruled(node))
+}
+
+fn tell_of_acls(app: &mut App, ruled: &[Endpoint]) {
     if !ruled.is_empty() {
         let names: Vec<&str> = ruled.iter().map(|endpoint| endpoint.name.as_str()).collect();
         app.reporter.tell(&format!(
@@ -300,10 +332,9 @@ fn tell_of_acls(app: &mut App, node: &dyn Node, standing: &Standing) -> Result<V
             names.join(", ")
         ));
     }
-    Ok(ruled)
 }
 
-/// Services and networks of Calico's names that are still there: somebody else's, or made anew since.
+/// Returns services and networks with Calico's names that still exist: of others, or created again since.
 fn what_stays(node: &dyn Node) -> Vec<String> {
     let stays = |id: Id, what: String, why: &str| match node.get(&id) {
         Ok(there) => there.map(|_| format!("{what}, which {why}")),
@@ -321,26 +352,21 @@ fn what_stays(node: &dyn Node) -> Vec<String> {
     services.chain(networks).collect()
 }
 
-/// A drain before everything goes.
-struct Drain {
-    connection: Connection,
-    cluster: Cluster,
-    name: String,
-    options: DrainOptions,
-}
-
-impl Drain {
-    /// Finds the cluster and the Node and shows which pods go; nothing is different yet.
-    fn plan(app: &mut App, node: &dyn Node, standing: &Standing, plan: &Plan, flags: &DrainFlags) -> Result<Self> {
-        let layered = app.config(node, &Source::default(), &[])?;
-        let connection = app.connection(node, &layered)?;
-        let cluster = app.cluster(node, &connection)?;
-        let name = match standing.node_name() {
-            Some(name) => name.to_string(),
-            None => node_name(&layered, &node.facts().context("measure the node")?),
-        };
-        let options = flags.over(&settings::maintenance(&layered).drain);
-        drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
-        Ok(Self { connection, cluster, name, options })
-    }
+/// Finds the cluster and the Node and shows which pods are evicted; nothing is changed yet.
+fn plan_drain(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    plan: &Plan,
+    flags: &DrainFlags,
+) -> Result<drain::Planned> {
+    let (connection, cluster) = app.configured_cluster(node)?;
+    let layered = app.config(node, &Source::default())?;
+    let name = match standing.node_name() {
+        Some(name) => name.to_string(),
+        None => node_name(&layered, &node.facts().context("measure the node")?),
+    };
+    let options = flags.over(&settings::maintenance(&layered).drain);
+    drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
+    Ok(drain::Planned { name, connection, cluster, options })
 }

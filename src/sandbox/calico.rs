@@ -1,7 +1,6 @@
-//! The stand-in for `calico-node.exe` and `calico.exe` on a sandbox node. It is given what the real
-//! program is given, its command line, environment and files, and does to HNS and to the Node
-//! object what the real one does, faults included: a network `Calico` of the right subnet is used
-//! again whatever its VSID.
+//! The stand-in for `calico-node.exe` and `calico.exe` on a sandbox node. It gets the real program's command line,
+//! environment and files, and changes HNS and the Node object like the real one, defects included: it reuses a network
+//! `Calico` of the right subnet whatever its VSID.
 
 mod ipam;
 mod kube;
@@ -24,7 +23,7 @@ use crate::agent::health::Readiness;
 use crate::agent::published::LostEndpoint;
 use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
-use crate::agent::{self, AgentContext, Role};
+use crate::agent::{self, AgentContext, Role, os};
 use crate::calico::agent_config::Command;
 use crate::calico::etcd::EtcdFiles;
 use crate::cluster::etcd::try_endpoints;
@@ -42,24 +41,23 @@ use crate::values::{Cidr, Secret, WinPath};
 
 use kube::Kube;
 
-/// The network that startup makes; the CNI plugin makes others only for pods of further blocks.
+/// The network that startup creates; the CNI plugin creates others only for pods of further blocks.
 const NETWORK: &str = "Calico";
 
-/// kube-proxy takes its source address from this endpoint.
+/// kube-proxy uses the address of this endpoint as its source.
 const ENDPOINT: &str = "Calico_ep";
 
-/// How long node startup is tried: a service on a sandbox comes up while its start is awaited, so
-/// that cannot go on for as long as the service runs.
+/// How long node startup is retried: a sandbox service comes up while its start is awaited, so there must be a limit.
 pub const STARTUP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// How Calico's programs are played on a sandbox.
+/// How Calico's programs are simulated on a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandIn {
-    /// Where the API server is really reached; none dials the host of the kubeconfig.
+    /// The real address of the API server; if none, the kubeconfig's host is used.
     pub dial: Option<SocketAddr>,
 }
 
-/// What the agent asks for where pods lost their network.
+/// What the agent calls for pods that lost their network.
 pub type Recreator = Box<dyn Fn(&mut dyn Node, &[LostEndpoint], Sink<'_>) -> Result<Vec<LostEndpoint>>>;
 
 /// How a program ended.
@@ -68,7 +66,7 @@ pub struct Output {
     pub code: i32,
     /// It did not end.
     pub hangs: bool,
-    /// What it wrote, a line each.
+    /// Its output, by line.
     pub log: Vec<String>,
 }
 
@@ -84,8 +82,8 @@ impl fmt::Display for Hangs {
 
 impl std::error::Error for Hangs {}
 
-/// What our services do when they are started on a sandbox: the agent's own bring-up, with Calico
-/// played by `stand_in`. Services of others just run. `limit`: how long node startup is tried.
+/// What our services do when they start on a sandbox: the agent's own bring-up, with `stand_in` for Calico. Services of
+/// others just run. `limit`: how long node startup is retried.
 pub fn service_hook(
     stand_in: StandIn,
     limit: Duration,
@@ -116,11 +114,14 @@ pub fn service_hook(
         };
         let mut context = AgentContext {
             stop: &Stop::default(),
-            booted,
+            boot_time: &|| os::general_format(booted),
             startup_limit: Some(limit),
             pause: &mut |node, time| node.pause(time),
             run: &mut run,
             recreate: &*recreate,
+            // The agent's time passes only in its waits here, and it never watches.
+            drift: &|_| Ok(Vec::new()),
+            drift_every: Duration::MAX,
             events: &mut *events,
         };
         let prepared = agent::prepare(role, node, &config, &mut context);
@@ -133,7 +134,7 @@ pub fn service_hook(
                 }
                 said.child = Some(crate::node::Process { pid: process.pid + 1, since: Some(node.now()) });
                 if role == Role::Felix && command.health().is_some() {
-                    // Nobody listens in a folder, so the stand-in's text says what Felix would.
+                    // A folder has no HTTP server, so the stand-in's text says what Felix would answer.
                     let never = told(node, &command.program).contains("Felix never gets ready");
                     let why = || Readiness::NotReady("Felix says that it is not ready (HTTP 503)".into());
                     said.readiness = Some(if never { why() } else { Readiness::Ready });
@@ -141,7 +142,7 @@ pub fn service_hook(
                 crashes(node, &command.program, &mut said);
             }
             Ok(None) => {}
-            // On Windows it is tried again for as long as the service runs, which is not stopped for that.
+            // On Windows it is retried while the service runs, and the service is not stopped for that.
             Err(error) if error.is::<Hangs>() || Fault::id_of(&error) == "NodeStartupFailed" => {
                 said.phase = Phase::Preparing;
                 said.waiting_for = Some(Waiting { what: state::STARTUP.into(), since: node.now(), limit_s: None });
@@ -161,7 +162,7 @@ pub fn service_hook(
     })
 }
 
-/// What an agent says of itself, in the file in which a real one does.
+/// Writes an agent's state to its file, like a real agent.
 fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
     let path = node.disk(&state::path(said.role));
     fs::create_dir_all(path.parent().unwrap_or(Path::new(""))).context("make the agents' folder")?;
@@ -169,8 +170,8 @@ fn say(node: &SandboxNode, said: &AgentState) -> Result<()> {
     files::replace(&path, |new| fs::write(new, text)).with_context(|| format!("write {}", path.display()))
 }
 
-/// Felix on another product's networks: it gives HNS all ACLs of each endpoint of a pod on the networks that
-/// KUBE_NETWORK names, and those before are no more. The last ones deny.
+/// Felix on another product's networks: it replaces all ACLs of each pod's endpoint on the networks that KUBE_NETWORK
+/// matches. The last ACLs deny.
 fn enforce(node: &mut SandboxNode, felix: &Command) -> Result<()> {
     let pattern = felix.env.get("KUBE_NETWORK").map_or("", String::as_str);
     let pattern = Regex::new(pattern).with_context(|| format!("KUBE_NETWORK {pattern} is no expression"))?;
@@ -192,7 +193,7 @@ fn enforce(node: &mut SandboxNode, felix: &Command) -> Result<()> {
     })
 }
 
-/// A stand-in may say that it `crashes with CODE`: then its agent says that it does so again and again.
+/// A stand-in may say `crashes with CODE`: then its agent reports a crash loop.
 fn crashes(node: &SandboxNode, program: &WinPath, said: &mut AgentState) {
     let text = told(node, program);
     let Some((_, code)) = text.split_once("crashes with ") else { return };
@@ -201,16 +202,16 @@ fn crashes(node: &SandboxNode, program: &WinPath, said: &mut AgentState) {
     said.last_exit = Some(LastExit { code, at: node.now() });
 }
 
-/// What a stand-in's text tells it to do besides its work.
+/// The instructions in a stand-in's text.
 fn told(node: &SandboxNode, program: &WinPath) -> String {
     let text = fs::read(node.disk(program)).unwrap_or_default();
     String::from_utf8_lossy(&text[..text.len().min(4096)]).into_owned()
 }
 
 impl StandIn {
-    /// Runs one of Calico's programs to its end: node startup, on the sandbox in `root`.
+    /// Runs one of Calico's programs to its end on the sandbox in `root`: node startup.
     ///
-    /// It is a process of its own, so it opens the sandbox for itself.
+    /// It represents a separate process, so it opens the sandbox itself.
     ///
     /// # Errors
     /// When there is no such program; everything else is in the output.
@@ -247,7 +248,7 @@ struct Startup<'a> {
     stand_in: StandIn,
     node: SandboxNode,
     command: &'a Command,
-    /// Whether the flag complete-startup is there, which makes the last step fatal.
+    /// Whether there is the flag complete-startup, which makes errors of the last step fatal.
     complete: bool,
     log: Vec<String>,
 }
@@ -272,8 +273,8 @@ impl Startup<'_> {
             kube.node(&name)?;
         }
         if let (Some(kube), true, Some(release)) = (&kube, kubernetes, self.release()) {
-            // Without the right to it the real one goes on.
-            kube.tell_release(&release).ok();
+            // Without the right the real one continues.
+            kube.write_release(&release).ok();
         }
         if backend != "none" && self.var("IP") != Some("none") {
             let ip = self.own_address()?;
@@ -298,7 +299,7 @@ impl Startup<'_> {
         Ok(())
     }
 
-    /// A member of etcd answers. What it holds is not played.
+    /// Checks that an etcd member answers. Its contents are not simulated.
     fn etcd(&self) -> Result<()> {
         let told = self.var("ETCD_ENDPOINTS").unwrap_or_default().split(',');
         let members: Vec<String> = told.filter(|url| sandbox::reaches(url)).map(str::to_owned).collect();
@@ -316,8 +317,8 @@ impl Startup<'_> {
             .context("Error accessing the Calico datastore")
     }
 
-    /// The pool that startup makes in a cluster without one, whatever the backend: kubeadm's podSubnet,
-    /// which the real one prefers, is not looked for.
+    /// The pool that startup creates in a cluster without one, whatever the backend: kubeadm's podSubnet, which the
+    /// real one prefers, is ignored.
     fn default_pool(&mut self, kube: &Kube) -> Result<()> {
         let cidr = self.var("CALICO_IPV4POOL_CIDR");
         if self.var("NO_DEFAULT_POOLS").is_some_and(|no| no.eq_ignore_ascii_case("true")) {
@@ -340,7 +341,7 @@ impl Startup<'_> {
         Ok(())
     }
 
-    /// What the program says that it is of.
+    /// The release in the program's text.
     fn release(&self) -> Option<String> {
         let text = fs::read_to_string(self.node.disk(&self.command.program)).ok()?;
         let (_, rest) = text.split_once("Calico for Windows ")?;
@@ -351,7 +352,7 @@ impl Startup<'_> {
         self.log.push(line);
     }
 
-    /// A variable of its own; an empty one is none on Windows.
+    /// A variable of the component; on Windows an empty one counts as unset.
     fn var(&self, name: &str) -> Option<&str> {
         let own = self.command.env.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         own.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
@@ -380,7 +381,7 @@ impl Startup<'_> {
         file.parse().unwrap_or_else(|_| self.command.dir.join(file.trim_start_matches(".\\")))
     }
 
-    /// The real one truncates and writes, each time; its mode stays.
+    /// The real one truncates and writes each time; the mode is kept.
     fn write_nodename(&self, name: &str) -> Result<()> {
         let path = self.nodename_file();
         fs::write(self.node.disk(&path), name).with_context(|| format!("Failed to write nodename file {path}"))
@@ -397,8 +398,7 @@ impl Startup<'_> {
         Kube::connect(&text, folder, self.stand_in.dial, self.var("CALICO_API_GROUP")).map(Some)
     }
 
-    /// The address that `IP` names, or the first one found on an adapter that is not Calico's or
-    /// Docker's.
+    /// The address in `IP`, or the first one on an adapter that is not Calico's or Docker's.
     fn own_address(&self) -> Result<Ipv4Net> {
         match self.var("IP") {
             None | Some("autodetect") => {
@@ -419,7 +419,7 @@ impl Startup<'_> {
         }
     }
 
-    /// The HNS network on this node's block, its endpoint, and what other nodes must know of it.
+    /// Creates the HNS network on this node's block, its endpoint, and the annotations for other nodes.
     fn network(&mut self, name: &str, backend: &str, kube: Option<&Kube>) -> Result<()> {
         let vni = match self.var("VXLAN_VNI").map(str::parse).transpose().context("VXLAN_VNI is no number")? {
             None | Some(0) => 4096,
@@ -436,7 +436,7 @@ impl Startup<'_> {
         };
         let fits = |network: &Network| {
             let place = network.subnet.map(|subnet| *subnet) == Some(block) && network.gateway == Some(gateway);
-            // The VSID is not looked at, nor, for windows-bgp, the type.
+            // Neither the VSID is checked nor, for windows-bgp, the type.
             place && (!vxlan || network.kind == NetworkKind::Overlay)
         };
         if there.as_ref().is_some_and(fits) {
@@ -457,7 +457,11 @@ impl Startup<'_> {
             self.node.put(&id, Some(&State::Network(network)))?;
             self.say(format!("Created HNS network {NETWORK} on {block}"));
         }
-        self.obey(vni)?;
+        // The parts of Calico that ask version 2 do not find it, and look no further (projectcalico/calico#9120).
+        if vxlan && self.node.network_details(NETWORK)?.is_some_and(|details| details.unseen_by_v2) {
+            bail!("Could not find {NETWORK} in V2");
+        }
+        self.follow_instructions(vni)?;
         let management_ip = self.management_ip(if vxlan { 5 } else { 30 })?;
         self.endpoint(nth(&block, 2), management_ip, vxlan)?;
         if let (Some(kube), true) = (kube, vxlan) {
@@ -469,9 +473,9 @@ impl Startup<'_> {
         Ok(())
     }
 
-    /// A stand-in may say that its `startup fails` or `startup hangs`, at each VNI or only at one: then it
-    /// does so when it has made the network, before all that comes after.
-    fn obey(&mut self, vni: u32) -> Result<()> {
+    /// A stand-in may say `startup fails` or `startup hangs`, for every VNI or only for one: that happens after it
+    /// created the network, before the other steps.
+    fn follow_instructions(&mut self, vni: u32) -> Result<()> {
         let text = told(&self.node, &self.command.program);
         let Some((_, order)) = text.split_once("startup ") else { return Ok(()) };
         let mut words = order.split_whitespace();
@@ -493,8 +497,8 @@ impl Startup<'_> {
         }
     }
 
-    /// This host's block. What etcd holds cannot be asked here: the network that stands, or the
-    /// first block of Calico's default pool, does for it.
+    /// This host's block. etcd's contents cannot be read here: use the existing network's subnet, or the first block of
+    /// Calico's default pool.
     fn block(&mut self, name: &str, kube: Option<&Kube>) -> Result<Ipv4Net> {
         let block = match kube {
             Some(kube) if self.var("USE_POD_CIDR") == Some("true") => kube.pod_cidr(name)?,
@@ -520,8 +524,7 @@ impl Startup<'_> {
         bail!("timed out waiting for interface matching the management IP of network {NETWORK}")
     }
 
-    /// `Calico_ep`: the other side's view of this host. Made anew when its provider address or
-    /// network is another.
+    /// `Calico_ep`: this host as other nodes see it. Re-created if its provider address or network differs.
     fn endpoint(&mut self, ip: Ipv4Addr, management_ip: Ipv4Addr, vxlan: bool) -> Result<()> {
         self.node.edit(|model| {
             let mac = |ip: Ipv4Addr| {

@@ -1,6 +1,6 @@
-//! kubelet, containerd and Calico's CNI plugin on a sandbox node: pods get a container and an endpoint when a
-//! CNI configuration is published, and lose both when they end. As the real ones, they never look at the
-//! network of a pod again that has one, and do not notice when it loses it.
+//! kubelet, containerd and Calico's CNI plugin on a sandbox node: pods get a container and an endpoint while a CNI
+//! configuration is published, and lose both when they end. Like the real ones, they never check the network of a
+//! running pod again, and do not notice when it is lost.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::values::Sha256;
 /// The network that the CNI plugin attaches pods to.
 const NETWORK: &str = "Calico";
 
-/// What they have done by now.
+/// Does what they would have done by now.
 ///
 /// # Errors
 /// When the cluster's state cannot be read or written.
@@ -36,8 +36,8 @@ pub fn play(
     let ours = |id: &&String| id.len() == 64;
     for ended in running.difference(&wanted).filter(ours).cloned().collect::<Vec<_>>() {
         running.remove(&ended);
-        // Without a CNI configuration containerd cannot tell the plugin ("failed to destroy network for sandbox:
-        // cni plugin not initialized", containerd#8774), and HNS keeps the endpoint.
+        // Without a CNI configuration containerd cannot call the plugin ("failed to destroy network for sandbox: cni
+        // plugin not initialized", containerd#8774), and HNS keeps the endpoint.
         if published {
             for network in model.networks.values_mut() {
                 network.endpoints.retain(|_, endpoint| endpoint.container.as_ref() != Some(&ended));
@@ -73,11 +73,11 @@ fn sandbox_of(model: &Model, pod: &Value, of: &str) -> String {
     Sha256::of(format!("{} {uid} {of}", model.boot_id).as_bytes()).to_string()
 }
 
-/// CNI ADD: the next address of the node's block, and an endpoint with it, named as Calico's plugin names them.
+/// CNI ADD: the next address of the node's block, and an endpoint with it, named like those of Calico's plugin.
 fn attach(network: &mut NodeNetwork, sandbox: &str) -> Option<Ipv4Addr> {
     let subnet = network.subnet?;
     let taken: BTreeSet<Ipv4Addr> = network.endpoints.values().map(|endpoint| endpoint.ip).collect();
-    // The network's own address, the gateway, `Calico_ep`, and the last one are no pod's.
+    // The network's own address, the gateway, `Calico_ep`, and the last one are never a pod's.
     let ip = subnet.hosts().skip(2).find(|ip| !taken.contains(ip))?;
     let [_, b, c, d] = ip.octets();
     let mac = format!("0E-2A-64-{b:02X}-{c:02X}-{d:02X}");

@@ -1,5 +1,4 @@
-//! A small HTTP server on 127.0.0.1: what the release mirror and the metadata service of a sandbox
-//! have in common.
+//! A small HTTP server on 127.0.0.1, shared by the release mirror and the metadata service of a sandbox.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +11,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-/// Serves at a port that the system chooses, until dropped.
+/// Serves on a port that the system chooses, until dropped.
 pub struct Loopback {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -20,7 +19,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// `what` is served, in the words of an error; each request gets what `answer` makes of it.
+    /// `what` names the server in errors; `answer` makes the response to each request.
     pub fn start<B>(
         what: &str,
         answer: impl Fn(&Request<Incoming>) -> Response<B> + Send + Sync + 'static,
@@ -38,7 +37,7 @@ impl Loopback {
             .name(what.to_owned())
             .spawn(move || {
                 runtime.spawn(serve(listener, Arc::new(answer)));
-                // Either way, told or dropped, it is time to end; the runtime takes its tasks along.
+                // A message or a dropped sender both end it; the runtime ends its tasks.
                 drop(runtime.block_on(stopped));
             })
             .with_context(doing)?;
@@ -61,7 +60,7 @@ async fn serve<B>(
 ) where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>, Data: Send> + Send + 'static,
 {
-    // The listener is open and non-blocking, which is all that this conversion needs.
+    // The listener is open and non-blocking, as this conversion requires.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
@@ -71,7 +70,7 @@ async fn serve<B>(
                 let response = answer(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
-            // A client that goes away, and a connection that is cut on purpose, are no errors.
+            // A client that closes, and a connection that is cut on purpose, are not errors.
             drop(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         });
     }

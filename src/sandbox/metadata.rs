@@ -1,4 +1,4 @@
-//! A cloud's metadata service beside a sandbox node, in the dialect that `node.yaml` names.
+//! A cloud's metadata service for a sandbox node, in the protocol that `node.yaml` names.
 
 use anyhow::Result;
 use http_body_util::Full;
@@ -11,7 +11,7 @@ use crate::node::sandbox::model::{CloudMetadata, Flavour};
 /// Runs until it is dropped.
 pub struct MetadataServer(Loopback);
 
-/// What EC2's tokens look like.
+/// An example of EC2's tokens.
 const TOKEN: &str = "AQAEAFJ0b2tlbi1vZi10aGUtc2FuZGJveA==";
 
 impl MetadataServer {

@@ -1,5 +1,4 @@
-//! A small HTTP server that offers synthetic releases as a mirror would. It can be told to misbehave
-//! as mirrors do.
+//! A small HTTP server that offers synthetic releases like a mirror. It can be made to fail as mirrors do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -23,9 +22,9 @@ use crate::version::CalicoVersion;
 pub enum ReleaseFault {
     /// `truncate`: offers only the first half of the archive, as if that were all of it.
     Truncate,
-    /// `reset`: cuts the connection in the middle of each whole download; a resumed one gets through.
+    /// `reset`: cuts the connection in the middle of each complete download; a resumed one succeeds.
     Reset,
-    /// `404`: the archive is not there.
+    /// `404`: the archive does not exist.
     NotFound,
     /// `503`, or `503:2` for the first two requests only: overloaded, try later.
     Unavailable { times: Option<u32> },
@@ -65,7 +64,7 @@ impl FromStr for ReleaseFault {
     }
 }
 
-/// What a client asked for and got.
+/// A client's request, and the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub method: String,
@@ -75,7 +74,7 @@ pub struct Asked {
     pub status: u16,
 }
 
-/// Serves synthetic releases on 127.0.0.1, at a port that the system chooses, until dropped.
+/// Serves synthetic releases on 127.0.0.1, on a port that the system chooses, until dropped.
 pub struct ReleaseServer {
     shared: Arc<Shared>,
     server: Loopback,
@@ -95,8 +94,8 @@ struct File {
 }
 
 impl ReleaseServer {
-    /// Starts to serve the archives of these versions and their `SHA256SUMS`, which has the digests
-    /// of the sound archives also when what is served is not.
+    /// Serves the archives of these versions and their `SHA256SUMS`, which has the digests of the intact archives even
+    /// if a fault changes them.
     pub fn start(versions: &[CalicoVersion], faults: &[ReleaseFault]) -> Result<Self> {
         let mut sums = String::new();
         let mut files = BTreeMap::new();
@@ -123,7 +122,7 @@ impl ReleaseServer {
         Ok(Self { shared, server })
     }
 
-    /// Where a version's archive is.
+    /// The URL of a version's archive.
     pub fn url(&self, version: &CalicoVersion) -> String {
         format!("http://{}/{}", self.server.address, SyntheticRelease::file_name(version))
     }
@@ -224,7 +223,7 @@ impl Shared {
     }
 }
 
-/// Where `Range: bytes=N-` asks to begin, unless `If-Range` names another state of the file.
+/// The start of `Range: bytes=N-`, unless `If-Range` names another state of the file.
 fn range_start(headers: &HeaderMap, etag: &str) -> Option<usize> {
     if headers.get(header::IF_RANGE).is_some_and(|known| known.as_bytes() != etag.as_bytes()) {
         return None;
@@ -242,7 +241,7 @@ fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("digests and numbers are valid in a header")
 }
 
-/// A body that may stop half-way or take its time.
+/// A body that may stop half-way or be slow.
 struct Blocks {
     blocks: VecDeque<Bytes>,
     /// As in Content-Length, in bytes.
@@ -288,7 +287,7 @@ impl Body for Blocks {
         }
         match self.blocks.pop_front() {
             Some(block) => {
-                // Cut: lets what was sent go out before the connection ends.
+                // Cut: send what was written before the connection ends.
                 if self.slow || self.cut {
                     self.pause = Some(Box::pin(tokio::time::sleep(Duration::from_millis(50))));
                 }

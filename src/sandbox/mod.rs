@@ -1,5 +1,5 @@
-//! The world around the node in a try-out: a cluster to join, a release to install, and a stand-in
-//! for Calico's own programs. The tests use the same.
+//! The environment of a sandbox node: a cluster to join, a release to install, and a stand-in for Calico's own
+//! programs. The tests use the same.
 
 pub mod calico;
 pub mod cluster;
@@ -9,8 +9,7 @@ pub mod metadata;
 pub mod mirror;
 pub mod release;
 
-/// Whether something at this URL can be there for a sandbox: it has a network of its own, where there is
-/// nothing but loopback.
+/// Whether this URL can exist for a sandbox: its own network has only loopback.
 pub fn reaches(url: &str) -> bool {
     ["//127.", "//localhost", "//[::1]"].iter().any(|host| url.contains(host))
 }

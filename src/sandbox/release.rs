@@ -9,7 +9,7 @@ use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use crate::version::CalicoVersion;
 
-/// A release that was made up: the real paths, small contents.
+/// A synthetic release: the real paths, small contents.
 pub struct SyntheticRelease;
 
 impl SyntheticRelease {
@@ -18,8 +18,8 @@ impl SyntheticRelease {
         Self::build_with(version, &BTreeMap::new())
     }
 
-    /// The same with real programs in place of some stand-ins, by path below the top folder. What the
-    /// version does not hold is left out.
+    /// The same with real programs in place of some stand-ins, by path below the top folder. Paths that the version
+    /// does not have are left out.
     pub fn build_with(version: &CalicoVersion, programs: &BTreeMap<&str, Vec<u8>>) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         let options = SimpleFileOptions::default()
@@ -43,7 +43,7 @@ impl SyntheticRelease {
         format!("calico-windows-{version}.zip")
     }
 
-    /// What is in it, by path below the top folder.
+    /// Its contents, by path below the top folder.
     pub fn files(version: &CalicoVersion) -> BTreeMap<String, String> {
         let v = |major, minor, patch| CalicoVersion::new(major, minor, patch);
         let line = |minor| version.is_line(3, minor);
@@ -79,7 +79,7 @@ impl SyntheticRelease {
         if *version >= v(3, 27, 0) {
             paths.extend(["config-hpc.ps1", "uninstall-calico-hpc.ps1"]);
         }
-        // Fixes of older lines came later than the newer line's first release.
+        // Fixes of older lines may be newer than a newer line's first release.
         let kubernetes = match () {
             () if line(29) => *version < v(3, 29, 6),
             () if line(30) => *version < v(3, 30, 4),

@@ -1,33 +1,32 @@
-//! Which network backend the cluster runs, by Calico's own logic. A failed or missing answer is
-//! never taken for one.
+//! Which network backend the cluster runs, by Calico's own rules. A failed or missing answer never counts as one.
 
 use super::selector::{Labels, selects};
 use super::{Backend, Provider};
 use crate::config::Origin;
 use crate::facts::{ClusterFacts, OperatorFacts, PoolFacts};
 
-/// Why no backend can be named.
+/// Why the backend cannot be decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undecided {
-    /// Neither config, provider nor cluster said anything.
+    /// Config, provider and cluster say nothing.
     NoFacts,
-    /// The cluster encapsulates in IP-in-IP, which Windows cannot.
+    /// The cluster uses IP-in-IP, which Windows does not support.
     IpIp(String),
-    /// The cluster was asked and does not tell.
-    NotTold(String),
+    /// The cluster was asked and does not say.
+    Unknown(String),
 }
 
-/// The backend for a config that names none.
+/// The backend for a config that does not set one.
 pub(super) fn detect(provider: Provider, cluster: Option<&ClusterFacts>) -> Result<(Backend, Origin), Undecided> {
-    if matches!(provider, Provider::Aks | Provider::Eks) {
-        let name = if provider == Provider::Aks { "AKS" } else { "EKS" };
-        return Ok((Backend::None, Origin::Detected(format!("provider {name}"))));
+    let brings = provider.brings();
+    if brings.own_network.is_some() {
+        return Ok((Backend::None, Origin::Detected(format!("provider {}", brings.name))));
     }
     let (backend, by) = detect_in(cluster.ok_or(Undecided::NoFacts)?)?;
     Ok((backend, Origin::Detected(by)))
 }
 
-/// What the cluster alone says: the backend for Windows nodes, and what told it.
+/// What the cluster alone says: the backend for Windows nodes, and the source.
 ///
 /// # Errors
 /// [`Undecided`]; nothing is guessed.
@@ -39,11 +38,11 @@ pub fn detect_in(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided>
     if felix.ipip_enabled == Some(true) {
         return Err(Undecided::IpIp("FelixConfiguration `default` has ipipEnabled: true".into()));
     }
-    // Before Felix' word on VXLAN: that one may be off just because IPIP is on.
+    // Before Felix' own setting of VXLAN, which may be off just because IPIP is on.
     if let Some(pool) = pools_for_windows(cluster).find(|pool| encapsulates(&pool.ipip_mode)) {
         return Err(Undecided::IpIp(format!("the IP pool `{}` has ipipMode: {}", pool.name, pool.ipip_mode)));
     }
-    // Felix lets its own configuration win over the pools, also when that says no.
+    // Felix' own setting overrides the pools, also if it is false.
     match felix.vxlan_enabled {
         Some(true) => return Ok((Backend::Vxlan, "FelixConfiguration".into())),
         Some(false) => return Ok((Backend::WindowsBgp, "FelixConfiguration".into())),
@@ -58,15 +57,15 @@ pub fn detect_in(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided>
     }
 }
 
-/// The pools that pods on a Windows node may get addresses from: enabled, IPv4, and with a node
-/// selector that picks the node, or may pick it.
+/// The pools that pods on a Windows node may get addresses from: enabled, IPv4, and with a node selector that matches
+/// the node, or may match it.
 pub fn pools_for_windows(cluster: &ClusterFacts) -> impl Iterator<Item = &PoolFacts> {
     let node = cluster.node.as_ref();
     let selected = move |pool: &&PoolFacts| selects(&pool.node_selector, &Labels::of(node)) != Some(false);
     cluster.pools.iter().filter(|pool| pool.gives_to_pods() && !pool.is_ipv6()).filter(selected)
 }
 
-/// Calico in etcd, whose resources the Kubernetes API does not serve: the Linux side's ConfigMap.
+/// With Calico in etcd, the Kubernetes API does not serve its resources: use the Linux side's ConfigMap.
 fn by_config_map(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided> {
     let by = "the ConfigMap calico-config".to_owned();
     match cluster.linux_backend.as_deref() {
@@ -74,19 +73,19 @@ fn by_config_map(cluster: &ClusterFacts) -> Result<(Backend, String), Undecided>
         Some("bird") => Ok((Backend::WindowsBgp, by)),
         Some("none") => Ok((Backend::None, by)),
         Some(other) => {
-            Err(Undecided::NotTold(format!("{by} has calico_backend: {other}, which says nothing of Windows")))
+            Err(Undecided::Unknown(format!("{by} has calico_backend: {other}, which says nothing of Windows")))
         }
-        None => Err(Undecided::NotTold(match cluster.untold("calico-config") {
+        None => Err(Undecided::Unknown(match cluster.untold("calico-config") {
             Some(why) => why.to_owned(),
             None => "the cluster serves no Calico resources, and has no ConfigMap calico-config".into(),
         })),
     }
 }
 
-/// No pool yet: what the operator is about to make.
+/// Without pools: those that the operator is about to create.
 fn by_operator(operator: Option<&OperatorFacts>) -> Result<(Backend, String), Undecided> {
     let by = "the operator's Installation".to_owned();
-    let none = || Undecided::NotTold("the cluster has no enabled IPv4 pool that selects this node".into());
+    let none = || Undecided::Unknown("the cluster has no enabled IPv4 pool that selects this node".into());
     let operator = operator.ok_or_else(none)?;
     if let Some(cni) = operator.cni.as_deref().filter(|cni| *cni != "Calico") {
         return Ok((Backend::None, format!("{by}, where {cni} owns the pods' network")));
@@ -130,29 +129,29 @@ mod tests {
         ClusterFacts { pools, ..ClusterFacts::default() }
     }
 
-    fn not_told(cluster: &ClusterFacts) -> String {
+    fn unknown(cluster: &ClusterFacts) -> String {
         match detect_in(cluster) {
-            Err(Undecided::NotTold(why)) => why,
+            Err(Undecided::Unknown(why)) => why,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn b9_ipip_in_a_pool_counts_also_where_felix_says_no_vxlan() {
+    fn b9_ipip_in_a_pool_counts_even_if_felix_disables_vxlan() {
         let felix = FelixFacts { vxlan_enabled: Some(false), ..FelixFacts::default() };
         let cluster = ClusterFacts { felix, ..cluster(vec![pool("old", "Never", "CrossSubnet")]) };
         assert_eq!(detect_in(&cluster), Err(Undecided::IpIp("the IP pool `old` has ipipMode: CrossSubnet".into())));
     }
 
     #[test]
-    fn b8_what_the_cluster_does_not_tell_is_never_bgp() {
-        assert_eq!(not_told(&cluster(Vec::new())), "the cluster has no enabled IPv4 pool that selects this node");
+    fn b8_a_cluster_that_does_not_say_is_never_bgp() {
+        assert_eq!(unknown(&cluster(Vec::new())), "the cluster has no enabled IPv4 pool that selects this node");
         let etcd = ClusterFacts { calico_unserved: true, ..cluster(Vec::new()) };
-        assert!(not_told(&etcd).contains("serves no Calico resources"));
+        assert!(unknown(&etcd).contains("serves no Calico resources"));
         let word = ClusterFacts { linux_backend: Some("brid".into()), ..etcd.clone() };
-        assert!(not_told(&word).contains("calico_backend: brid"));
+        assert!(unknown(&word).contains("calico_backend: brid"));
         let unanswered = [("calico-config".to_owned(), "user joe may not get configmaps".to_owned())].into();
-        assert_eq!(not_told(&ClusterFacts { unanswered, ..etcd.clone() }), "user joe may not get configmaps");
+        assert_eq!(unknown(&ClusterFacts { unanswered, ..etcd.clone() }), "user joe may not get configmaps");
         for (word, backend) in [("vxlan", Backend::Vxlan), ("bird", Backend::WindowsBgp), ("none", Backend::None)] {
             let told = ClusterFacts { linux_backend: Some(word.into()), ..etcd.clone() };
             assert_eq!(detect_in(&told), Ok((backend, "the ConfigMap calico-config".into())));
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pools_that_this_node_gets_addresses_from_count() {
+    fn only_pools_for_this_node_count() {
         let linux =
             PoolFacts { node_selector: "kubernetes.io/os == 'linux'".into(), ..pool("linux", "Never", "Always") };
         let balancer = PoolFacts { allowed_uses: vec!["LoadBalancer".into()], ..pool("services", "Never", "Always") };
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_installation_speaks_where_there_is_no_pool_yet() {
+    fn the_operators_installation_decides_if_there_is_no_pool_yet() {
         let with = |encapsulation: &str, bgp: &str, cni: &str| {
             let pools = vec![OperatorPool { cidr: "10.1.0.0/16".into(), encapsulation: encapsulation.into() }];
             let operator =
@@ -181,6 +180,6 @@ mod tests {
         assert_eq!(with("None", "Enabled", "Calico").unwrap().0, Backend::WindowsBgp);
         assert_eq!(with("None", "Enabled", "AmazonVPC").unwrap().0, Backend::None);
         assert!(matches!(with("IPIP", "Enabled", "Calico"), Err(Undecided::IpIp(_))));
-        assert!(matches!(with("None", "Disabled", "Calico"), Err(Undecided::NotTold(_))));
+        assert!(matches!(with("None", "Disabled", "Calico"), Err(Undecided::Unknown(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! What of the settings concerns the cluster: decided without a node, for checks from anywhere.
+//! The settings that concern the cluster: decided without a node, for checks from any machine.
 
 use super::network::{kubernetes, network};
 use super::resolver::Resolver;
@@ -8,21 +8,18 @@ use crate::config::spec::DatastoreType;
 use crate::facts::{Cloud, ClusterFacts};
 use crate::version::CalicoVersion;
 
-/// What the config, with the cluster's own answers for what it leaves out, wants of the cluster.
+/// What the config requires of the cluster, with the cluster's own answers for what the config leaves out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterSide {
     pub kubernetes: Kubernetes,
-    /// None where the cluster's answers leave no choice that would work; checks say which.
+    /// None if no choice works with the cluster's answers; checks say why.
     pub network: Option<Network>,
-    /// The release to install, where one is named.
+    /// The release to install, if one is named.
     pub version: Option<CalicoVersion>,
     pub etcd: bool,
-    /// Whether the config itself names the backend and the VNI.
-    pub names_backend: bool,
-    pub names_vni: bool,
 }
 
-/// Decides them. A config that was loaded has no wrong value in itself.
+/// Decides them. A loaded config has no invalid values.
 pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterFacts) -> ClusterSide {
     let spec = &layered.config.spec;
     let mut to = Resolver::new(layered);
@@ -35,7 +32,5 @@ pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterF
         network: (ipip.is_none() && to.findings.is_empty()).then_some(network),
         version: spec.calico.version.clone(),
         etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
-        names_backend: spec.calico_network.backend.is_some(),
-        names_vni: spec.calico_network.vxlan.vxlan_vni.is_some(),
     }
 }

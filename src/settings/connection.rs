@@ -1,4 +1,4 @@
-//! What must be decided before the cluster can be asked: which kubeconfig, and how to get out.
+//! What must be decided before the cluster can be asked: which kubeconfig, and which proxy and CA.
 
 use std::time::Duration;
 
@@ -9,34 +9,32 @@ use crate::config::types::{Auto, Wait, WebUrl};
 use crate::config::{Layered, Origin, fault};
 use crate::facts::{Cloud, Provider};
 
-/// How the cluster and the download site are reached. Paths are of the machine this program runs on.
+/// How the cluster and the download site are reached. Paths are on the machine that this program runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     pub kubeconfig: String,
-    /// Who named the kubeconfig; [`Origin::Default`] where nobody did.
+    /// Who named the kubeconfig; [`Origin::Default`] if nobody did.
     pub kubeconfig_from: Origin,
-    /// No kubeconfig is named, and this program runs in a HostProcess pod: the pod's own service account
-    /// is whom the cluster is asked as.
+    /// No kubeconfig is named, and this program runs in a HostProcess pod: it uses the pod's own service account.
     pub host_process: bool,
-    /// None takes the current context.
+    /// If none, the current context.
     pub context: Option<String>,
-    /// None asks the cluster.
+    /// If none, the cluster is asked.
     pub calico_namespace: Option<String>,
     /// URL.
     pub proxy: Option<String>,
     pub no_proxy: Vec<String>,
-    /// PEM file of authorities to trust besides the system's.
+    /// PEM file of authorities to trust in addition to the system's.
     pub ca_file: Option<String>,
-    /// For one answer.
+    /// For one response.
     pub timeout: Duration,
-    /// How often a failed request is tried again.
+    /// How often a failed request is retried.
     pub retries: u32,
-    /// No network but the cluster's API.
+    /// Use no network except the cluster's API.
     pub offline: bool,
 }
 
-/// Decides how to connect, before the cluster is asked: from the config, and the platform where it
-/// was looked for.
+/// Decides how to connect, before the cluster is asked: from the config, and from the platform if it was detected.
 ///
 /// # Errors
 /// A [`crate::fault::Fault`] `ConfigInvalid` with all findings.
@@ -46,7 +44,7 @@ pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Result<Connection
     if resolver.findings.is_empty() { Ok(connection) } else { Err(fault(&resolver.findings)) }
 }
 
-/// The platform that the config names; none where it is to be found.
+/// The platform that the config names; none if it must be detected.
 pub fn provider(layered: &Layered) -> Option<Provider> {
     layered.config.spec.kubernetes_provider.clone().and_then(Auto::given)
 }
@@ -55,11 +53,8 @@ pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver
     let spec = &layered.config.spec;
     let path = "spec.kubernetes.kubeconfig";
     let kubeconfig = to.decide(path, filled(&spec.kubernetes.kubeconfig), || {
-        let usual = match provider(layered).or(cloud.map(|cloud| cloud.provider)) {
-            Some(Provider::Eks) => r"C:\ProgramData\kubernetes\kubeconfig",
-            _ => r"C:\k\config",
-        };
-        (usual.to_owned(), Origin::Default)
+        let provider = provider(layered).or(cloud.map(|cloud| cloud.provider)).unwrap_or(Provider::None);
+        (provider.brings().kubeconfig.to_owned(), Origin::Default)
     });
     let kubeconfig_from = to.origins.last().map_or(Origin::Default, |field| field.from.clone());
     let host_process = kubeconfig_from == Origin::Default

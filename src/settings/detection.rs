@@ -1,5 +1,5 @@
-//! Calico's methods of choosing among a machine's addresses, as far as they tell the adapter: the
-//! vSwitch is to stand on the one whose address the node is known by.
+//! Calico's methods to choose one of a machine's addresses, as far as they identify the adapter: the vSwitch must be on
+//! the adapter with the node's address.
 
 use std::net::Ipv4Addr;
 
@@ -8,13 +8,12 @@ use regex::Regex;
 use crate::facts::{Adapter, ClusterFacts};
 use crate::values::Cidr;
 
-/// Interfaces that Calico for Windows passes over with every method but `interface=`.
+/// Interfaces that Calico for Windows skips with every method except `interface=`.
 const EXCLUDED: [&str; 5] = [r".*cbr.*", r".*[Dd]ocker.*", r".*\(nat\).*", r".*Calico.*_ep", r"Loopback.*"];
 
-/// The adapter that a method leads to: of several the one with the preferred default route, which
-/// comes first. None where none fits, and for the methods that leave it to the machine: what
-/// `can-reach=` and `first-found` find changes with its routes and with every adapter that comes up,
-/// and HNS's own choice, the primary adapter, is at least always the same.
+/// The adapter that a method selects: of several, the one with the preferred default route, which comes first. None if
+/// none matches, and for the methods that depend on the machine: what `can-reach=` and `first-found` select changes
+/// with its routes and with every adapter that comes up, while HNS's own choice, the primary adapter, stays the same.
 pub(super) fn adapter<'a>(
     method: &str,
     adapters: &'a [Adapter],
@@ -44,7 +43,7 @@ pub(super) fn adapter<'a>(
     }
 }
 
-/// Whether an adapter's name fits one of some expressions, before or after a vSwitch took it.
+/// Whether an adapter's name matches one of some expressions, before or after a vSwitch was bound to it.
 fn is_named(adapter: &Adapter, patterns: &[&str]) -> bool {
     let name = adapter.name.as_str();
     let physical = name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')')).unwrap_or(name);

@@ -1,4 +1,4 @@
-//! How a node is emptied before a change, and what a restart does: from the config alone.
+//! How a node is drained before a change, and what a restart does: from the config alone.
 
 use std::time::Duration;
 
@@ -10,20 +10,21 @@ use crate::config::{Layered, Origin};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maintenance {
     pub drain: Drain,
-    /// None decides by whether this program cordoned the node.
+    /// None: uncordon if this program cordoned the node.
     pub uncordon: Option<bool>,
     pub mode: Mode,
     pub confirm_timeout: Duration,
 }
 
-/// As `kubectl drain`'s flags, but for the defaults: pods of DaemonSets are on every Windows node.
+/// The flags of `kubectl drain`, with one other default: DaemonSets' pods are ignored, since every Windows node has
+/// some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
-    /// None decides by whether the change interrupts pods.
+    /// None: drain if the change interrupts pods.
     pub enabled: Option<bool>,
-    /// None is without a limit.
+    /// None: no limit.
     pub timeout: Option<Duration>,
-    /// Seconds; none leaves it to each pod.
+    /// Seconds; none: each pod's own.
     pub grace_period_seconds: Option<u32>,
     pub ignore_daemon_sets: bool,
     pub delete_empty_dir_data: bool,
@@ -31,7 +32,7 @@ pub struct Drain {
     pub disable_eviction: bool,
 }
 
-/// What becomes of a restart: one that Windows needs, and one that comes while a run is at it.
+/// What happens on a restart: one that Windows requires, and one that interrupts a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reboot {
     pub policy: RebootPolicy,
@@ -59,7 +60,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
     let given = &spec.maintenance;
     let drain = &given.drain;
     let path = |name: &str| format!("spec.maintenance.drain.{name}");
-    // These two stay open until a change is planned; the document says `auto` then.
+    // These two stay open until a change is planned; until then the document says `auto`.
     let mut open = |path: &str, given: &Option<Auto<bool>>| match given.clone().and_then(Auto::given) {
         Some(choice) => to.optional(path, Some(choice)),
         None => {
@@ -71,7 +72,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {
     let uncordon = open("spec.maintenance.uncordon", &given.uncordon);
     let grace = to.or_default(&path("gracePeriodSeconds"), drain.grace_period_seconds, -1);
     let timeout = to.or_default(&path("timeout"), drain.timeout.clone(), Wait::known("10m")).limit();
-    // There is one answer, which documents may spell out.
+    // There is one value, which documents may give explicitly.
     to.or_default(&path("onBlocked"), drain.on_blocked, OnBlocked::Fail);
     Maintenance {
         drain: Drain {

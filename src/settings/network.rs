@@ -1,4 +1,4 @@
-//! The cluster's services and the pods' network.
+//! The cluster's services, and the pods' network.
 
 use std::net::Ipv4Addr;
 
@@ -59,18 +59,18 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
     }
 }
 
-/// Where the node's kubeconfig gets its login from. With every datastore Calico's CNI plugin reads pods and
-/// namespaces from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend
-/// none, where the plugin is another product's, nothing on the node needs one.
+/// The source of the login in the node's kubeconfig. With every datastore Calico's CNI plugin reads pods and namespaces
+/// from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend none, where the
+/// plugin is another product's, does nothing on the node need one.
 pub fn credentials(spec: &Spec) -> Option<Credentials> {
     let etcd = spec.datastore.kind == Some(DatastoreType::Etcdv3);
     let policy_only = spec.calico_network.backend == Some(Backend::None);
     spec.kubernetes.credentials.or((!(etcd && policy_only)).then_some(Credentials::TokenRequest))
 }
 
-/// The physical adapter for `External`: the one that is named, or the one that the node's address,
-/// or the method by which Calico is to find that, points to. Else HNS chooses, as it does for upstream's scripts: our choice would change with
-/// every adapter that comes up, and another adapter means another network under the pods.
+/// The physical adapter for `External`: the named one, or the one that the node's address, or Calico's method of
+/// finding it, selects. Otherwise HNS chooses, as with upstream's scripts: our choice would change with every adapter
+/// that comes up, and another adapter means another network for the pods.
 fn adapter(
     to: &mut Resolver<'_>,
     named: Option<String>,
@@ -92,13 +92,13 @@ fn adapter(
         return to.optional(path, None);
     };
     let address = fixed.map_or_else(|| address.to_owned(), |fixed| fixed.to_string());
-    // The host's own adapter on the vSwitch that took it already.
+    // The host's own adapter on a vSwitch that is already there.
     let virtual_of = found.name.strip_prefix("vEthernet (").and_then(|name| name.strip_suffix(')'));
     let name = virtual_of.unwrap_or(&found.name).to_owned();
     to.note(path, Some(name), Origin::Detected(format!("the adapter of the node address {address}")))
 }
 
-/// The pods' network, and why the cluster's encapsulation makes it impossible, if it does.
+/// The pods' network, and why the cluster's encapsulation rules it out, if it does.
 pub(super) fn network(
     to: &mut Resolver<'_>,
     spec: &Spec,
@@ -106,6 +106,8 @@ pub(super) fn network(
     adapters: &[Adapter],
     cluster: Option<&ClusterFacts>,
 ) -> (Network, Option<String>) {
+    #[cfg(test)]
+    crate::counted::count("network");
     let given = &spec.calico_network;
     let path = "spec.calicoNetwork.backend";
     let mut ipip = None;
@@ -114,7 +116,7 @@ pub(super) fn network(
         Err(reason) => {
             match reason {
                 Undecided::IpIp(reason) => ipip = Some(reason),
-                Undecided::NotTold(why) => to.wrong(
+                Undecided::Unknown(why) => to.wrong(
                     path,
                     format!("the backend is not given and the cluster does not tell it: {why}; set vxlan, windows-bgp or none"),
                 ),
@@ -131,10 +133,10 @@ pub(super) fn network(
         to.wrong("spec.calicoNetwork.ipam.type", VXLAN_NEEDS_CALICO_IPAM);
     }
     let kube_network = to.decide("spec.calicoNetwork.kubeNetwork", given.kube_network.clone(), || {
-        let (pattern, from) = match provider {
-            Provider::Aks => ("azure.*", Origin::Detected("provider AKS".into())),
-            Provider::Eks => ("vpc.*", Origin::Detected("provider EKS".into())),
-            _ => ("Calico.*", Origin::Default),
+        let brings = provider.brings();
+        let (pattern, from) = match brings.own_network {
+            Some(pattern) => (pattern, Origin::Detected(format!("provider {}", brings.name))),
+            None => ("Calico.*", Origin::Default),
         };
         (pattern.parse::<Pattern>().expect("a literal expression is right"), from)
     });
@@ -185,12 +187,12 @@ fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&Cl
                 "the VNI {own} differs from the cluster's {theirs} (FelixConfiguration `default`): \
                  this node's pods will not reach those of nodes with the other"
             );
-            to.warn("VniDiffersFromFelix", message);
+            to.warn("VniMatchesFelix", message);
         }
     }
     let detected = felix.map(Vni::try_from);
     if let (None, Some(Err(problem)), Backend::Vxlan) = (given, &detected, backend) {
-        let problem = format!("FelixConfiguration `default` has a vxlanVNI that Windows cannot take: {problem}");
+        let problem = format!("FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}");
         to.wrong(path, problem);
     }
     to.decide(path, given, || match detected {

@@ -1,30 +1,30 @@
-//! Config and facts in, decisions out. All defaults are here.
+//! Makes the settings from config and facts. All defaults are here.
 
 use anyhow::Result;
 
 use super::network::{kubernetes, network};
 use super::resolver::{Resolver, filled};
 use super::{
-    Backend, Calico, Cni, Datastore, EtcdTls, FieldOrigin, POOL_CIDRS, Platform, Provider, Resolved, RunSettings,
-    SecretRef, Services, Settings, Source, connection, maintenance,
+    Backend, Calico, Cni, Datastore, EtcdTls, FieldOrigin, Platform, Provider, Resolved, RunSettings, SecretRef,
+    Settings, Source, connection, maintenance, services,
 };
-use crate::config::spec::{DatastoreType, LogLevel, SourceType, Spec, StaticRules};
-use crate::config::types::{Auto, ConfFile, NodeNameText, Wait, WebUrl};
+use crate::config::spec::{DatastoreType, SourceType, Spec, StaticRules};
+use crate::config::types::{Auto, ConfFile, NodeNameText, WebUrl};
 use crate::config::{Layered, Origin, fault};
-use crate::facts::{ClusterFacts, NodeFacts, RuntimeKind};
+use crate::facts::{ClusterFacts, MetadataRoute, NodeFacts, RuntimeKind};
 use crate::fault::{Exit, Fault};
-use crate::paths::ETCD_TLS;
+use crate::paths::{ETCD_TLS, STATE_DIR};
 use crate::values::{NodeName, WinPath};
 use crate::version::CalicoVersion;
 
-/// Where the project publishes the zip (reference: release assets of projectcalico/calico).
+/// The URL of the zip that the project publishes (reference: release assets of projectcalico/calico).
 const RELEASE_URL: &str =
     "https://github.com/projectcalico/calico/releases/download/{version}/calico-windows-{version}.zip";
 
-/// Decides everything. `cluster` is none when the plan is made without one.
+/// Decides everything. `cluster` is none if the plan is made without one.
 ///
 /// # Errors
-/// A [`Fault`]: `ConfigInvalid` with all findings, or `IpipEnabled` when that alone is in the way.
+/// A [`Fault`]: `ConfigInvalid` with all findings, or `Ipip` if that is the only one.
 pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFacts>) -> Result<Resolved> {
     let mut to = Resolver::new(layered);
     let config = &layered.config;
@@ -32,6 +32,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     to.optional("metadata.name", filled(&config.metadata.name));
     let version = version(&mut to, spec);
     let calico = calico(&mut to, spec, version);
+    refuse_other_volume(&mut to, &calico.root);
     let provider = to.decide("spec.kubernetesProvider", connection::provider(layered), || match &node.cloud {
         Some(cloud) => (cloud.provider, Origin::Detected(cloud.evidence.clone())),
         None if cluster.is_some_and(|cluster| cluster.openshift) => {
@@ -50,7 +51,8 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let (network, ipip) = network(&mut to, spec, provider, &node.adapters, cluster);
     let (datastore, etcd_tls_secret) = datastore(&mut to, spec, &calico.root, &kubernetes.calico_namespace);
     let cni = cni(&mut to, spec, node);
-    let services = services(&mut to, spec, &calico.root);
+    refuse_networks_per_block(&mut to, spec, network.backend);
+    let services = services::decide(&mut to, spec, &calico.root);
     let platform = platform(&mut to, spec, provider, network.backend);
     let dsr = dsr(&mut to, spec, node);
     let maintenance = maintenance::decide(&mut to, spec);
@@ -89,18 +91,40 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     })
 }
 
-/// Where Calico lies, or is to lie.
+/// CalicoNode makes and proves the one network `Calico`. With the option off, the CNI plugin makes others beside it, one
+/// per address block, that node startup and the VXLAN routes know nothing of.
+fn refuse_networks_per_block(to: &mut Resolver<'_>, spec: &Spec, backend: Backend) {
+    if backend != Backend::None && spec.calico_network.windows_use_single_network == Some(false) {
+        let why = "pods would be on networks Calico-a-b-c-d, one per address block, which Calico's node startup and this \
+                   program neither make nor check: leave it out, so that they are on the network Calico";
+        to.wrong("spec.calicoNetwork.windowsUseSingleNetwork", why);
+    }
+}
+
+/// A release is swapped in by renaming its folder, which Windows does within a volume only. What was there and what
+/// comes lie in the state folder.
+fn refuse_other_volume(to: &mut Resolver<'_>, root: &WinPath) {
+    let volume = |path: &str| path.get(..2).unwrap_or_default().to_lowercase();
+    let ours = volume(STATE_DIR);
+    if volume(root.as_str()) != ours {
+        let ours = ours.to_uppercase();
+        let why =
+            format!("{root} is not on {ours}, where the releases are kept: a folder is swapped only within a volume");
+        to.wrong("spec.calico.rootDir", why);
+    }
+}
+
+/// The root folder of Calico, installed or not.
 pub fn root_dir(spec: &Spec) -> WinPath {
     spec.calico.root_dir.clone().unwrap_or_else(|| WinPath::known(r"C:\CalicoWindows"))
 }
 
-/// Whether the secret with a token may be made where there is none.
+/// Whether the token secret may be created if there is none.
 pub fn creates_token_secret(spec: &Spec) -> bool {
     spec.kubernetes.create_service_account_token.unwrap_or(true)
 }
 
-/// The effective config as a document that gives the same settings again, whatever the cluster
-/// says then.
+/// The effective config as a document that gives the same settings again, whatever the cluster answers later.
 pub fn to_config_document(resolved: &Resolved) -> String {
     let mut document = serde_json::json!({ "apiVersion": "calicoctl-win/v1alpha1", "kind": "NodeInstallation" });
     for FieldOrigin { path, value, .. } in resolved.origins.iter().filter(|field| !field.value.is_null()) {
@@ -110,7 +134,7 @@ pub fn to_config_document(resolved: &Resolved) -> String {
     serde_yaml::to_string(&document).expect("plain values can be written as YAML")
 }
 
-/// Which release a config names, without asking node or cluster: for fetching it ahead.
+/// The release that a config names, without asking node or cluster: to download it in advance.
 ///
 /// # Errors
 /// A [`Fault`] `ConfigInvalid` with all findings.
@@ -122,7 +146,7 @@ pub fn release(layered: &Layered) -> Result<Calico> {
 }
 
 fn ipip_fault(reason: &str) -> Fault {
-    Fault::new(Exit::PreflightFailed, "IpipEnabled", format!("{reason}: Windows nodes cannot do IP-in-IP"))
+    Fault::new(Exit::PreflightFailed, "Ipip", format!("{reason}: Windows nodes cannot do IP-in-IP"))
         .hint("move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend")
 }
 
@@ -183,15 +207,14 @@ fn node_name(
     let instance = node.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
     let instance = instance.and_then(|name| name.parse::<NodeName>().ok());
     let known = cluster.and_then(|cluster| cluster.node.as_ref()).map(|node| node.name.clone());
-    // A Node that the cluster has under the host name settles it: kubelet chose that.
+    // If the cluster has a Node with the host name, kubelet chose that name.
     if let (None, Some(instance)) = (&given, instance)
         && known.as_deref() != Some(host_name.as_str())
     {
         return to.decide(path, None, || (instance, Origin::Detected("instance metadata".into())));
     }
-    let clouds_choice = matches!(provider, Provider::Eks | Provider::Ec2 | Provider::Gce);
-    // On these clouds the Node often bears the instance's DNS name, which Windows does not know.
-    if given.is_none() && clouds_choice && cluster.is_none_or(|cluster| cluster.node.is_none()) {
+    // On some clouds the Node often has the instance's DNS name, which Windows does not know.
+    if given.is_none() && provider.brings().names_nodes && cluster.is_none_or(|cluster| cluster.node.is_none()) {
         to.warn(
             "NodeNameFromHostName",
             format!(
@@ -203,7 +226,7 @@ fn node_name(
     if let (None, Err(problem)) = (&given, &detected) {
         to.wrong(path, format!("the host name cannot be the node's name: {problem}"));
     }
-    // The stand-in is never seen: the finding above ends the matter.
+    // The placeholder is never used: the finding above ends the run.
     let detected = detected.unwrap_or_else(|_| "unknown".parse().expect("a plain word is a name"));
     to.decide(path, given, || (detected, Origin::Detected("host name".into())))
 }
@@ -238,7 +261,7 @@ fn datastore(
     let files = match (key, cert, ca) {
         (Some(key_file), Some(cert_file), Some(ca_cert_file)) => Some(EtcdTls { key_file, cert_file, ca_cert_file }),
         _ => secret.as_ref().map(|_| {
-            // The names that Calico's own scripts give the secret's contents.
+            // The names of the secret's contents in Calico's own scripts.
             let dir = root.join(ETCD_TLS);
             EtcdTls {
                 key_file: dir.join("server.key"),
@@ -287,7 +310,7 @@ fn cni(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> Cni {
         bin_dir,
         conf_dir,
         conf_file: conf_file.as_str().to_owned(),
-        log_level: level(to, "spec.windowsNodes.cniLogLevel", given.cni_log_level),
+        log_level: services::level(to, "spec.windowsNodes.cniLogLevel", given.cni_log_level),
         single_network: to.or_default(
             "spec.calicoNetwork.windowsUseSingleNetwork",
             network.windows_use_single_network,
@@ -297,49 +320,19 @@ fn cni(to: &mut Resolver<'_>, spec: &Spec, node: &NodeFacts) -> Cni {
     }
 }
 
-fn level(to: &mut Resolver<'_>, path: &str, given: Option<LogLevel>) -> String {
-    to.or_default(path, given, LogLevel::Info).name().to_owned()
-}
-
-fn services(to: &mut Resolver<'_>, spec: &Spec, root: &WinPath) -> Services {
-    let given = &spec.services;
-    // The user's variables win over ours, and these would make an IP pool in the cluster, or end startup.
-    let makes_pools = |name: &str, value: &str| {
-        let cidr = POOL_CIDRS.iter().any(|known| known.eq_ignore_ascii_case(name)) && !value.is_empty();
-        cidr || (name.eq_ignore_ascii_case("NO_DEFAULT_POOLS") && !value.eq_ignore_ascii_case("true"))
-    };
-    for (name, _) in given.extra_env.iter().flatten().filter(|(name, value)| makes_pools(name, value)) {
-        to.wrong(
-            "spec.services.extraEnv",
-            format!("`{name}` is for making IP pools, and a node's installation makes none; remove it"),
-        );
-    }
-    let wait = to.or_default(
-        "spec.services.startupValidIPTimeout",
-        given.startup_valid_ip_timeout.clone(),
-        Wait::known("90s"),
-    );
-    Services {
-        start: to.or_default("spec.services.start", given.start, true),
-        valid_ip_timeout: wait.length(),
-        log_dir: to.or_default("spec.services.logDir", given.log_dir.clone(), root.join("logs")),
-        felix_log_severity: level(to, "spec.services.felixLogSeverity", given.felix_log_severity),
-        restart_kube_proxy: to.or_default("spec.services.restartKubeProxy", given.restart_kube_proxy, true),
-        extra_env: to.or_default("spec.services.extraEnv", given.extra_env.clone(), Default::default()),
-    }
-}
-
 fn platform(to: &mut Resolver<'_>, spec: &Spec, provider: Provider, backend: Backend) -> Platform {
     let given = &spec.platform;
     let rules = given.static_rules.filter(|rules| *rules != StaticRules::Auto);
-    let rules = to.decide("spec.platform.staticRules", rules, || match provider {
-        Provider::Aks => (StaticRules::Aks, Origin::Detected("provider AKS".into())),
-        _ => (StaticRules::None, Origin::Default),
+    let brings = provider.brings();
+    let detected = || Origin::Detected(format!("provider {}", brings.name));
+    let rules = to.decide("spec.platform.staticRules", rules, || match brings.wireserver {
+        true => (StaticRules::Aks, detected()),
+        false => (StaticRules::None, Origin::Default),
     });
     let route = given.preserve_metadata_route.clone().and_then(Auto::given);
-    let metadata_route = to.decide("spec.platform.preserveMetadataRoute", route, || match provider {
-        Provider::Gce => (true, Origin::Detected("provider GCE".into())),
-        Provider::Ec2 if backend != Backend::None => (true, Origin::Detected("provider EC2".into())),
+    let metadata_route = to.decide("spec.platform.preserveMetadataRoute", route, || match brings.metadata_route {
+        MetadataRoute::Lost => (true, detected()),
+        MetadataRoute::LostToVSwitch if backend != Backend::None => (true, detected()),
         _ => (false, Origin::Default),
     });
     Platform {

@@ -1,11 +1,11 @@
-//! Takes a field's value from the config or from what is measured, and writes down which.
+//! Takes a field's value from the config or from the facts, and records which.
 
 use serde::Serialize;
 
 use super::{FieldOrigin, Warning};
 use crate::config::{Finding, Layered, Origin};
 
-/// Collects what was decided, and what is wrong, while the fields are gone through.
+/// Collects decisions and errors while going through the fields.
 pub(super) struct Resolver<'a> {
     layered: &'a Layered,
     pub origins: Vec<FieldOrigin>,
@@ -18,7 +18,7 @@ impl<'a> Resolver<'a> {
         Self { layered, origins: Vec::new(), findings: Vec::new(), warnings: Vec::new() }
     }
 
-    /// The config's value, else the one made by `otherwise`, with who decided it.
+    /// The config's value, else the one from `otherwise`; records who decided it.
     pub fn decide<T: Serialize>(&mut self, path: &str, given: Option<T>, otherwise: impl FnOnce() -> (T, Origin)) -> T {
         match given {
             Some(value) => {
@@ -37,20 +37,20 @@ impl<'a> Resolver<'a> {
         self.decide(path, given, || (default, Origin::Default))
     }
 
-    /// The config's value; a field that may stay without one.
+    /// The config's value, for a field that may have none.
     pub fn optional<T: Serialize>(&mut self, path: &str, given: Option<T>) -> Option<T> {
         let from = given.as_ref().and_then(|_| self.layered.origin(path).cloned()).unwrap_or(Origin::Default);
         self.note(path, given, from)
     }
 
-    /// Writes down a value that was decided elsewhere.
+    /// Records a value that was decided elsewhere.
     pub fn note<T: Serialize>(&mut self, path: &str, value: T, from: Origin) -> T {
         let shown = serde_json::to_value(&value).unwrap_or_default();
         self.origins.push(FieldOrigin { path: path.to_owned(), value: shown, from });
         value
     }
 
-    /// Says what is wrong with a field, or with what nearest to it was set.
+    /// Reports an error of a field, at the nearest origin that is set.
     pub fn wrong(&mut self, path: &str, problem: impl Into<String>) {
         let from = self.layered.nearest_origin(path).unwrap_or(&Origin::Default);
         self.findings.push(Finding::new(from, path, problem));
@@ -61,7 +61,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Text that is not empty; "" in the document means that there is none.
+/// Text that is not empty; "" in the document means none.
 pub(super) fn filled(text: &Option<String>) -> Option<String> {
     text.clone().filter(|text| !text.is_empty())
 }

@@ -1,18 +1,18 @@
-//! Calico's selectors, as far as a pool's `nodeSelector` needs them. The answer may stay open: of a
-//! Node that has not joined yet only a few labels are known, and what cannot be read may match.
+//! Calico's selectors, as far as a pool's `nodeSelector` needs them. The answer may be unknown: before a Node has
+//! joined only a few of its labels are known, and an expression that cannot be parsed may match.
 
 use std::collections::BTreeMap;
 
 use crate::facts::ClusterNode;
 
-/// Labels of a node, and whether they are all.
+/// Labels of a node, and whether the set is complete.
 pub(super) struct Labels<'a> {
     known: BTreeMap<&'a str, &'a str>,
     complete: bool,
 }
 
 impl<'a> Labels<'a> {
-    /// Those of a Windows node: the Node's own once it has joined, else what every kubelet sets.
+    /// The labels of a Windows node: the Node's own once it has joined, else those that every kubelet sets.
     pub fn of(node: Option<&'a ClusterNode>) -> Self {
         match node.filter(|node| !node.labels.is_empty()) {
             Some(node) => {
@@ -41,7 +41,7 @@ enum Known<'a> {
     Open,
 }
 
-/// Whether a selector picks a node; none where that cannot be told.
+/// Whether a selector matches a node; none if that is unknown.
 pub(super) fn selects(selector: &str, labels: &Labels<'_>) -> Option<bool> {
     if selector.trim().is_empty() {
         return Some(true);
@@ -51,7 +51,7 @@ pub(super) fn selects(selector: &str, labels: &Labels<'_>) -> Option<bool> {
     (parser.at == parser.tokens.len()).then_some(outcome)?.0
 }
 
-/// What an expression comes to: yes, no, or open.
+/// The value of an expression: true, false, or unknown.
 struct Outcome(Option<bool>);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -87,16 +87,16 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_./-".contains(c)
 }
 
-/// Its functions give none where the text is no selector.
+/// Its functions return none if the text is not a selector.
 struct Parser<'a> {
     tokens: Vec<Token>,
     at: usize,
-    /// How many brackets and negations are open.
+    /// How many parentheses and negations are open.
     depth: usize,
     labels: &'a Labels<'a>,
 }
 
-/// The stack has an end, and no selector that somebody means is this deep.
+/// The stack is finite, and no real selector is this deep.
 const DEEPEST: usize = 100;
 
 impl Parser<'_> {
@@ -216,7 +216,7 @@ impl Parser<'_> {
         Some(self.compare(name, wanted, |is| values.iter().any(|value| value == is)))
     }
 
-    /// A label that is not there is unequal to anything.
+    /// An absent label is unequal to any value.
     fn compare(&self, name: &str, wanted: bool, matches: impl Fn(&str) -> bool) -> Outcome {
         Outcome(match self.labels.get(name) {
             Known::Is(value) => Some(matches(value) == wanted),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_has_joined_is_selected_or_not() {
+    fn a_node_that_has_joined_matches_or_not() {
         let node = joined();
         let labels = Labels::of(Some(&node));
         for yes in [
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_that_has_not_joined_only_its_system_is_known() {
+    fn before_a_node_has_joined_only_its_os_labels_are_known() {
         let labels = Labels::of(None);
         assert_eq!(selects("kubernetes.io/os == 'linux' && zone == 'a'", &labels), Some(false));
         assert_eq!(selects("(zone == 'a') && (kubernetes.io/os != 'windows')", &labels), Some(false));

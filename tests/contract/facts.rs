@@ -1,4 +1,4 @@
-//! What a node says that it is.
+//! The facts of a node.
 
 use calicoctl_win::facts::NodeFacts;
 use calicoctl_win::item::Id;
@@ -7,7 +7,7 @@ use calicoctl_win::node::Listing;
 use crate::nodes::on_each;
 
 #[test]
-fn a_node_knows_what_it_is() {
+fn a_node_has_the_expected_facts() {
     on_each(|node| {
         let facts = node.facts().unwrap();
         assert_eq!(facts.host_name, facts.host_name.to_lowercase());
@@ -20,7 +20,7 @@ fn a_node_knows_what_it_is() {
 }
 
 #[test]
-fn a_node_is_the_same_when_it_is_looked_at_again() {
+fn a_node_has_the_same_facts_when_read_again() {
     on_each(|node| {
         let (one, two) = (node.facts().unwrap(), node.facts().unwrap());
         assert!(!one.boot_id.is_empty());
@@ -31,7 +31,7 @@ fn a_node_is_the_same_when_it_is_looked_at_again() {
 #[test]
 fn facts_are_saved_and_read_again() {
     on_each(|node| {
-        // Which machine it is means nothing elsewhere.
+        // The machine's identity means nothing elsewhere.
         let facts = NodeFacts { machine_id: None, ..node.facts().unwrap() };
         let text = serde_json::to_string_pretty(&facts).unwrap();
         assert_eq!(serde_json::from_str::<NodeFacts>(&text).unwrap(), facts, "{text}");
@@ -39,14 +39,14 @@ fn facts_are_saved_and_read_again() {
 }
 
 #[test]
-fn what_is_there_can_be_listed_and_looked_at() {
+fn every_listed_item_can_be_read() {
     on_each(|node| {
         for kind in [Listing::Services, Listing::Routes, Listing::Adapters] {
             let listed = node.list(kind).unwrap();
-            // A node may well have no route of its own.
+            // A node may have no route of its own.
             assert!(matches!(kind, Listing::Routes) || !listed.is_empty(), "{kind:?}");
             for (id, state) in listed.into_iter().take(20) {
-                // A prefix may have several routes; of anything else there is one of a name.
+                // A prefix may have several routes; all other names are unique.
                 let there = node.get(&id).unwrap();
                 assert!(matches!(id, Id::Route(_)) || there == Some(state), "{id}");
             }
@@ -54,7 +54,7 @@ fn what_is_there_can_be_listed_and_looked_at() {
     });
 }
 
-/// What only Windows has.
+/// Tests for Windows only.
 #[cfg(windows)]
 mod on_windows {
     use calicoctl_win::calico::registry::{BOOT_KEY, KEY};
@@ -72,7 +72,7 @@ mod on_windows {
     }
 
     #[test]
-    fn windows_says_what_it_is() {
+    fn windows_has_the_expected_facts() {
         let facts = os::facts().unwrap();
         assert!(facts.build >= 17763 && facts.ubr > 0 && facts.arch == "amd64", "{facts:?}");
         assert!(facts.display_version.is_some() && !facts.installation_type.is_empty(), "{facts:?}");
@@ -83,7 +83,7 @@ mod on_windows {
 
     #[test]
     #[ignore = "changes this machine: run it elevated"]
-    fn a_boot_is_marked_once_calico_is_there_and_the_mark_goes_with_it() {
+    fn a_boot_is_marked_once_calico_is_installed_and_unmarked_with_it() {
         let _alone = alone();
         let mark = format!(r"{}\{}", KEY, BOOT_KEY);
         let before = boot::id().unwrap();
@@ -103,7 +103,7 @@ mod on_windows {
 
     #[test]
     #[ignore = "changes this machine: run it elevated"]
-    fn b21_containerd_is_found_by_its_service_and_its_folders_by_its_own_configuration() {
+    fn b21_containerd_is_found_by_its_service_and_its_folders_in_its_configuration() {
         let _alone = alone();
         const SERVICE: &str = r"SYSTEM\CurrentControlSet\Services\containerd";
         const NSSM: &str = r"SYSTEM\CurrentControlSet\Services\containerd\Parameters";
@@ -128,20 +128,25 @@ mod on_windows {
             "ImagePath",
             text(r#""C:\Vertrag mit containerd\containerd.exe" --run-service --log-file C:\logs\containerd.exe"#),
         );
-        assert_eq!(found(), (r"C:\beside".into(), r"C:\conf".into()));
+        let usual = r"C:\Program Files\containerd\cni";
+        assert_eq!(
+            found(),
+            (format!(r"{usual}\bin"), format!(r"{usual}\conf")),
+            "containerd reads no file beside itself"
+        );
         put(SERVICE, "ImagePath", text(r#"C:\k\containerd.exe --config "C:\Vertrag mit containerd\andere ü.toml""#));
-        assert_eq!(found().0, r"C:\told");
+        assert_eq!(found(), (r"C:\told".into(), r"C:\conf".into()));
         put(SERVICE, "ImagePath", text(r"C:\k\nssm.exe"));
         put(
             NSSM,
             "Application",
             Some(RegValue::ExpandString(r"%SystemDrive%\Vertrag mit containerd\containerd.exe".into())),
         );
-        assert_eq!(found().0, r"C:\beside");
+        assert_eq!(found().0, format!(r"{usual}\bin"));
         put(NSSM, "AppParameters", text(r#"-c "C:\Vertrag mit containerd\andere ü.toml""#));
         assert_eq!(found().0, r"C:\told");
         std::fs::remove_dir_all(folder).unwrap();
-        // A file that is told and not there: containerd runs on its defaults.
+        // The named file does not exist: containerd uses its defaults.
         assert_eq!(found().0, r"C:\Program Files\containerd\cni\bin");
 
         for (key, name) in [(NSSM, "Application"), (NSSM, "AppParameters"), (SERVICE, "ImagePath")] {
@@ -152,7 +157,7 @@ mod on_windows {
 
     #[test]
     #[ignore = "changes this machine: run it elevated"]
-    fn features_tls_and_a_pending_reboot_are_read_from_where_windows_keeps_them() {
+    fn features_tls_and_a_pending_reboot_are_read_from_the_registry() {
         let _alone = alone();
         const CLIENT: &str = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
         const UPDATE: &str = r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired";

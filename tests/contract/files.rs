@@ -8,20 +8,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use calicoctl_win::fault::Fault;
 use calicoctl_win::item::{Access, Id, Manifest, ManifestFile, State, Tree};
 use calicoctl_win::node::trust::{self, Use};
-use calicoctl_win::node::{Node, STATE_DIR, STORE_DIR};
+use calicoctl_win::node::{Node, Put, STATE_DIR, STORE_DIR};
 use calicoctl_win::values::{Sha256, WinPath};
 
 use crate::nodes::on_each;
 
-/// A folder of the story's own, with blanks and letters of other alphabets in its name.
+/// A folder for one story, with blanks and letters of other alphabets in its name.
 fn folder(node: &mut dyn Node, story: &str) -> WinPath {
     let folder = WinPath::known(&format!(r"C:\Vertrag für {story} 契約"));
-    // What Windows lets others do below its root is no part of the stories.
+    // The rights that others have below Windows' root are not part of the stories.
     node.put(&Id::Dir(folder.clone()), Some(&State::Dir { access: Access::Closed })).unwrap();
     folder
 }
 
-/// A file as it is to be, its bytes in the store.
+/// The state of a file, with its bytes in the store.
 fn stored(node: &mut dyn Node, text: &str, access: Access) -> State {
     let sha256 = Sha256::of(text.as_bytes());
     node.save(&blob(&sha256), text.as_bytes(), Access::Administrators).unwrap();
@@ -36,7 +36,7 @@ fn text(node: &dyn Node, path: &WinPath) -> String {
     fs::read_to_string(node.disk(path)).unwrap()
 }
 
-/// The id of the fault that a put ends with.
+/// The id of the fault of a put.
 fn refusal(node: &mut dyn Node, id: &Id, state: Option<&State>) -> &'static str {
     let error = node.put(id, state).unwrap_err();
     Fault::of(&error).map_or_else(|| panic!("not a fault: {error:#}"), |fault| fault.id)
@@ -49,10 +49,10 @@ fn names(node: &dyn Node, folder: &WinPath) -> Vec<String> {
     names
 }
 
-/// Looking changes nothing, and neither do our own records.
+/// Reading changes nothing, and our own records do not count.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_node_that_is_watched_tells_what_was_changed_and_not_our_own_records() {
+fn a_watched_node_reports_changes_except_of_our_own_records() {
     on_each(|node| {
         let folder = folder(node, "Augen");
         let (record, file) = (WinPath::known(STATE_DIR).join("augen.json"), folder.join("a.txt"));
@@ -81,7 +81,7 @@ fn a_node_that_is_watched_tells_what_was_changed_and_not_our_own_records() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_file_becomes_what_the_store_holds_and_goes_again() {
+fn a_file_is_written_from_the_store_and_removed_again() {
     on_each(|node| {
         let folder = folder(node, "Dateien");
         let path = folder.join("Ein Knoten.conf");
@@ -100,10 +100,10 @@ fn a_file_becomes_what_the_store_holds_and_goes_again() {
         assert_eq!(text(node, &path), "for few");
         assert_eq!(names(node, &folder), ["Ein Knoten.conf"], "nothing is left beside it");
 
-        node.put(&id, None).unwrap();
-        node.put(&id, None).unwrap();
+        for _ in 0..2 {
+            assert_eq!(node.put(&id, None).unwrap(), Put::default());
+        }
         assert_eq!(node.get(&id).unwrap(), None);
-        assert!(node.left_until_reboot().is_empty());
         node.put(&Id::Dir(folder.clone()), None).unwrap();
         assert_eq!(node.get(&Id::Dir(folder)).unwrap(), None);
     });
@@ -111,7 +111,7 @@ fn a_file_becomes_what_the_store_holds_and_goes_again() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
+fn a_file_that_cannot_be_written_is_an_error_and_the_old_one_is_kept() {
     on_each(|node| {
         let folder = folder(node, "Fehler");
         let id = Id::File(folder.join("a"));
@@ -143,7 +143,7 @@ fn a_file_that_cannot_be_written_is_an_error_and_what_was_there_stays() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_file_that_is_read_only_is_replaced_and_deleted_all_the_same() {
+fn a_read_only_file_can_be_replaced_and_deleted() {
     on_each(|node| {
         let folder = folder(node, "Schreibschutz");
         let path = folder.join("a");
@@ -167,7 +167,7 @@ fn a_file_that_is_read_only_is_replaced_and_deleted_all_the_same() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
+fn a_folder_has_its_access_and_is_kept_while_others_use_it() {
     on_each(|node| {
         let folder = folder(node, "Ordner");
         for (name, access) in [("Offen", Access::Inherited), ("Geheim", Access::Administrators)] {
@@ -179,7 +179,7 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
             if name == "Geheim" {
                 assert_eq!(found, wanted);
             } else {
-                // Below a closed folder it is closed too, which Wine does not tell from what is inherited.
+                // Below a closed folder it is closed too, which under Wine looks the same as inherited.
                 assert!(
                     found.satisfies(&wanted) && found != State::Dir { access: Access::Administrators },
                     "{found:?}"
@@ -201,10 +201,10 @@ fn a_folder_has_its_access_and_stays_while_others_have_something_in_it() {
     });
 }
 
-/// CalicoNode hides it from kubelet until the network stands.
+/// CalicoNode hides it from kubelet until the network is up.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_cni_configuration_that_is_withdrawn_is_there_and_goes_with_it() {
+fn a_withdrawn_cni_configuration_exists_and_can_be_removed() {
     on_each(|node| {
         let folder = folder(node, "net.d");
         let (conf, hidden) = (folder.join("10-calico.conf"), folder.join("10-calico.conf.withdrawn"));
@@ -226,7 +226,7 @@ const OPEN: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1301ff;;;
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_folder_that_others_may_write_to_is_closed_and_given_back() {
+fn a_folder_that_others_may_write_to_is_closed_and_restored() {
     on_each(|node| {
         let id = Id::Dir(folder(node, "Rechte"));
         let closed = State::Dir { access: Access::Closed };
@@ -236,7 +236,7 @@ fn a_folder_that_others_may_write_to_is_closed_and_given_back() {
         let found = node.get(&id).unwrap().unwrap();
         assert!(matches!(&found, State::Dir { access: Access::Open(_) }), "{found:?}");
         assert!(!found.satisfies(&closed));
-        // One that is there is left alone where nothing else is asked for.
+        // An existing one is not changed if nothing else is requested.
         node.put(&id, Some(&State::Dir { access: Access::ClosedIfNew })).unwrap();
         assert_eq!(node.get(&id).unwrap().as_ref(), Some(&found));
 
@@ -251,7 +251,7 @@ fn a_folder_that_others_may_write_to_is_closed_and_given_back() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_file_that_others_could_replace_is_not_believed() {
+fn a_file_that_others_could_replace_is_not_trusted() {
     on_each(|node| {
         let folder = folder(node, "Glaube");
         let (id, file) = (Id::Dir(folder.clone()), folder.join("config.yaml"));
@@ -277,7 +277,7 @@ fn a_file_that_others_could_replace_is_not_believed() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn our_own_files_are_made_for_administrators_with_the_folders_they_need() {
+fn our_own_files_and_folders_are_for_administrators_only() {
     on_each(|node| {
         let folder = WinPath::known(STATE_DIR).join("contract");
         let (saved, journal) = (folder.join("deep").join("receipt.json"), folder.join("journal"));
@@ -317,7 +317,7 @@ fn staged(node: &mut dyn Node, content: &str) -> Tree {
     Tree::Release(manifest.digest())
 }
 
-/// Takes releases out of the store again, and nothing of other stories'.
+/// Removes releases from the store again, but nothing of other stories.
 fn unstage(node: &dyn Node, trees: &[&Tree]) {
     let store = WinPath::known(STORE_DIR).join("trees");
     for tree in trees {
@@ -330,7 +330,7 @@ fn unstage(node: &dyn Node, trees: &[&Tree]) {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
+fn a_release_is_swapped_whole_and_the_old_tree_is_restored() {
     on_each(|node| {
         let root = WinPath::known(r"C:\Calico Vertrag");
         let id = Id::Tree(root.clone());
@@ -362,7 +362,7 @@ fn a_release_is_swapped_whole_and_what_was_there_comes_back() {
     });
 }
 
-/// What only Windows has.
+/// Tests for Windows only.
 #[cfg(windows)]
 mod on_windows {
     use std::io::Write;
@@ -371,14 +371,14 @@ mod on_windows {
     use super::*;
     use crate::nodes::machine;
 
-    /// What the program that is started in the stories below does.
+    /// The program that the stories below start.
     #[test]
     #[ignore = "waits for its input to end; the stories run it"]
     fn a_program_that_waits() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
     }
 
-    /// Starts a copy of this very program at a path.
+    /// Starts a copy of this program at a path.
     fn start(node: &dyn Node, path: &WinPath) -> Child {
         fs::copy(std::env::current_exe().unwrap(), node.disk(path)).unwrap();
         let mut program = Command::new(node.disk(path));
@@ -393,17 +393,17 @@ mod on_windows {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_program_that_runs_is_replaced_and_its_old_file_goes_later() {
+    fn a_running_program_is_replaced_and_its_old_file_deleted_later() {
         let node = &mut *machine();
         let folder = folder(node, "Programme");
         let path = folder.join("läuft.exe");
         let running = start(node, &path);
         let (new, newer) = (stored(node, "new", Access::Inherited), stored(node, "newer", Access::Inherited));
 
-        node.put(&Id::File(path.clone()), Some(&new)).unwrap();
+        let put = node.put(&Id::File(path.clone()), Some(&new)).unwrap();
+        assert_eq!(put, Put::default(), "nothing waits for a reboot: the next run cleans up");
         assert_eq!(text(node, &path), "new");
         assert_eq!(names(node, &folder), ["läuft.exe", "läuft.exe.old-1"]);
-        assert!(node.left_until_reboot().is_empty(), "nothing waits for a reboot: the next run cleans up");
 
         end(running);
         node.put(&Id::File(path.clone()), Some(&newer)).unwrap();
@@ -414,20 +414,20 @@ mod on_windows {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_program_that_runs_and_is_to_go_goes_with_the_next_boot() {
+    fn a_running_program_is_removed_at_the_next_boot() {
         let node = &mut *machine();
         let folder = folder(node, "Abschied");
         let path = folder.join("läuft.exe");
         let running = start(node, &path);
 
-        node.put(&Id::File(path.clone()), None).unwrap();
+        let put = node.put(&Id::File(path.clone()), None).unwrap();
+        assert_eq!(put, Put::leaving(Some(folder.join("läuft.exe.old-1"))));
         assert_eq!(node.get(&Id::File(path.clone())).unwrap(), None);
-        assert_eq!(node.left_until_reboot(), [folder.join("läuft.exe.old-1")]);
         // Windows has noted it: the boot itself is for the tests of the executable.
         let pending = calicoctl_win::node::windows::reboot::facts().unwrap();
         assert!(pending.iter().any(|reason| reason.contains("wait to be moved or deleted: ")), "{pending:?}");
-        node.put(&Id::Dir(folder.clone()), None).unwrap();
-        assert_eq!(node.left_until_reboot().last(), Some(&folder), "it holds nothing else");
+        let put = node.put(&Id::Dir(folder.clone()), None).unwrap();
+        assert_eq!(put, Put::leaving(Some(folder.clone())), "it holds nothing else");
 
         end(running);
         node.put(&Id::File(path), None).unwrap();
@@ -436,7 +436,7 @@ mod on_windows {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_mark_of_the_web_does_not_come_along() {
+    fn a_mark_of_the_web_is_not_copied() {
         let node = &mut *machine();
         let folder = folder(node, "Netz");
         let state = stored(node, "from the web", Access::Inherited);
@@ -469,7 +469,7 @@ mod on_windows {
         node.put(&id, Some(&State::Tree(tree.clone()))).unwrap();
         let open =
             fs::File::options().read(true).share_mode(0).open(node.disk(&root.join("bin").join("calico.exe"))).unwrap();
-        // Wine moves such a folder, Windows does not: then the error must say which file it is.
+        // Wine moves such a folder, Windows does not: then the error must name the file.
         if let Err(error) = node.put(&id, None) {
             assert!(format!("{error:#}").contains(r"bin\calico.exe is in use"), "{error:#}");
         }
@@ -487,7 +487,7 @@ mod on_windows {
         let folder = folder(node, "Einbruch");
         let file = folder.join("config.yaml");
         fs::write(node.disk(&file), "from an administrator").unwrap();
-        // An administrator gave it free, but not the right to change its list: then closing it is final.
+        // An administrator opened it, but without the right to change its list: then closing it is final.
         security::set(&node.disk(&folder), "D:(A;OICI;0x1301ff;;;WD)").unwrap();
 
         let said = node.secure(&folder).unwrap().unwrap_or_default();
@@ -495,7 +495,7 @@ mod on_windows {
         assert_eq!(node.secure(&folder).unwrap(), None);
         assert_eq!(node.get(&Id::Dir(folder.clone())).unwrap(), Some(State::Dir { access: Access::Administrators }));
 
-        // What everybody may write to may say anything by now.
+        // What everybody may write to may contain anything by now.
         for place in [&folder, &file] {
             security::set(&node.disk(place), "D:(A;;FA;;;WD)").unwrap();
         }

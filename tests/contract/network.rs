@@ -1,7 +1,7 @@
 //! HNS networks, routes, firewall rules and adapters.
 //!
-//! On the machine these stories change its network, so they run there only where the test DLLs
-//! stand for Windows (`tests/windows/shims`), which keep their state in `C:\test`.
+//! On the machine these stories change its network, so they run there only with the test DLLs in place of Windows' own
+//! (`tests/windows/shims`), which keep their state in `C:\test`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,13 +39,13 @@ fn on_each_network(story: impl Fn(&mut dyn Node)) {
     });
 }
 
-/// Where the test DLLs keep their state; none on a sandbox.
+/// The folder with the state of the test DLLs; none on a sandbox.
 fn test_dir(node: &dyn Node) -> Option<PathBuf> {
     let dir = node.disk(&WinPath::known(r"C:\test"));
     (dir == Path::new(r"C:\test")).then_some(dir)
 }
 
-/// Changes a sandbox as others than the engine would.
+/// Changes a sandbox without the engine.
 fn edit(node: &dyn Node, change: impl FnOnce(&mut calicoctl_win::node::sandbox::model::Model)) {
     let root = node.disk(&WinPath::known(r"C:\"));
     let mut sandbox = SandboxNode::open(root.parent().unwrap()).unwrap();
@@ -76,7 +76,7 @@ fn external() -> State {
     State::Network(overlay("192.168.255.0/30", 9999))
 }
 
-fn fault(result: anyhow::Result<()>) -> (&'static str, Exit, String) {
+fn fault(result: anyhow::Result<impl std::fmt::Debug>) -> (&'static str, Exit, String) {
     let error = result.unwrap_err();
     let fault = Fault::of(&error).unwrap_or_else(|| panic!("no fault: {error:#}"));
     (fault.id, fault.exit, fault.what.clone())
@@ -97,7 +97,7 @@ fn is_reached_by(node: &dyn Node, name: &str) -> bool {
     })
 }
 
-/// A management IP comes with the vSwitch's address, which may take a while.
+/// A management IP arrives with the vSwitch's address, which may take a while.
 fn management_ip(node: &mut dyn Node, id: &Id) -> String {
     for _ in 0..100 {
         if let Some(State::Network(Network { management_ip: Some(ip), .. })) = node.get(id).unwrap() {
@@ -110,7 +110,7 @@ fn management_ip(node: &mut dyn Node, id: &Id) -> String {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_network_is_made_once_and_found_in_any_case() {
+fn a_network_is_created_once_and_found_in_any_case() {
     on_each_network(|node| {
         let id = network("External");
         assert_eq!(node.get(&id).unwrap(), None);
@@ -124,7 +124,7 @@ fn a_network_is_made_once_and_found_in_any_case() {
         assert_eq!(management_ip(node, &id), "10.20.0.21");
         assert!(is_reached_by(node, "vEthernet (Ethernet)"));
 
-        // A second one stands on the same vSwitch, and the vSwitch on the last one left.
+        // A second network uses the same vSwitch, and the vSwitch is kept until the last one is deleted.
         let calico = network("Calico");
         node.put(&calico, Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
         assert_eq!(management_ip(node, &calico), "10.20.0.21");
@@ -138,7 +138,7 @@ fn a_network_is_made_once_and_found_in_any_case() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn b11_the_vsid_is_read_back_and_another_one_is_another_network() {
+fn b11_a_network_with_another_vsid_is_different() {
     on_each_network(|node| {
         let id = network("Calico");
         let with = |vsid| State::Network(overlay("10.244.1.0/26", vsid));
@@ -156,7 +156,7 @@ fn b11_the_vsid_is_read_back_and_another_one_is_another_network() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn b13_networks_of_others_are_never_touched() {
+fn b13_networks_of_others_are_never_changed() {
     on_each_network(|node| {
         let nat = node.get(&network("nat")).unwrap();
         assert!(nat.is_some());
@@ -170,7 +170,7 @@ fn b13_networks_of_others_are_never_touched() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn an_adapter_that_is_not_there_is_refused_with_those_that_are() {
+fn a_missing_adapter_is_refused_with_the_existing_ones() {
     on_each_network(|node| {
         let wanted = Network { adapter: Some("Ethernet 2".into()), ..overlay("192.168.255.0/30", 9999) };
         let (id, _, what) = fault(node.put(&network("External"), Some(&State::Network(wanted))));
@@ -198,7 +198,7 @@ fn attach_web(node: &mut dyn Node, policies: Vec<Value>) {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_network_with_pods_stays_and_names_them() {
+fn a_network_with_pods_is_kept_and_the_pods_are_named() {
     on_each_network(|node| {
         let id = network("Calico");
         node.put(&id, Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
@@ -221,10 +221,36 @@ fn a_network_with_pods_stays_and_names_them() {
     });
 }
 
-/// As Felix gives HNS its own: all at once, and what others put on the endpoint stays.
+/// projectcalico/calico 9120: version 1 of HNS shows a network that version 2 does not.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn the_acls_of_an_endpoint_are_replaced_by_such_as_let_everything_through() {
+fn a_network_that_version_2_of_hns_does_not_show_is_told_apart() {
+    on_each_network(|node| {
+        let id = network("Calico");
+        let wanted = State::Network(overlay("10.244.1.0/26", 4096));
+        let mut unseen = |blind: bool| {
+            match test_dir(node) {
+                Some(test) if blind => fs::write(test.join("hns.faults"), "0 1 POST /networks blind\n").unwrap(),
+                _ => {}
+            }
+            node.put(&id, Some(&wanted)).unwrap();
+            if blind && test_dir(node).is_none() {
+                edit(node, |model| model.networks.get_mut(&Name::new("Calico")).unwrap().unseen_by_v2 = true);
+            }
+            assert!(node.get(&id).unwrap().is_some_and(|there| there.satisfies(&wanted)), "version 1 shows it");
+            let unseen = node.network_details("Calico").unwrap().unwrap().unseen_by_v2;
+            node.put(&id, None).unwrap();
+            unseen
+        };
+        assert_eq!((unseen(true), unseen(false)), (true, false));
+        assert_eq!(node.network_details("Calico").unwrap(), None);
+    });
+}
+
+/// As Felix does: all at once, and other policies of the endpoint are kept.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn the_acls_of_an_endpoint_are_replaced_by_ones_that_allow_everything() {
     on_each_network(|node| {
         node.put(&network("Calico"), Some(&State::Network(overlay("10.244.1.0/26", 4096)))).unwrap();
         let policies = r#"[{"Type":"OutBoundNAT","Exceptions":["10.96.0.0/12"]},{"Type":"ACL","Protocol":256,"Action":"Block","Direction":"In","RuleType":"Switch","Priority":65500},{"Type":"ACL","Protocol":6,"Action":"Allow","Direction":"In","LocalPorts":"80","RuleType":"Switch","Priority":1000}]"#;
@@ -247,7 +273,7 @@ fn the_acls_of_an_endpoint_are_replaced_by_such_as_let_everything_through() {
             let text = fs::read_to_string(test.join("hns.endpoints")).unwrap();
             assert!(text.contains("OutBoundNAT") && !text.contains("Block"), "{text}");
         }
-        // One that is gone has none.
+        // A missing one has none.
         node.let_all_through("e2").unwrap();
     });
 }
@@ -267,14 +293,14 @@ fn a_route_is_added_changed_found_and_deleted() {
         }
         let listed = node.list(Listing::Routes).unwrap();
         assert_eq!(listed.iter().filter(|(have, _)| *have == id).count(), 1, "{listed:?}");
-        // The way there by another hop is the same route.
+        // The route by another hop is the same item.
         let by = State::Route { interface: "Ethernet".into(), next_hop: "10.20.0.7".parse().unwrap(), metric: 5 };
         node.put(&id, Some(&by)).unwrap();
         assert_eq!(node.get(&id).unwrap(), Some(by));
         let elsewhere = State::Route { interface: "Wi-Fi".into(), next_hop: "0.0.0.0".parse().unwrap(), metric: 5 };
         assert_eq!(fault(node.put(&id, Some(&elsewhere))).0, "NotFound");
 
-        // A vSwitch takes the adapter's link-local routes.
+        // A new vSwitch removes the adapter's link-local routes.
         node.put(&id, Some(&route(5))).unwrap();
         node.put(&network("External"), Some(&external())).unwrap();
         assert_eq!(node.get(&id).unwrap(), None);
@@ -287,7 +313,7 @@ fn a_route_is_added_changed_found_and_deleted() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
+fn b31_a_firewall_rule_exists_once_by_either_name_and_is_removed() {
     on_each_network(|node| {
         let rule = |name: &str, group: &str| FirewallRule {
             display_name: name.into(),
@@ -295,6 +321,9 @@ fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
             protocol: "UDP".into(),
             local_ports: "4789".into(),
             enabled: true,
+            profiles: String::new(),
+            remote_addresses: String::new(),
+            edge_traversal: false,
         };
         let id = Id::Firewall("Overlay Traffic 4789 UDP".into());
         let ours = State::Firewall(rule("Overlay Traffic 4789 UDP", "calicoctl-win"));
@@ -307,7 +336,7 @@ fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
         node.put(&id, None).unwrap();
         assert_eq!((node.get(&id).unwrap(), count(node)), (None, 0));
 
-        // rke2 made it by its own name: it is found, taken over, and given back.
+        // rke2 created it with its own name: it is found, changed, and restored.
         let rke2 = Id::Firewall("OverlayTraffic4789UDP".into());
         let theirs = State::Firewall(rule("OverlayTraffic4789UDP", ""));
         node.put(&rke2, Some(&theirs)).unwrap();
@@ -317,7 +346,7 @@ fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
         node.put(&id, Some(&theirs)).unwrap();
         assert_eq!((node.get(&rke2).unwrap(), count(node)), (Some(theirs), 1));
 
-        // Another rule is another rule.
+        // Another rule is independent.
         let kubectl = Id::Firewall("kubectl exec 10250".into());
         let exec = FirewallRule {
             display_name: "kubectl exec 10250".into(),
@@ -334,7 +363,7 @@ fn b31_a_firewall_rule_is_there_once_by_either_name_and_goes() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn an_adapter_gets_back_what_a_vswitch_lost() {
+fn what_a_vswitch_lost_of_an_adapter_is_restored() {
     on_each_network(|node| {
         let id = Id::Adapter("Ethernet".into());
         let all = node.list(Listing::Adapters).unwrap();
@@ -344,7 +373,7 @@ fn an_adapter_gets_back_what_a_vswitch_lost() {
         let lost = IpConfig { dhcp: false, addresses: Vec::new(), gateway: None, dns: Vec::new(), metric: None };
         assert_eq!(fault(node.put(&Id::Adapter("Wi-Fi".into()), Some(&State::Adapter(lost)))).0, "NotFound");
 
-        // With DHCP only the servers and the metric are set: the rest is the lease's.
+        // With DHCP only the servers and the metric are set: the rest comes from the lease.
         let before = adapter(node, "Ethernet").unwrap();
         let by_hand = IpConfig {
             dns: vec!["10.20.0.2".parse().unwrap(), "10.20.0.3".parse().unwrap()],
@@ -357,7 +386,7 @@ fn an_adapter_gets_back_what_a_vswitch_lost() {
         node.put(&id, Some(&State::Adapter(before.clone()))).unwrap();
         assert_eq!(adapter(node, "Ethernet"), Some(before));
 
-        // A static one that lost its address and its gateway.
+        // A static configuration that lost its address and its gateway.
         match test_dir(node) {
             Some(test) => {
                 let ethernet = "7\tEthernet\t00-15-5D-0A-00-15\t0\t20\tvmxnet3\t\t0\n";
@@ -384,9 +413,9 @@ fn an_adapter_gets_back_what_a_vswitch_lost() {
     });
 }
 
-/// Other nodes send what is for pods here to that MAC.
+/// Other nodes send the traffic for pods here to that MAC.
 #[test]
-fn an_overlay_network_tells_the_mac_of_its_router() {
+fn an_overlay_network_has_the_mac_of_its_router() {
     on_each_network(|node| {
         assert_eq!(node.network_details("External").unwrap(), None);
         node.put(&network("External"), Some(&external())).unwrap();

@@ -1,4 +1,4 @@
-//! The nodes that the contract is held against.
+//! The nodes under test.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,22 +6,21 @@ use calicoctl_win::node::Node;
 use calicoctl_win::node::sandbox::SandboxNode;
 use tempfile::TempDir;
 
-/// A node under test. The folder of a sandbox goes when this is dropped.
+/// A node under test. The folder of a sandbox is deleted when this is dropped.
 pub struct Tested {
     pub name: &'static str,
     pub node: Box<dyn Node>,
     _folder: Option<TempDir>,
 }
 
-/// The machine, for one story at a time: what one changes, another may be looking at. And Wine mixes up
-/// the handles of threads that talk to its Service Control Manager at once (error 6), which the product
-/// does from one thread.
+/// The machine, for one story at a time, since stories change it. And Wine mixes up the handles of threads that use its
+/// Service Control Manager at once (error 6); the product uses one thread.
 pub fn alone() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a story on each node there is.
+/// Runs a story on each available node.
 pub fn on_each(story: impl Fn(&mut dyn Node)) {
     let _one = cfg!(windows).then(alone);
     for mut tested in nodes() {
@@ -30,7 +29,7 @@ pub fn on_each(story: impl Fn(&mut dyn Node)) {
     }
 }
 
-/// The Windows machine alone, for what a folder cannot play.
+/// The Windows machine, for what the sandbox does not simulate.
 #[cfg(windows)]
 pub fn machine() -> Box<dyn Node> {
     calicoctl_win::node::machine().unwrap()

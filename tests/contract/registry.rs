@@ -38,7 +38,7 @@ fn a_value_of_every_type_is_written_changed_and_removed() {
             RegValue::Binary(vec![0, 255, 7]),
             RegValue::Binary(Vec::new()),
         ] {
-            // Over a value of another type, too; and an empty name is the key's own value.
+            // Also over a value of another type; and an empty name is the key's own value.
             for name in ["Wert 1", ""] {
                 put(node, KEY, name, Some(wanted.clone()));
             }
@@ -54,7 +54,7 @@ fn a_value_of_every_type_is_written_changed_and_removed() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_key_goes_with_its_last_value_and_not_with_others_values_or_keys() {
+fn a_key_is_removed_with_its_last_value_unless_others_use_it() {
     on_each(|node| {
         const OURS: &str = r"SOFTWARE\calicoctl-win contract 2\Ours";
         const BELOW: &str = r"SOFTWARE\calicoctl-win contract 2\Ours\Below";
@@ -69,7 +69,7 @@ fn a_key_goes_with_its_last_value_and_not_with_others_values_or_keys() {
         assert_eq!(get(node, BELOW, "b"), dword());
         put(node, BELOW, "b", None);
     });
-    // What is left of keys cannot be asked of a node: a key without values is as good as none.
+    // A node cannot say which keys remain: a key without values counts as none.
     #[cfg(windows)]
     for key in [r"SOFTWARE\calicoctl-win contract 2\Ours", r"SOFTWARE\calicoctl-win contract 2"] {
         assert!(!calicoctl_win::node::windows::registry::exists(key).unwrap(), "{key} held nothing any more");

@@ -1,34 +1,33 @@
-//! Services: what is put is there, starts, stops, goes, and a refusal says the same on both nodes.
+//! Services: create, start, stop, delete, with the same errors on both nodes.
 //!
-//! On the machine the services are real, and their program is this very suite: the ignored test
-//! [`service_program`] at the end. What Wine is not faithful in, dependencies and recovery actions,
-//! has its reason where it is left out.
+//! On the machine the services are real, and their program is this suite: the ignored test [`service_program`] at the
+//! end. Tests of what Wine does not implement, dependencies and recovery actions, say so where they are skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use calicoctl_win::fault::Fault;
-use calicoctl_win::item::{Id, RegValue, Service, StartType, State};
-use calicoctl_win::node::{Listing, Node};
+use calicoctl_win::item::{Id, Recovery, RecoveryAction, RegValue, Service, StartType, State};
+use calicoctl_win::node::{Listing, Node, Put};
 use calicoctl_win::values::WinPath;
 
 use crate::nodes::on_each;
 
-/// Puts the program of a test's services onto a node, and gives its path there.
+/// Puts the program of a test's services onto a node, and returns its path there.
 fn program(node: &dyn Node) -> WinPath {
     let path = WinPath::known(r"C:\contract\service.exe");
     let place = node.disk(&path);
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     if !place.exists() {
         let own = std::env::current_exe().unwrap();
-        // A link where the file system has them: tests are large. Another test may be first.
+        // A link if the file system supports it: tests are large. Another test may be first.
         let made = fs::hard_link(&own, &place).or_else(|_| fs::copy(&own, &place).map(drop));
         assert!(made.is_ok() || place.exists(), "{made:?}");
     }
     path
 }
 
-/// A service that does as it is told: see [`service_program`].
+/// A service with instructions: see [`service_program`].
 fn service(node: &dyn Node, name: &str, does: &str) -> Service {
     let program = program(node);
     Service {
@@ -39,6 +38,7 @@ fn service(node: &dyn Node, name: &str, does: &str) -> Service {
         start: StartType::Manual,
         depends_on: Vec::new(),
         restart_after: vec![5, 10, 60],
+        recovery: None,
         parameters: BTreeMap::new(),
     }
 }
@@ -63,7 +63,7 @@ fn running(name: &str) -> Id {
     Id::Running(name.into())
 }
 
-fn start(node: &mut dyn Node, name: &str) -> anyhow::Result<()> {
+fn start(node: &mut dyn Node, name: &str) -> anyhow::Result<Put> {
     node.put(&running(name), Some(&State::Running))
 }
 
@@ -79,7 +79,7 @@ fn remove(node: &mut dyn Node, name: &str) {
 }
 
 /// The id of a refusal, which must name the service.
-fn refused(result: anyhow::Result<()>, name: &str) -> &'static str {
+fn refused(result: anyhow::Result<impl std::fmt::Debug>, name: &str) -> &'static str {
     let error = result.unwrap_err();
     assert!(format!("{error:#}").contains(name), "{error:#}");
     Fault::of(&error).unwrap_or_else(|| panic!("{error:#}")).id
@@ -87,7 +87,7 @@ fn refused(result: anyhow::Result<()>, name: &str) -> &'static str {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn what_was_put_is_there_and_changes_in_place() {
+fn a_service_is_created_and_changed_in_place() {
     on_each(|node| {
         let name = "ContractDefinition";
         assert_eq!(get(node, name), None);
@@ -113,13 +113,13 @@ fn what_was_put_is_there_and_changes_in_place() {
         put(node, name, &wanted);
         remove(node, name);
         node.put(&id(name), None).unwrap();
-        // The name serves again at once.
+        // The name is free again at once.
         put(node, name, &wanted);
         remove(node, name);
     });
 }
 
-/// What upstream's scripts leave, with every kind of value.
+/// A service of upstream's scripts, with every kind of value.
 fn nssm(node: &dyn Node, name: &str) -> Service {
     let text = |text: &str| RegValue::ExpandString(text.into());
     let parameters = [
@@ -147,7 +147,7 @@ fn nssm(node: &dyn Node, name: &str) -> Service {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters() {
+fn an_nssm_service_is_changed_in_place_and_restored_with_all_its_parameters() {
     on_each(|node| {
         let name = "ContractNssm";
         let theirs = nssm(node, name);
@@ -158,7 +158,7 @@ fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters
         stop(node, name);
         put(node, name, &theirs);
 
-        // A value less, one more and one of another kind: those and no others.
+        // One value removed, one added and one of another type: exactly these.
         let mut changed = theirs.clone();
         changed.parameters.remove(r"AppExit\129");
         changed.parameters.insert("AppThrottle".into(), RegValue::Dword(1500));
@@ -169,8 +169,32 @@ fn an_nssm_service_is_taken_over_in_place_and_given_back_with_all_its_parameters
         remove(node, name);
         put(node, name, &theirs);
         remove(node, name);
-        // Nothing of it is left for the next of that name.
+        // Nothing of it remains for the next service of that name.
         put(node, name, &ours);
+        remove(node, name);
+    });
+}
+
+/// Another product's service that ours replaced comes back as it was.
+#[test]
+#[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+fn recovery_actions_of_any_kind_are_restored() {
+    on_each(|node| {
+        let name = "ContractRecovery";
+        let actions = [(1, 1500), (3, 20_000), (0, 0)].map(|(kind, after_ms)| RecoveryAction { kind, after_ms });
+        let recovery = Recovery {
+            reset_after: 3600,
+            actions: actions.into(),
+            reboot_message: String::new(),
+            command: r#""C:\Program Files\watch.exe" --failed"#.into(),
+        };
+        let theirs = Service { recovery: Some(recovery), restart_after: vec![1], ..nssm(node, name) };
+        put(node, name, &theirs);
+        let renamed = Service { display_name: "Umbenannt".into(), ..theirs.clone() };
+        put(node, name, &renamed);
+        let ours = service(node, name, "runs");
+        put(node, name, &ours);
+        put(node, name, &theirs);
         remove(node, name);
     });
 }
@@ -202,7 +226,7 @@ fn a_service_starts_has_a_process_and_stops() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn a_stop_is_waited_for_until_the_process_is_gone() {
+fn a_stop_returns_when_the_process_has_ended() {
     on_each(|node| {
         let name = "ContractSlow";
         let wanted = service(node, name, "stops-slowly");
@@ -215,7 +239,7 @@ fn a_stop_is_waited_for_until_the_process_is_gone() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn what_cannot_start_says_why() {
+fn a_service_that_cannot_start_says_why() {
     on_each(|node| {
         let name = "ContractRefused";
         assert_eq!(refused(start(node, name), name), "ServiceNotFound");
@@ -233,8 +257,8 @@ fn what_cannot_start_says_why() {
     });
 }
 
-/// Wine's Service Control Manager keeps no dependencies: it starts a service without what it depends on,
-/// stops what others depend on, and tells of no dependents.
+/// Wine's Service Control Manager ignores dependencies: it starts a service without them, stops what others depend on,
+/// and lists no dependents.
 fn keeps_dependencies() -> bool {
     !std::path::Path::new(r"C:\windows\system32\winecfg.exe").exists()
 }
@@ -243,7 +267,7 @@ fn keeps_dependencies() -> bool {
 /// EnumDependentServices.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn what_a_service_depends_on_starts_before_it_and_stops_after_it() {
+fn dependencies_start_before_a_service_and_stop_after_it() {
     on_each(|node| {
         let (needed, middle, top) = ("ContractNeeded", "ContractMiddle", "ContractTop");
         let define = |node: &mut dyn Node, name: &str, depends_on: &[&str]| {
@@ -269,7 +293,7 @@ fn what_a_service_depends_on_starts_before_it_and_stops_after_it() {
             for name in [top, middle, needed] {
                 stop(node, name);
             }
-            // One that cannot start, and one that is not there.
+            // A dependency that cannot start, and one that does not exist.
             let mut broken = service(node, needed, "runs");
             broken.image_path = r#""C:\no such\program.exe" run"#.into();
             put(node, needed, &broken);
@@ -286,7 +310,7 @@ fn what_a_service_depends_on_starts_before_it_and_stops_after_it() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-fn what_a_service_depends_on_changes_without_the_rest_of_it() {
+fn dependencies_change_without_the_rest_of_the_service() {
     on_each(|node| {
         let name = "ContractDependent";
         let id = Id::DependsOn(name.into());
@@ -314,7 +338,7 @@ mod on_the_machine {
 
     use super::*;
     use crate::nodes::alone;
-    use calicoctl_win::node::windows::{processes, services};
+    use calicoctl_win::node::windows::{processes, registry, services};
 
     fn machine(name: &str, does: &str, story: impl FnOnce(&mut dyn Node, &str)) {
         let _alone = alone();
@@ -327,7 +351,7 @@ mod on_the_machine {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_service_that_ends_at_once_is_told_with_its_exit_code() {
+    fn a_service_that_ends_at_once_is_reported_with_its_exit_code() {
         machine("ContractEnds", "ends", |node, name| {
             let error = start(node, name).unwrap_err();
             assert_eq!(error.to_string(), "start service ContractEnds: it ended right away with its exit code 7");
@@ -337,17 +361,44 @@ mod on_the_machine {
 
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_program_that_is_no_service_is_told() {
+    fn a_program_that_is_not_a_service_is_reported() {
         machine("ContractNone", "is-no-service", |node, name| {
             let error = start(node, name).unwrap_err();
             assert_eq!(Fault::id_of(&error), "ServiceWillNotStart", "{error:#}");
         });
     }
 
-    /// Under Wine the Service Control Manager goes on to say that a crashed service runs.
+    /// services.msc is open: its handle keeps the name.
     #[test]
     #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
-    fn a_service_whose_process_died_does_not_run_and_starts_again() {
+    fn a_service_that_somebody_has_open_is_deleted_and_its_name_stays_taken() {
+        use windows_service::service::ServiceAccess;
+        use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
+        let _alone = alone();
+        let mut node = calicoctl_win::node::machine().unwrap();
+        let name = "ContractHeld";
+        let wanted = service(&*node, name, "runs");
+        put(&mut *node, name, &wanted);
+        let manager = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT).unwrap();
+        let held = manager.open_service(name, ServiceAccess::QUERY_CONFIG).unwrap();
+        assert!(node.put(&id(name), None).unwrap().name_held, "it is deleted all the same");
+        if !keeps_dependencies() {
+            // Windows writes this at the deletion, and Wine nothing.
+            let key = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
+            registry::put(&key, "DeleteFlag", Some(&RegValue::Dword(1))).unwrap();
+        }
+        assert_eq!((get(&*node, name), node.service_state(name).unwrap()), (None, None));
+        assert!(!node.list(Listing::Services).unwrap().iter().any(|(listed, _)| *listed == id(name)));
+        assert!(node.put(&id(name), None).unwrap().name_held, "asked again, it is the same");
+        drop(held);
+        put(&mut *node, name, &wanted);
+        remove(&mut *node, name);
+    }
+
+    /// Under Wine the Service Control Manager still reports that a crashed service runs.
+    #[test]
+    #[cfg_attr(windows, ignore = "changes this machine: run it elevated")]
+    fn a_service_whose_process_died_counts_as_stopped_and_can_start() {
         machine("ContractDies", "dies-when-told", |node, name| {
             start(node, name).unwrap();
             let dead = node.process(name).unwrap().unwrap();
@@ -390,8 +441,8 @@ mod on_the_machine {
     }
 }
 
-/// Not a test: the program of the services above, told by its last argument what to do. Started by
-/// hand it ends at once, since no Service Control Manager waits for it.
+/// Not a test: the program of the services above; its last argument says what to do. Started by hand it ends at once,
+/// since no Service Control Manager waits for it.
 #[cfg(windows)]
 #[test]
 #[ignore = "runs as a service"]

@@ -1,5 +1,5 @@
-//! The main job against a cluster that is not the sandbox's own: named by a kubeconfig and reached
-//! at its address like any other API server.
+//! The main verbs against a cluster that is not the sandbox's own: named by a kubeconfig and reached at its address
+//! like any other API server.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 
-/// A cluster in this process, and a lab whose `admin.yaml` leads to it.
+/// A cluster in this process, and a lab whose `admin.yaml` names it.
 fn cluster(layout: Layout) -> (Lab, EmbeddedCluster) {
     let lab = Lab::node();
     let seed = Seed { layout, ..Seed::new("win-a1") };
@@ -47,7 +47,7 @@ fn a_node_joins_the_cluster_that_the_kubeconfig_names() {
     }
 }
 
-/// As on a cluster in use: each node has a block, and one was just given up.
+/// As in a cluster in use: each node has a block, and one was just released.
 #[test]
 fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
     for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
@@ -65,9 +65,9 @@ fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
         let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(0).json();
         assert_eq!(findings(&checked, "fail"), Vec::<String>::new(), "{group}");
         let looked = lab.run("preflight -c node.yaml -o json").exits(0).json();
-        // Two of the three, and ours to come: the given up one is nobody's.
-        let free = looked["checks"].as_array().unwrap().iter().find(|check| check["id"] == "PoolsExhausted").unwrap();
-        assert_eq!(free["detail"], "1022 blocks are left");
+        // Two of the three, and ours: the released one belongs to no node.
+        let free = looked["checks"].as_array().unwrap().iter().find(|check| check["id"] == "PoolBlocks").unwrap();
+        assert_eq!(free["detail"], "free blocks: 1022");
         for words in [
             "plan -c node.yaml",
             "install -y -c node.yaml",
@@ -87,7 +87,7 @@ fn every_verb_works_beside_blocks_of_other_nodes_in_either_layout() {
     }
 }
 
-/// An administrator names their kubeconfig once, and later runs find it by what the receipt says.
+/// An administrator names the kubeconfig once, and later runs take it from the receipt.
 #[test]
 fn later_runs_reach_the_cluster_as_the_install_did() {
     let (lab, cluster) = cluster(Layout::V1);
@@ -114,7 +114,7 @@ fn later_runs_reach_the_cluster_as_the_install_did() {
         let _done = lab.run(words).exits(code);
         annotated(&lab);
     }
-    // A whole config that says nothing of it, too.
+    // Also a complete config that does not name it.
     lab.write("whole.yaml", "spec: {services: {felixLogSeverity: debug}}\n");
     let _whole = lab.run("reconfigure -y -c whole.yaml --release v3.33.0").exits(64);
     let _whole = lab.run("reconfigure -y -c whole.yaml --set calico.version=v3.33.0").exits(0);
@@ -135,7 +135,7 @@ fn later_runs_reach_the_cluster_as_the_install_did() {
 }
 
 #[test]
-fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
+fn the_vni_is_the_clusters_and_another_one_gets_a_warning() {
     let (lab, cluster) = cluster(Layout::V1);
     let felix = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
     cluster.as_admin(&http::Method::PATCH, felix, Some(&json!({ "spec": { "vxlanVNI": 5000 } }))).unwrap();
@@ -145,12 +145,12 @@ fn the_vni_is_the_clusters_and_another_one_is_warned_of() {
     assert_eq!(calico["vsid"], 5000);
 
     let plan = lab.run("plan -o json --kubeconfig admin.yaml --set calicoNetwork.vxlan.vxlanVNI=6000").exits(0).json();
-    assert!(plan["warnings"].to_string().contains("VniDiffersFromFelix"), "{}", plan["warnings"]);
+    assert!(plan["warnings"].to_string().contains("VniMatchesFelix"), "{}", plan["warnings"]);
     assert_eq!(plan["needs_drain"], true);
 }
 
 #[test]
-fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
+fn etcds_certificates_come_from_the_clusters_secret_and_are_removed_with_the_rest() {
     let (lab, cluster) = cluster(Layout::V1);
     let secrets = "/api/v1/namespaces/kube-system/secrets";
     let Etcd { url, ca, key, cert: certificate, .. } = Etcd::start();
@@ -192,7 +192,7 @@ fn etcds_certificates_come_from_the_clusters_secret_and_go_with_the_rest() {
     lab.picture().same_as(&before);
 }
 
-/// Every file below a folder whose bytes contain this.
+/// Returns every file below a folder that contains this text.
 #[cfg(unix)]
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -207,10 +207,10 @@ fn files_with(folder: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// Client secrets stand in a plugin's arguments and environment, and a plugin may print what it got.
+/// Client secrets are in a plugin's arguments and environment, and a plugin may print its input.
 #[cfg(unix)]
 #[test]
-fn nothing_of_an_exec_plugin_but_its_path_is_said_whatever_it_does() {
+fn only_the_path_of_an_exec_plugin_is_shown_whatever_it_prints() {
     use std::os::unix::fs::PermissionsExt;
 
     let (lab, _cluster) = cluster(Layout::V1);
@@ -225,7 +225,7 @@ fn nothing_of_an_exec_plugin_but_its_path_is_said_whatever_it_does() {
         (Some("echo canary-stdout".to_owned()), "it did not print an ExecCredential"),
         (Some(credential("v1", "")), "has no status"),
         (Some(credential("v1", dated)), "the time at which its token ends cannot be read"),
-        // The server's answer to a token that nobody knows.
+        // The server's answer to an unknown token.
         (Some(credential("v9", token)), "401"),
         (Some(credential("v1", token)), "401"),
     ] {
@@ -246,7 +246,7 @@ fn nothing_of_an_exec_plugin_but_its_path_is_said_whatever_it_does() {
             lab.write("exec.yaml", kubeconfig.to_string());
             let output = lab.run(&format!("install -y -o {format} --kubeconfig exec.yaml"));
             assert!([7, 17].contains(&output.code), "{script:?}: {output}");
-            // What the plugin itself printed for its user is on the terminal, where kubectl has it too.
+            // What the plugin itself printed for its user is on the terminal, as with kubectl.
             let terminal: String =
                 output.stderr.lines().filter(|line| !line.starts_with("canary-stderr ")).collect::<Vec<_>>().join("\n");
             for text in [&output.stdout, &terminal] {
@@ -260,7 +260,7 @@ fn nothing_of_an_exec_plugin_but_its_path_is_said_whatever_it_does() {
     }
 }
 
-/// The checks of a report that are not ok or skipped, as `StrictAffinity: off`.
+/// The checks of a report that are not ok or skipped, for example `StrictAffinity: off`.
 fn findings(report: &serde_json::Value, status: &str) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap().iter().filter(|check| check["status"] == status);
     checks.map(|check| format!("{}: {}", check["id"].as_str().unwrap(), check["detail"].as_str().unwrap())).collect()
@@ -271,14 +271,14 @@ fn patch(cluster: &EmbeddedCluster, path: &str, spec: serde_json::Value) {
 }
 
 #[test]
-fn a_cluster_is_checked_from_anywhere_in_either_layout() {
+fn a_cluster_is_checked_from_any_machine_in_either_layout() {
     for (layout, group) in [(Layout::V1, "crd.projectcalico.org/v1"), (Layout::V3, "projectcalico.org/v3")] {
         let (lab, cluster) = cluster(layout);
         let checked = lab.bare("cluster check --kubeconfig admin.yaml -o json").exits(0).json();
         assert_eq!(checked["kind"], "PreflightReport");
         assert_eq!(findings(&checked, "fail"), Vec::<String>::new());
         assert!(findings(&checked, "ok").contains(&format!("CalicoResources: {group}")), "{checked:#}");
-        assert!(!checked.to_string().contains("WindowsBuild"), "no node was looked at");
+        assert!(!checked.to_string().contains("WindowsBuild"), "no node was examined");
 
         let ipam = if layout == Layout::V1 { "ipamconfigs" } else { "ipamconfigurations" };
         patch(&cluster, &format!("/apis/{group}/{ipam}/default"), json!({ "strictAffinity": false }));
@@ -289,11 +289,11 @@ fn a_cluster_is_checked_from_anywhere_in_either_layout() {
         assert_eq!(
             findings(&checked, "fail"),
             [
-                "IpipEnabled: the IP pool `default-ipv4-ippool` has ipipMode: CrossSubnet: Windows nodes cannot do IP-in-IP",
+                "Ipip: the IP pool `default-ipv4-ippool` has ipipMode: CrossSubnet: Windows nodes cannot do IP-in-IP",
                 "StrictAffinity: IPAM strict affinity is off",
             ]
         );
-        let ignored = "cluster check --kubeconfig admin.yaml --ignore-preflight-errors StrictAffinity,ipipenabled";
+        let ignored = "cluster check --kubeconfig admin.yaml --ignore-preflight-errors StrictAffinity,ipip";
         let _warned_only = lab.bare(ignored).exits(0);
     }
 }
@@ -321,12 +321,12 @@ fn missing_rights_are_named_all_at_once() {
     assert_eq!(refused["error"]["id"], "ClusterRights");
     insta::assert_snapshot!(refused["error"]["what"].as_str().unwrap(), @"the kubeconfig's user lacks 8 rights: get clusterinformations.crd.projectcalico.org default in the whole cluster, get felixconfigurations.crd.projectcalico.org default in the whole cluster, get ipamconfigs.crd.projectcalico.org default in the whole cluster, list ippools.crd.projectcalico.org in the whole cluster, get nodes in the whole cluster, get serviceaccounts calico-node in calico-system, get serviceaccounts calico-node in kube-system, create serviceaccounts/token calico-node in calico-system");
 
-    // With the manifest that `explain` prints, the same user may.
+    // With the manifest that `explain` prints, the same user has the rights.
     let page = lab.bare("explain ClusterRights").exits(0).stdout;
     let (_, manifest) = page.split_once("---\n").unwrap();
     for document in manifest.split("---\n") {
         let mut object: serde_json::Value = serde_yaml::from_str(document).unwrap();
-        // That one is calico-node's, and the sandbox's cluster has it.
+        // This one is calico-node's, and the sandbox's cluster has it.
         if object["metadata"]["name"] == "calicoctl-win-renewal" {
             continue;
         }
@@ -340,7 +340,7 @@ fn missing_rights_are_named_all_at_once() {
         cluster.as_admin(&http::Method::POST, &path, Some(&object)).unwrap();
     }
     let checked = lab.bare("cluster check --kubeconfig joe.yaml -o json").exits(0).json();
-    assert!(findings(&checked, "ok").contains(&"ClusterRights: all that are needed".to_owned()), "{checked:#}");
+    assert!(findings(&checked, "ok").contains(&"ClusterRights: all required rights".to_owned()), "{checked:#}");
     assert_eq!(findings(&checked, "unknown"), Vec::<String>::new());
     let _installed = lab.run("install -y --kubeconfig joe.yaml").exits(0);
     let _tainted = lab.run("node taint os=windows:NoSchedule --kubeconfig joe.yaml").exits(0);
@@ -393,7 +393,7 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
     let pools = &spec(installation)["calicoNetwork"]["ipPools"];
     assert_eq!((&pools[0]["encapsulation"], &pools[0]["natOutgoing"]), (&json!("VXLAN"), &json!("Enabled")));
 
-    // The pool itself is still as it was: here is no operator to bring what its Installation says.
+    // The pool itself is unchanged: there is no operator here to apply its Installation.
     let again = lab.bare("cluster prepare --apply -y --kubeconfig admin.yaml -o json").exits(0).json();
     assert_eq!((&again["changed"], &again["msg"]), (&json!(false), &json!("nothing to patch: the operator's turn")));
     let awaited = "PoolAwaitsOperator: the pool default-ipv4-ippool has ipipMode: Always, though the Installation says \
@@ -405,7 +405,7 @@ fn a_cluster_is_prepared_by_patches_that_are_shown_first_and_the_second_run_chan
 }
 
 #[test]
-fn preflight_mends_what_it_can_and_tells_ci_in_its_own_words() {
+fn preflight_fixes_what_it_can_and_reports_as_junit() {
     let (lab, cluster) = cluster(Layout::V3);
     let ipam = "/apis/projectcalico.org/v3/ipamconfigurations/default";
     patch(&cluster, ipam, json!({ "strictAffinity": false }));
@@ -417,28 +417,34 @@ fn preflight_mends_what_it_can_and_tells_ci_in_its_own_words() {
 
     let waited = lab.run("preflight --wait --timeout 0s -o json --kubeconfig admin.yaml").exits(3).json();
     assert_eq!(findings(&waited, "fail"), ["StrictAffinity: IPAM strict affinity is off"]);
-    let mended = lab.run("preflight --fix -y -o json --kubeconfig admin.yaml").exits(0).json();
-    assert_eq!(findings(&mended, "fail"), Vec::<String>::new());
+    let fixed = lab.run("preflight --fix -y -o json --kubeconfig admin.yaml").exits(0).json();
+    assert_eq!(findings(&fixed, "fail"), Vec::<String>::new());
     assert_eq!(get(&cluster, ipam)["spec"]["strictAffinity"], true);
     let nothing = lab.run("preflight --wait --fix -o json --kubeconfig admin.yaml").exits(0).json();
     assert_eq!(nothing["summary"]["fail"], 0);
 }
 
 #[test]
-fn a_machine_is_looked_at_and_a_stopped_runtime_is_started() {
+fn preflight_checks_a_machine_and_starts_a_stopped_runtime() {
     let lab = Lab::node();
     lab.write("node/C/Program Files/containerd/cni/conf/05-flannel.conflist", r#"{"plugins": [{"type": "flannel"}]}"#);
     lab.edit_yaml(|yaml| yaml.replace("    pid: 1484\n", ""));
     let found = lab.run("preflight -o json").exits(3).json();
     let failed = findings(&found, "fail");
     assert!(failed.contains(&"RuntimeRunning: the service containerd is stopped".to_owned()), "{failed:?}");
-    assert!(failed.contains(&"OtherCni: there are 05-flannel.conflist (flannel)".to_owned()), "{failed:?}");
-    let mended = lab.run("preflight --fix -y -o json").exits(3).json();
-    assert_eq!(findings(&mended, "fail"), ["OtherCni: there are 05-flannel.conflist (flannel)"]);
+    assert!(
+        failed.contains(&"CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)".to_owned()),
+        "{failed:?}"
+    );
+    let fixed = lab.run("preflight --fix -y -o json").exits(3).json();
+    assert_eq!(
+        findings(&fixed, "fail"),
+        ["CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)"]
+    );
 }
 
 #[test]
-fn http_to_the_tls_port_ends_with_a_message_of_its_own() {
+fn http_to_the_tls_port_has_its_own_message() {
     let (lab, cluster) = cluster(Layout::V1);
     lab.write("plain.yaml", cluster.admin_kubeconfig_direct().replace("https://", "http://"));
     let refused = lab.bare("cluster check --kubeconfig plain.yaml -o json").exits(17).json();

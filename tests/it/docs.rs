@@ -1,4 +1,4 @@
-//! The documents for users say what the program does, no less and no more.
+//! The documents for users match the program.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,6 +11,8 @@ use calicoctl_win::report::document::{
     ClusterPatches, CredentialsReport, Generations, History, NodeStatus, PlanDocument, PreflightReport, RunResult,
 };
 use calicoctl_win::report::explain::explain;
+use calicoctl_win::selftest;
+use calicoctl_win::selftest::report::SelftestReport;
 use regex::Regex;
 
 use crate::layering::product;
@@ -63,14 +65,14 @@ fn every_id_that_the_program_prints_can_be_explained() {
     assert!(missing.is_empty(), "without a section in docs/explain.md: {missing:?}");
 }
 
-/// Ids of faults, warnings and checks in a source file: a literal in PascalCase where one belongs.
+/// Returns ids of faults, warnings and checks in a source file: literals in PascalCase in their usual places.
 fn printed_ids(text: &str) -> Vec<String> {
     let places = [
-        // Fault::new(Exit::Busy, "Busy", …), also with a variable in place of the class.
+        // Fault::new(Exit::Busy, "Busy", …), also with a variable instead of the class.
         r#"Fault::new\(\s*[\w:.]+(?:\([^)]*\))?,\s*"([A-Z]\w+)""#,
         r#"\bExit::\w+,\s*"([A-Z]\w+)""#,
         r#"\bid:\s*"([A-Z][a-z]\w*)""#,
-        // A helper of the room that takes the id first: unreachable("ClusterRefused", …).
+        // A helper of the room with the id first: unreachable("ClusterRefused", …).
         r#"(?:^|[^:\w])(?:unreachable|invalid|refuse|fault|warn)\(\s*"([A-Z]\w+)","#,
         // A row of a table of ids: => ("FileInUse", …).
         r#"(?:=>|\{)\s*\(\s*"([A-Z][a-z0-9]+[A-Z]\w+)","#,
@@ -84,7 +86,7 @@ fn printed_ids(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn ids_are_found_where_they_are_written() {
+fn ids_in_sources_are_found() {
     for text in [
         r#"Err(Fault::new(Exit::Busy, "LockHeld", "x").into())"#,
         "Fault::new(\n    Exit::Busy,\n    \"LockHeld\",\n    format!(\"x\"))",
@@ -129,6 +131,7 @@ fn the_fields_of_the_documents_are_all_described() {
         ("History", schemars::schema_for!(History)),
         ("PreflightReport", schemars::schema_for!(PreflightReport)),
         ("ClusterPatches", schemars::schema_for!(ClusterPatches)),
+        ("SelftestReport", schemars::schema_for!(SelftestReport)),
         ("Credentials", schemars::schema_for!(CredentialsReport)),
     ] {
         let (_, section) = text.split_once(&format!("\n### {kind}\n")).expect("every document has a section");
@@ -154,7 +157,7 @@ fn rows(document: &str, first_column: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_between_the_documents_lead_somewhere() {
+fn links_between_the_documents_are_valid() {
     let link = Regex::new(r"\]\(([^)#:]+)(?:#[^)]*)?\)").expect("it is one");
     for document in documents() {
         let folder = project().join(&document).parent().expect("a file lies in a folder").to_owned();
@@ -175,14 +178,14 @@ fn the_map_names_every_room() {
 }
 
 #[test]
-fn the_saved_facts_that_tests_and_readers_use_are_read() {
+fn the_saved_facts_that_tests_and_readers_use_are_valid() {
     let facts: Facts = serde_json::from_str(&read("tests/fixtures/facts/server-2022.json")).unwrap();
     assert_eq!(facts.node.os.build, 20348);
 }
 
 #[test]
 fn every_command_in_the_documents_is_one_that_the_program_has() {
-    // `calicoctl-win verb …` or `cargo run -- verb …`, up to what ends code or a command.
+    // `calicoctl-win verb …` or `cargo run -- verb …`, up to the end of the code or the command.
     let command = Regex::new(r"(?m)(?:calicoctl-win|cargo run --) ([a-z][^`#>|\n]*)").expect("it is one");
     let global = Command::new(env!("CARGO_BIN_EXE_calicoctl-win")).arg("options").output().unwrap();
     let global = String::from_utf8_lossy(&global.stdout).into_owned();
@@ -230,7 +233,7 @@ fn every_command_in_a_hint_is_one_that_the_program_has() {
     assert!(seen > 20, "the hints have more commands than {seen}");
 }
 
-/// Options in our texts that are other programs'.
+/// Options of other programs in our texts.
 const OF_OTHERS: [&str; 31] = [
     // kubectl, kubeadm and calicoctl
     "--client",
@@ -269,11 +272,11 @@ const OF_OTHERS: [&str; 31] = [
     "--test",
 ];
 
-/// Every option of every command, the hidden one too.
+/// Every option of every command, including the hidden ones.
 fn options() -> BTreeSet<String> {
     let flag = Regex::new(r"--[a-z][a-z-]+").expect("it is one");
     let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
-    let mut known = BTreeSet::from(["--detached-run".to_owned()]);
+    let mut known = ["--detached-run", "--part"].map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
     let mut open = vec![vec!["options".to_owned()], vec![]];
     while let Some(words) = open.pop() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
@@ -288,7 +291,7 @@ fn options() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_option_field_and_file_that_a_text_names_is_there() {
+fn every_option_field_and_file_that_a_text_names_exists() {
     let flag = Regex::new(r"(?:^|[^\w-])(--[a-z][a-z-]+)").expect("it is one");
     let file = Regex::new(r"(?:^|[^\w/.])((?:docs|packaging|templates|tests|src)/[\w./-]*\w)").expect("it is one");
     let field = Regex::new(r"`spec\.([a-zA-Z0-9.]+)`").expect("it is one");
@@ -319,8 +322,7 @@ fn every_option_field_and_file_that_a_text_names_is_there() {
     assert!(options.len() > 60 && wrong.is_empty(), "{} options\n{}", options.len(), wrong.join("\n"));
 }
 
-/// What makes an advice dangerous: commands in it, commands that `;` joins, a restart of the machine and a
-/// word for that.
+/// What makes a hint dangerous: commands in it, commands joined by `;`, a restart of the machine, and a word for that.
 static RULES: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     let command = r"(?:[A-Z][a-z]+-[A-Z]\w+|sc\.exe|w32tm|netsh|shutdown|reg add|kubectl|calicoctl-win)\b";
     [
@@ -332,7 +334,7 @@ static RULES: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     .map(|rule| Regex::new(&rule).expect("it is one"))
 });
 
-/// What is wrong with an advice that people paste: a text for them, of one or several lines.
+/// Returns what is wrong with a hint that people paste: a text of one or several lines.
 fn dangers(advice: &str) -> Vec<String> {
     let [command, joined, restart, said] = &*RULES;
     let mut found = Vec::new();
@@ -340,7 +342,7 @@ fn dangers(advice: &str) -> Vec<String> {
         if joined.is_match(line) {
             found.push(format!("`;` joins commands: {line}"));
         }
-        // Alone it stands in a list of commands, which are not run in one.
+        // On its own line it is one of several commands, which are run one by one.
         let said = line == "Restart-Computer" || said.is_match(line);
         if restart.is_match(line) && (command.find_iter(line).count() > 1 || !said) {
             found.push(format!("the machine restarts on a line with more, or unsaid: {line}"));
@@ -354,10 +356,12 @@ fn dangers(advice: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_advice_hurts_who_pastes_it() {
+fn every_hint_is_safe_to_paste() {
     let literal = Regex::new(r#"(?s)"((?:[^"\\]|\\.)*)""#).expect("it is one");
     let goes_on = Regex::new(r"\\\n\s*").expect("it is one");
-    let (mut seen, mut found) = (0, Vec::new());
+    // Who copies the line copies what `;` adds to it.
+    let ends_in_prose = Regex::new(r"(?m)(?:: |^)(?:calicoctl-win|kubectl) [^`;\n]*; ").expect("it is one");
+    let (mut seen, mut found, mut joined) = (0, Vec::new(), Vec::new());
     let mut look = |place: &str, text: &str| {
         seen += 1;
         found.extend(dangers(text).into_iter().map(|danger| format!("{place}: {danger}")));
@@ -373,15 +377,20 @@ fn no_advice_hurts_who_pastes_it() {
     for (path, text) in product() {
         let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         for found in literal.captures_iter(&code.join("\n")) {
-            look(&path, &goes_on.replace_all(&found[1], "").replace("\\n", "\n"));
+            let text = goes_on.replace_all(&found[1], "").replace("\\n", "\n");
+            look(&path, &text);
+            if let Some(more) = ends_in_prose.find(&text) {
+                joined.push(format!("{path}: more words after a command, on its line: {}", more.as_str()));
+            }
         }
     }
+    assert_eq!(joined, [""; 0]);
     assert!(seen > 1000, "{seen}");
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn dangers_are_seen_where_they_are_written() {
+fn dangers_in_hints_are_detected() {
     for advice in [
         "Stop-Service flanneld; sc.exe delete flanneld",
         "`kubectl drain NODE`; `Restart-Service hns`",
@@ -410,10 +419,10 @@ pub fn documents() -> Vec<String> {
 }
 
 #[test]
-fn every_defect_that_is_cited_is_in_the_catalogue_and_its_test_exists() {
+fn every_cited_defect_is_in_the_catalogue_and_its_test_exists() {
     let mut texts: Vec<(String, String)> = documents().into_iter().map(|name| (name.clone(), read(&name))).collect();
     texts.extend(["src", "tests"].into_iter().flat_map(sources));
-    // The catalogue itself, and this file, which cites below what is not there.
+    // Except the catalogue itself, and this file, which cites tests below that do not exist.
     texts.retain(|(path, _)| !["docs/differences.md", "tests/it/docs.rs"].contains(&path.as_str()));
     let cited: BTreeSet<String> = texts.iter().flat_map(|(_, text)| defects_in(text)).collect();
     assert!(cited.len() > 20, "the citations are not as they were: {cited:?}");
@@ -431,7 +440,7 @@ fn defects_in(text: &str) -> Vec<String> {
     cited.flat_map(|numbers| numbers.split_terminator('_').map(str::to_uppercase)).collect()
 }
 
-/// What is wrong with the catalogue of defects, held against the files (path and text) that cite it.
+/// Returns what is wrong with the catalogue of defects, compared with the files (path and text) that cite it.
 fn faults_of_catalogue(page: &str, texts: &[(String, String)]) -> Vec<String> {
     let rows = rows(page, "number");
     let cells = |row: &String| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -460,7 +469,7 @@ fn faults_of_catalogue(page: &str, texts: &[(String, String)]) -> Vec<String> {
     wrong
 }
 
-/// Whether a test is in the file that its path leads to: `lib: plan::diff::tests::x` in `plan/diff.rs` of `src`.
+/// Whether a test is in the file of its path: `lib: plan::diff::tests::x` in `plan/diff.rs` of `src`.
 fn is_a_test(named: &str, texts: &[(String, String)]) -> bool {
     let (folder, path) = match named.split_once(": ") {
         None => ("tests/it/", named),
@@ -474,14 +483,14 @@ fn is_a_test(named: &str, texts: &[(String, String)]) -> bool {
     texts.iter().any(|(file, text)| {
         let Some(file) = file.strip_prefix(folder).and_then(|file| file.strip_suffix(".rs")) else { return false };
         let file = file.trim_end_matches("/mod").replace('/', "::");
-        // A module at the end of the file, as `tests`, may come after it.
+        // A module at the end of the file, for example `tests`, may follow.
         let leads_there = module.strip_prefix(&file).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         leads_there && text.contains(&function)
     })
 }
 
 #[test]
-fn faults_of_the_catalogue_are_seen() {
+fn faults_of_the_catalogue_are_detected() {
     let row = |number: u32| format!("| B{number} | theirs | ours | none |\n");
     let page = format!("| number | a | b | c |\n|---|---|---|---|\n{}", (1..=32).map(row).collect::<String>());
     let text = |path: &str, text: &str| (path.to_owned(), text.to_owned());
@@ -513,7 +522,7 @@ fn faults_of_the_catalogue_are_seen() {
     }
 }
 
-/// A document that is made from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` makes it.
+/// Compares a document that is generated from the code; `CALICO_WIN_WRITE_DOCS=1 cargo test --test it docs` writes it.
 #[track_caller]
 fn made_from_the_code(file: &str, text: &str) {
     if std::env::var_os("CALICO_WIN_WRITE_DOCS").is_some() {
@@ -523,7 +532,7 @@ fn made_from_the_code(file: &str, text: &str) {
 }
 
 #[test]
-fn the_page_of_checks_is_the_catalogue() {
+fn the_page_of_checks_matches_the_catalogue() {
     for row in preflight::catalogue() {
         for (what, text) in [("why", row.why), ("fix", row.fix)] {
             assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is no phrase", row.id);
@@ -533,6 +542,16 @@ fn the_page_of_checks_is_the_catalogue() {
 }
 
 #[test]
-fn the_manifest_of_rights_is_the_one_that_is_asked_for() {
+fn the_page_of_the_selftest_matches_its_rows() {
+    for row in selftest::rows() {
+        for (what, text) in [("asks", row.asks), ("rests", row.rests)] {
+            assert!(text.len() > 20 && !text.ends_with('.'), "{}: its {what} is no phrase", row.id);
+        }
+    }
+    made_from_the_code("docs/selftest.md", &selftest::document());
+}
+
+#[test]
+fn the_manifest_of_rights_matches_the_required_rights() {
     made_from_the_code("docs/rbac.yaml", &calicoctl_win::cluster::rights_manifest());
 }

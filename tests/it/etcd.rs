@@ -1,4 +1,4 @@
-//! A member of etcd, as far as an install looks: it lets clients of its CA in, and tells its version.
+//! A member of etcd, as far as an install uses it: it accepts clients of its CA, and returns its version.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-/// A running member with what its clients need, PEM each. It ends with the test process.
+/// A running member with its clients' files, in PEM. It ends with the test process.
 pub struct Etcd {
     pub url: String,
     pub ca: String,
@@ -66,13 +66,13 @@ impl Etcd {
         }
     }
 
-    /// The URL of one without TLS.
+    /// Returns the URL of a member without TLS.
     pub fn plain() -> String {
         format!("http://{}", listen(answer))
     }
 }
 
-/// A member without TLS that goes away, and comes back at the same address.
+/// A member without TLS that can be stopped, and started again at the same address.
 pub struct Member {
     address: SocketAddr,
     serving: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
@@ -115,7 +115,7 @@ fn listen(serve: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
 
 fn answer(mut stream: impl Read + Write) {
     let mut request = [0; 1024];
-    // A client that goes away gets no answer.
+    // A client that disconnects gets no answer.
     let Ok(1..) = stream.read(&mut request) else { return };
     let body = r#"{"etcdserver":"3.5.30","etcdcluster":"3.5.0"}"#;
     let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -1,7 +1,7 @@
-//! A sandbox, and the built program run on it as a user runs it: every command is a process of its
-//! own, and all that they share is the folder.
+//! A sandbox, and the built program run on it like a user runs it: every command is a separate process, and they share
+//! only the folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use regex::Regex;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Where our own state lies on a node; its logs differ from run to run.
+/// The folder of our own state on a node; its logs differ from run to run.
 const STATE: &str = "C/ProgramData/calicoctl-win";
 
 pub struct Lab {
     dir: TempDir,
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[must_use]
 #[derive(Debug)]
 pub struct Output {
@@ -33,14 +33,14 @@ pub struct Output {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Picture(BTreeMap<String, Vec<u8>>);
 
-/// The release that a command line names, by its version or in the name of a file.
+/// Returns the release that a command line names, by its version or in the name of a file.
 pub fn release_in(words: &str) -> Option<&str> {
     let version = Regex::new(r"v\d+\.\d+\.\d+").unwrap();
     version.find_iter(words).last().map(|found| found.as_str())
 }
 
 impl Lab {
-    /// An empty folder, in memory where the machine has such a place.
+    /// An empty folder, in memory if the machine has a memory file system.
     pub fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
@@ -48,7 +48,7 @@ impl Lab {
         Self { dir }
     }
 
-    /// A new node, as the first command finds it.
+    /// A new node, before the first command.
     pub fn node() -> Self {
         let lab = Self::new();
         let _seen = lab.run("service status").exits(0);
@@ -62,7 +62,7 @@ impl Lab {
         lab
     }
 
-    /// The same node and cluster once more.
+    /// A copy of the node and its cluster.
     pub fn copy(&self) -> Self {
         fn tree(from: &Path, to: &Path) {
             fs::create_dir(to).unwrap();
@@ -81,12 +81,12 @@ impl Lab {
         copy
     }
 
-    /// A file or folder beside the sandbox; commands run there.
+    /// The path of a file or folder beside the sandbox; commands run there.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a file beside the sandbox and gives its name.
+    /// Writes a file beside the sandbox and returns its name.
     pub fn write<'a>(&self, name: &'a str, text: impl AsRef<[u8]>) -> &'a str {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -94,7 +94,7 @@ impl Lab {
         name
     }
 
-    /// A file on the node: `C/k/config`.
+    /// The path of a file on the node: `C/k/config`.
     pub fn on_node(&self, path: &str) -> PathBuf {
         self.path("node").join(path)
     }
@@ -103,7 +103,7 @@ impl Lab {
         fs::read_to_string(self.on_node(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Someone edits `node.yaml`.
+    /// Edits `node.yaml`, like an outsider.
     pub fn edit_yaml(&self, edit: impl FnOnce(&str) -> String) {
         let text = self.read("node.yaml");
         let edited = edit(&text);
@@ -116,8 +116,8 @@ impl Lab {
         self.fails_at("", words)
     }
 
-    /// The same with a fault on demand. Calico on Linux went to the release that is named before, as an
-    /// administrator does it: its manifests bring the definitions and the role that the release needs.
+    /// The same with an injected fault. First updates Calico on Linux to the named release, as an administrator does:
+    /// its manifests contain the definitions and the role that the release needs.
     pub fn fails_at(&self, fault: &str, words: &str) -> Output {
         let clusters_own = self.path("node/cluster").exists()
             || self.path("node").exists() && words.starts_with("install") && !words.contains("--kubeconfig");
@@ -127,14 +127,14 @@ impl Lab {
         self.alone_at(fault, words)
     }
 
-    /// Calico on the Linux nodes of the sandbox's own cluster goes to a release.
+    /// Updates Calico on the Linux nodes of the sandbox's own cluster to a release.
     pub fn linux_runs(&self, release: &str) {
         let cluster = EmbeddedCluster::start(&self.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap();
         cluster.upgrade_calico(release).unwrap();
     }
 
-    /// The document of `status`. That FelixConfiguration has another VNI than a story gave the node is left out:
-    /// `reconfigure::status_shows_that_the_cluster_has_another_vni` is about that.
+    /// The document of `status`. Ignores that FelixConfiguration has another VNI than a story set on the node:
+    /// `reconfigure::status_shows_that_the_cluster_has_another_vni` tests that.
     pub fn status(&self) -> Value {
         let mut status = self.run("status -o json").json();
         let reasons = status["reasons"].as_array().unwrap();
@@ -146,14 +146,14 @@ impl Lab {
         status
     }
 
-    /// The same of a node on which nothing else is wrong.
+    /// The same for a node on which nothing else is wrong.
     pub fn healthy(&self) -> Value {
         let status = self.status();
         assert_eq!(status["overall"], "Healthy", "{status:#}");
         status
     }
 
-    /// Runs it on a cluster that stays as it is.
+    /// Runs it without changing the cluster before.
     pub fn alone(&self, words: &str) -> Output {
         self.alone_at("", words)
     }
@@ -172,11 +172,11 @@ impl Lab {
         Output::of(words, self.command(words))
     }
 
-    /// The command, not started; blanks part its words.
+    /// The command, not started; its words are separated by spaces.
     pub fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));
         command.args(words.split_whitespace()).current_dir(self.dir.path()).stdin(Stdio::null());
-        // Nothing of the machine's own settings gets in; Windows needs SystemRoot to run at all.
+        // No settings of the machine are passed on; Windows programs need SystemRoot.
         command.env_clear().env("TMPDIR", self.path("tmp")).env("TMP", self.path("tmp"));
         if let Some(root) = std::env::var_os("SystemRoot") {
             command.env("SystemRoot", root);
@@ -188,7 +188,7 @@ impl Lab {
         serde_json::from_str(&fs::read_to_string(self.path("node/cluster/cluster.json")).unwrap()).unwrap()
     }
 
-    /// Every object of the sandbox's cluster: kind, name and itself.
+    /// Every object of the sandbox's cluster: kind, name and content.
     pub fn objects(&self) -> Vec<(String, String, Value)> {
         let entry = |entry: &Value| {
             let key = |field: &str| entry[0][field].as_str().unwrap().to_owned();
@@ -201,7 +201,7 @@ impl Lab {
         self.objects().into_iter().find(|found| found.0 == kind && found.1 == name).map(|found| found.2)
     }
 
-    /// Somebody edits an object of the cluster.
+    /// Edits an object of the cluster, like an outsider.
     pub fn edit_object(&self, kind: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut saved = self.saved_cluster();
         let found = saved["objects"].as_array_mut().unwrap().iter_mut();
@@ -210,7 +210,7 @@ impl Lab {
         fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
     }
 
-    /// Somebody makes an object in the cluster.
+    /// Creates an object in the cluster, like an outsider.
     pub fn add_object(&self, kind: &str, object: Value) {
         let mut saved = self.saved_cluster();
         let key = serde_json::json!({
@@ -220,7 +220,7 @@ impl Lab {
         fs::write(self.path("node/cluster/cluster.json"), saved.to_string()).unwrap();
     }
 
-    /// Ends the guards of this sandbox as a power cut does.
+    /// Kills the guards of this sandbox, like a power failure.
     #[cfg(target_os = "linux")]
     pub fn end_guards(&self) {
         let mut ended = 0;
@@ -230,6 +230,10 @@ impl Lab {
             if is_here && String::from_utf8_lossy(&words).contains("run\0guard") {
                 let pid = entry.file_name().into_string().unwrap();
                 assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+                // Until then it holds the lock of the guards.
+                while fs::read(entry.path().join("cmdline")).is_ok_and(|words| !words.is_empty()) {
+                    std::thread::yield_now();
+                }
                 ended += 1;
             }
         }
@@ -257,7 +261,7 @@ impl Lab {
         Picture(seen)
     }
 
-    /// The node without our state folder, which stays after an uninstall without `--purge`.
+    /// The node without our state folder, which remains after an uninstall without `--purge`.
     pub fn picture_without_state(&self) -> Picture {
         let mut picture = self.picture();
         picture.0.retain(|name, _| !name.starts_with(STATE));
@@ -265,8 +269,8 @@ impl Lab {
     }
 }
 
-/// `node.yaml` without the endpoints of pods: Kubernetes makes and ends pods when it likes. The stories of
-/// pods look at them.
+/// `node.yaml` without the endpoints of pods: Kubernetes creates and deletes pods at any time. The stories of pods test
+/// them.
 fn without_pods(yaml: &str) -> String {
     let endpoint = Regex::new(r"(?m)^ +[0-9a-f]{64}_Calico:\n(?: {8,}.*\n)+").unwrap();
     endpoint.replace_all(yaml, "").into_owned()
@@ -284,13 +288,13 @@ fn mode(_path: &Path) -> String {
 }
 
 impl Picture {
-    /// The names of the files that hold a text.
+    /// Returns the names of the files that contain a text.
     pub fn files_with(&self, text: &str) -> Vec<String> {
         let has = |bytes: &[u8]| bytes.windows(text.len()).any(|part| part == text.as_bytes());
         self.0.iter().filter(|(_, bytes)| has(bytes)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Fails with the names of what differs.
+    /// Fails with the names of the differences.
     #[track_caller]
     pub fn same_as(&self, before: &Self) {
         let gone = before.0.keys().filter(|name| !self.0.contains_key(*name)).map(|name| format!("- {name}"));
@@ -304,8 +308,8 @@ impl Picture {
         assert!(differences.is_empty(), "the node is not as it was:\n{}", differences.join("\n"));
     }
 
-    /// As [`Self::same_as`], on a node whose `node.yaml` somebody edited in between, and which has
-    /// another layout since: what it says must be the same.
+    /// As [`Self::same_as`], on a node whose `node.yaml` was edited in between and has another layout since: the
+    /// content must be the same.
     #[track_caller]
     pub fn says_the_same_as(mut self, before: &Self) {
         let read = |picture: &Self| -> Model {
@@ -317,14 +321,14 @@ impl Picture {
         self.same_as(before);
     }
 
-    /// Only the files: who made an empty folder cannot be seen.
+    /// Only the files: it is unknown who created an empty folder.
     #[must_use]
     pub fn without_folders(mut self) -> Self {
         self.0.retain(|name, _| !name.contains("/ "));
         self
     }
 
-    /// The disk alone: processes have other numbers each time they start.
+    /// Only the disk: processes have other ids each time they start.
     #[must_use]
     pub fn only_disk(mut self) -> Self {
         self.0.remove("node.yaml");
@@ -338,7 +342,7 @@ impl Picture {
         self
     }
 
-    /// The names of the files and folders that begin so.
+    /// Returns the names of the files and folders with this prefix.
     pub fn names(&self, beginning: &str) -> Vec<&str> {
         let names = self.0.keys().map(String::as_str).filter(|name| name.starts_with(beginning));
         names.map(|name| name.rsplit_once(' ').map_or(name, |(name, _)| name)).collect()
@@ -346,7 +350,7 @@ impl Picture {
 }
 
 impl Output {
-    fn of(words: &str, mut command: Command) -> Self {
+    pub fn of(words: &str, mut command: Command) -> Self {
         let output = command.output().unwrap_or_else(|error| panic!("run {words}: {error}"));
         let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
         Self { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -365,7 +369,7 @@ impl Output {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"))
     }
 
-    /// The lines of NDJSON, checked for what holds of every stream.
+    /// Returns the lines of NDJSON, after checking the rules of every stream.
     #[track_caller]
     pub fn ndjson(&self) -> Vec<Value> {
         assert_eq!(self.stderr, "", "{self}");
@@ -379,10 +383,11 @@ impl Output {
                 assert!(line[key].is_string(), "{key} in {line}");
             }
         }
+        each_phase_ends(&lines);
         lines
     }
 
-    /// Both streams with everything masked that differs from run to run.
+    /// Both streams, with everything masked that differs from run to run.
     pub fn screen(&self) -> String {
         let masks = [
             (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
@@ -403,6 +408,23 @@ impl Output {
         }
         text
     }
+}
+
+/// Checks that each phase that begins has its own key and ends once, and that none ends without a beginning.
+#[track_caller]
+pub fn each_phase_ends(lines: &[Value]) {
+    let keys = |kinds: &[&str]| {
+        let those = lines.iter().filter(|line| kinds.contains(&line["type"].as_str().unwrap_or_default()));
+        those.map(|line| line["phase"]["key"].to_string()).collect::<Vec<_>>()
+    };
+    let (begun, ended) = (keys(&["phase_start"]), keys(&["phase_complete", "phase_errored"]));
+    let distinct: BTreeSet<&String> = begun.iter().collect();
+    assert!(distinct.len() == begun.len() && !begun.contains(&"null".into()), "begun: {begun:?}");
+    let sorted = |mut keys: Vec<String>| {
+        keys.sort();
+        keys
+    };
+    assert_eq!(sorted(begun), sorted(ended), "{lines:#?}");
 }
 
 impl fmt::Display for Output {

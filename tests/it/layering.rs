@@ -1,8 +1,8 @@
-//! Holds the house together: who may use whom, what the pure rooms may not touch, where `unsafe`
-//! may stand, and that nothing is left to a shell.
+//! Checks the structure: which room may use which, what the pure rooms may not use, where `unsafe` is allowed, and that
+//! no shell is called.
 //!
-//! Reads the sources as text, without their tests. What a macro of another crate expands to is not
-//! seen; that is fine, since the compiler and a reader see it.
+//! Reads the sources as text, without their tests. Expansions of other crates' macros are not checked; the compiler and
+//! a reader see them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -19,10 +19,10 @@ macro_rules! pattern {
     }};
 }
 
-/// The ground floor: everybody may use it.
-const GROUND: [&str; 6] = ["fault", "values", "yaml", "item", "paths", "version"];
+/// The base rooms: every room may use them.
+const GROUND: [&str; 7] = ["fault", "values", "yaml", "item", "paths", "version", "counted"];
 
-/// Rooms that decide and never touch: no file system, environment, process, clock, network, Windows.
+/// Rooms that only compute: no file system, environment, process, clock, network, Windows.
 const PURE: [&str; 12] = [
     "fault",
     "values",
@@ -38,14 +38,16 @@ const PURE: [&str; 12] = [
     "plan",
 ];
 
-/// What each room may use of the others, as prefixes of paths below `crate::`. The arrows are those of
-/// docs/architecture.md, and a room may use only what stands before it here.
+/// What each room may use of the others, as prefixes of paths below `crate::`. These are the arrows of
+/// docs/architecture.md, and a room may use only rooms listed before it.
 const ARROWS: &[(&str, &[&str])] = &[
     ("values", &[]),
     ("fault", &[]),
     ("yaml", &[]),
     ("paths", &["values"]),
     ("version", &[]),
+    // In tests only: how often something is resolved.
+    ("counted", &[]),
     ("item", &["values"]),
     ("facts", &[]),
     ("config", &["facts"]),
@@ -56,13 +58,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("report", &["plan", "preflight", "facts"]),
     ("node", &["facts", "calico"]),
     ("platform", &["facts", "node"]),
-    // The credentials it fetches are what the node's kubeconfig is rendered from.
+    // The node's kubeconfig is rendered from the credentials that it fetches.
     ("cluster", &["facts", "settings", "calico::etcd", "calico::kubeconfig", "report::event"]),
     ("release", &["calico", "settings", "node::files", "report::event"]),
     ("agent", &["calico", "settings", "node", "facts", "report::event"]),
-    // Receipts name the version and backend that stand.
-    // And our marks are those of the services, rules and networks that we make.
-    // Whether a service does its work is what its agent says.
+    // It starts processes as the agent does, and adds to the rows of a sandbox what its programs do.
+    ("selftest", &["node", "facts", "calico::services", "agent::os", "agent::stop"]),
+    // Receipts name the current version and backend.
+    // Our marks are those of the services, rules and networks that we create.
+    // Whether a service works is read from its agent's report.
     // The Node and its pods are part of a change.
     ("apply", &["node", "plan", "facts", "calico", "cluster", "settings::Backend", "report::event", "agent"]),
     ("sandbox", &["agent", "calico", "cluster", "facts", "node", "plan", "release", "settings", "report::event"]),
@@ -101,12 +105,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "release",
             "report",
             "run",
+            "selftest",
             "settings",
         ],
     ),
 ];
 
-/// What a pure room may not name, as paths.
+/// What a pure room may not use, as paths.
 const IMPURE_PATHS: [&str; 20] = [
     "std::fs",
     "std::env",
@@ -130,18 +135,18 @@ const IMPURE_PATHS: [&str; 20] = [
     "indicatif",
 ];
 
-/// What a pure room may not say, however it got hold of the name.
+/// What a pure room may not contain, wherever the name comes from.
 const IMPURE_WORDS: &str = r"\b(SystemTime|Instant|Timestamp::now|Zoned::now|fs::(read|write|File|create_dir\w*|remove_\w+|rename)|env::var\w*|Command::new|windows(_sys|_registry|_service)?::)";
 
-/// Programs that we do the work of ourselves.
+/// Programs whose work we do ourselves.
 const SHELLS: &str =
     r#"(?i)Command::new\(\s*r?#*"(?:[^"]*[\\/])?(powershell|pwsh|netsh|sc|dism|icacls|nssm|reg|route|cmd)(\.exe)?""#;
 
-/// The only places where `unsafe` may stand.
+/// The only places where `unsafe` is allowed.
 const UNSAFE_ROOMS: [&str; 2] = ["src/node/windows", "src/agent/os"];
 
 #[test]
-fn the_rooms_keep_to_the_arrows_and_the_pure_ones_stay_pure() {
+fn the_rooms_follow_the_arrows_and_the_pure_ones_stay_pure() {
     let files = product();
     assert!(files.len() > 15, "the sources are not where they were");
     let faults: Vec<String> = files.iter().flat_map(|(path, text)| check(path, text)).collect();
@@ -162,7 +167,7 @@ fn every_room_has_its_arrows() {
 }
 
 #[test]
-fn no_room_uses_one_that_stands_above_it() {
+fn no_room_uses_one_above_it() {
     for (at, (room, uses)) in ARROWS.iter().enumerate() {
         for used in *uses {
             let below = used.split("::").next().unwrap_or_default();
@@ -172,10 +177,10 @@ fn no_room_uses_one_that_stands_above_it() {
     }
 }
 
-/// A reader who opens a file need not have read the one that uses it. A module and those below it may be one thing in
-/// several files.
+/// A reader of a file need not have read the file that uses it. A module and its children may be one unit in several
+/// files.
 #[test]
-fn no_circle_of_files_is_larger_than_a_module_and_its_children() {
+fn no_cycle_of_files_is_larger_than_a_module_and_its_children() {
     let circles = circles(&product());
     assert!(circles.is_empty(), "these files use each other:\n{}", circles.join("\n"));
 }
@@ -195,7 +200,7 @@ fn no_module_of_the_tests_is_forgotten() {
     }
 }
 
-/// What is wrong with one source file, a sentence each.
+/// Returns what is wrong with one source file, a sentence each.
 fn check(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let (code, with_strings) = without_comments(without_tests(text));
@@ -234,7 +239,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Files that use each other, a line for each circle that is not a module with some of its children.
+/// Returns the cycles of files that use each other, one line each, except a module with some of its children.
 fn circles(files: &[(String, String)]) -> Vec<String> {
     let module_of = |path: &str| {
         let parts = module(path);
@@ -259,7 +264,7 @@ fn circles(files: &[(String, String)]) -> Vec<String> {
     circles.iter().map(|circle| circle.iter().map(|file| file.as_str()).collect::<Vec<_>>().join(", ")).collect()
 }
 
-/// What a file uses, directly or not.
+/// Returns what a file uses, directly or indirectly.
 fn reached<'a>(from: &'a String, uses: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a String> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(file) = next.pop() {
@@ -268,19 +273,18 @@ fn reached<'a>(from: &'a String, uses: &'a BTreeMap<String, BTreeSet<String>>) -
     seen
 }
 
-/// The names of the modules down to a file.
+/// Returns the names of the modules down to a file.
 fn module(path: &str) -> Vec<&str> {
     let plain = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     plain.split('/').filter(|part| !matches!(*part, "lib" | "main")).collect()
 }
 
-/// Whether a path is another or lies below it; a glob or `self` counts as the path it stands on.
+/// Whether a path equals another or is below it; a glob or `self` counts as its parent.
 fn is_below(path: &str, top: &str) -> bool {
     path == top || path.strip_prefix(top).is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// What is compiled into the program: the sources without the files of `#[cfg(test)] mod …;`, and
-/// each up to its own tests.
+/// What is compiled into the program: the sources without the files of `#[cfg(test)] mod …;`, each up to its own tests.
 pub fn product() -> Vec<(String, String)> {
     let mut files = sources("src");
     let mut tests = Vec::new();
@@ -299,15 +303,15 @@ pub fn product() -> Vec<(String, String)> {
     files.into_iter().map(|(path, text)| (path, without_tests(&text).to_owned())).collect()
 }
 
-/// A file up to its `#[cfg(test)] mod …`, which stands last by custom.
+/// A file up to its `#[cfg(test)] mod …`, which is last by convention.
 fn without_tests(text: &str) -> &str {
     let tests = pattern!(r"(?m)^#\[cfg\(test\)\]\n(#\[.*\]\n)*mod \w+ \{");
     tests.find(text).map_or(text, |found| &text[..found.start()])
 }
 
-/// The text without comments: once with what stands in string literals taken out, once with it.
+/// Returns the text without comments: first without the contents of string literals, then with them.
 fn without_comments(text: &str) -> (String, String) {
-    // In turn: comments, raw strings, strings, characters. A lifetime has no closing quote.
+    // In this order: comments, raw strings, strings, characters. A lifetime has no closing quote.
     let token = pattern!(concat!(
         r"(?s)(?P<comment>//[^\n]*|/\*.*?\*/)",
         r##"|(?P<string>b?r#".*?"#|b?r"[^"]*"|b?"(?:\\.|[^"\\])*")"##,
@@ -324,7 +328,7 @@ fn without_comments(text: &str) -> (String, String) {
     (code.into_owned(), with_strings.into_owned())
 }
 
-/// Every path that code names, `use` trees spelled out, those of this crate from `crate::` on.
+/// Returns every path that code names, with `use` trees expanded, and those of this crate starting with `crate::`.
 fn paths(code: &str, module: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let uses = pattern!(r"(?s)\buse\s+([^;]+);");
@@ -364,7 +368,7 @@ fn spell_out(tree: &str, before: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `super::x` and `self::x` seen from the crate's root.
+/// Resolves `super::x` and `self::x` to the crate's root.
 fn absolute(path: &str, module: &[&str]) -> String {
     let mut parts: Vec<&str> = path.split("::").collect();
     if !matches!(parts[0], "super" | "self") {
@@ -377,7 +381,7 @@ fn absolute(path: &str, module: &[&str]) -> String {
 }
 
 #[test]
-fn the_checker_sees_what_is_wrong() {
+fn the_checker_detects_violations() {
     let bad: &[(&str, &str, &str)] = &[
         ("src/plan/diff.rs", "use std::fs;", "std::fs"),
         ("src/plan/diff.rs", "use std::{fmt, fs::File};", "std::fs::File"),
@@ -409,7 +413,7 @@ fn the_checker_sees_what_is_wrong() {
 }
 
 #[test]
-fn a_circle_is_seen_unless_it_is_a_module_and_its_children() {
+fn a_cycle_is_detected_unless_it_is_a_module_and_its_children() {
     let file = |path: &str, text: &str| (format!("src/{path}.rs"), text.to_owned());
     let siblings = [
         file("plan/a", "use super::b::B;"),
@@ -428,7 +432,7 @@ fn a_circle_is_seen_unless_it_is_a_module_and_its_children() {
 }
 
 #[test]
-fn the_checker_leaves_the_good_alone() {
+fn the_checker_accepts_valid_code() {
     let good: &[(&str, &str)] = &[
         ("src/plan/diff.rs", "use std::time::Duration;\nuse crate::item::{Id, State};\nuse super::item;"),
         ("src/plan/diff.rs", "// use std::fs;\n/* unsafe { } */\nconst S: &str = \"unsafe std::env::var\";"),

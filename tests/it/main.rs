@@ -1,4 +1,4 @@
-//! Every integration test, in one binary: it links once.
+//! All integration tests, in one binary: it links once.
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 /// The project's own folder.
 pub fn project() -> PathBuf {
-    // cargo sets it at run time too, and then a moved folder is found.
+    // cargo also sets it at run time, so a moved folder is found.
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 

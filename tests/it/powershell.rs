@@ -1,6 +1,6 @@
-//! Scripts for PowerShell, held against its grammar.
+//! Checks scripts against PowerShell's grammar.
 
-/// The syntax tree of a script that is not PowerShell; none for one that is.
+/// Returns the syntax tree of an invalid PowerShell script; none for a valid one.
 pub fn errors(script: &str) -> Option<String> {
     let mut parser = tree_sitter::Parser::new();
     parser.set_language(&tree_sitter_pwsh::LANGUAGE.into()).unwrap();
@@ -9,7 +9,7 @@ pub fn errors(script: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_no_powershell_is_seen() {
+fn invalid_powershell_is_detected() {
     assert!(errors("if ($true { Get-Date }").is_some());
     assert_eq!(errors("if ($true) { Get-Date }"), None);
 }

@@ -1,4 +1,4 @@
-//! What a wrong or hostile world must not bring about: lost data, half-states, leaks, lies.
+//! What a wrong or hostile environment must not cause: lost data, half-done changes, leaks, wrong reports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ impl Lab {
         self.0.path().join("node")
     }
 
-    /// A file of the node's disk.
+    /// The path of a file on the node's disk.
     fn c(&self, path: &str) -> PathBuf {
         self.dir().join("C").join(path)
     }
@@ -31,7 +31,7 @@ impl Lab {
         fs::write(self.c(path), text).unwrap();
     }
 
-    /// Calico on Linux is of the release that is named, as an administrator has it.
+    /// Calico on Linux has the named release, as an administrator would have it.
     fn output(&self, words: &[&str]) -> Output {
         if let Some(release) = crate::lab::release_in(&words.join(" ")) {
             self.run(&["service", "status"]);
@@ -52,7 +52,7 @@ impl Lab {
             .unwrap()
     }
 
-    /// Runs a command and gives its JSON document.
+    /// Runs a command and returns its JSON document.
     fn json(&self, words: &[&str]) -> Value {
         let output = self.output(&[words, &["-o", "json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap_or_else(|why| {
@@ -64,7 +64,7 @@ impl Lab {
         })
     }
 
-    /// Runs a command that must end well.
+    /// Runs a command that must succeed.
     fn ok(&self, words: &[&str]) -> Value {
         let result = self.json(words);
         assert_eq!(result["exit_name"], "OK", "{words:?}: {result:#}");
@@ -95,10 +95,10 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn a_run_that_was_taken_back_says_so_and_which_generation_stands() {
+fn a_reverted_run_says_so_and_names_the_current_generation() {
     let lab = Lab::new();
     lab.ok(&["install"]);
-    // The second put on CalicoFelix starts it; the one that takes the change back is the third.
+    // The second put on CalicoFelix starts it; the third one reverts the change.
     let result = lab.json(&["install", "--release", "v3.33.0", "--sandbox-fault", "put running CalicoFelix#2=dies"]);
     assert_eq!(
         (&result["exit_name"], &result["rolled_back"], &result["changed"], &result["generation"]),
@@ -131,7 +131,7 @@ fn secrets_of_the_command_line_and_the_config_are_not_shown_or_logged() {
 
 #[cfg(unix)]
 #[test]
-fn nobody_else_may_look_into_our_folder() {
+fn others_may_not_read_our_folder() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
     lab.ok(&["install"]);
@@ -165,7 +165,7 @@ fn a_dry_run_writes_nothing_whatever_the_verb() {
 }
 
 #[test]
-fn what_a_cluster_says_cannot_redraw_the_screen() {
+fn text_from_a_cluster_cannot_control_the_terminal() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let file = lab.dir().join("node.yaml");
@@ -181,7 +181,7 @@ fn what_a_cluster_says_cannot_redraw_the_screen() {
 fn waiting_for_health_is_not_satisfied_by_a_run_in_progress() {
     let lab = Lab::new();
     lab.ok(&["install"]);
-    // Somebody holds the lock.
+    // Another process holds the lock.
     let held = fs::File::options().write(true).open(lab.c(STATE).join("lock")).unwrap();
     held.lock().unwrap();
     fs::write(
@@ -195,7 +195,7 @@ fn waiting_for_health_is_not_satisfied_by_a_run_in_progress() {
 }
 
 #[test]
-fn a_stop_that_got_half_way_does_not_say_that_nothing_was_changed() {
+fn a_stop_that_fails_in_the_middle_reports_a_change() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let fault = ["--sandbox-fault", "put running CalicoNode=slow-stop"];
@@ -207,7 +207,7 @@ fn a_stop_that_got_half_way_does_not_say_that_nothing_was_changed() {
 }
 
 #[test]
-fn a_config_that_the_admin_put_there_outlives_a_purge() {
+fn a_config_of_the_administrator_survives_a_purge() {
     let lab = Lab::new();
     lab.output(&["status"]);
     let config = "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\n";
@@ -219,7 +219,7 @@ fn a_config_that_the_admin_put_there_outlives_a_purge() {
 }
 
 #[test]
-fn a_machine_config_that_cannot_be_read_is_not_passed_over() {
+fn an_unreadable_machine_config_is_an_error() {
     let lab = Lab::new();
     lab.output(&["status"]);
     fs::create_dir_all(lab.c(STATE)).unwrap();
@@ -229,7 +229,7 @@ fn a_machine_config_that_cannot_be_read_is_not_passed_over() {
 }
 
 #[test]
-fn a_purge_without_receipts_does_not_take_the_folder_that_was_there_before() {
+fn a_purge_without_receipts_keeps_the_folder_from_before_the_install() {
     let lab = Lab::new();
     lab.output(&["status"]);
     lab.put("CalicoWindows/mine.txt", "precious");
@@ -241,7 +241,7 @@ fn a_purge_without_receipts_does_not_take_the_folder_that_was_there_before() {
 }
 
 #[test]
-fn calico_may_lie_elsewhere_and_move() {
+fn calico_may_be_in_another_folder_and_move() {
     let lab = Lab::new();
     lab.output(&["status"]);
     let before = lab.picture();
@@ -254,7 +254,7 @@ fn calico_may_lie_elsewhere_and_move() {
 }
 
 #[test]
-fn an_edited_file_of_ours_does_not_stand_in_the_way_back() {
+fn an_edited_file_of_ours_does_not_block_a_rollback() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let good = text(&lab.c("CalicoWindows/config.ps1"));
@@ -266,11 +266,11 @@ fn an_edited_file_of_ours_does_not_stand_in_the_way_back() {
 }
 
 #[test]
-fn a_tampered_binary_in_the_release_does_not_get_into_the_store() {
+fn a_tampered_binary_of_the_release_is_not_stored() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let good = text(&lab.c("Program Files/containerd/cni/bin/calico.exe"));
-    // In place, as an editor or a virus does it: what the store has must be another file.
+    // In place, like an editor or malware: the store must have a separate copy.
     for path in ["CalicoWindows/cni/calico.exe", "Program Files/containerd/cni/bin/calico.exe"] {
         fs::write(lab.c(path), "evil").unwrap();
     }
@@ -280,7 +280,7 @@ fn a_tampered_binary_in_the_release_does_not_get_into_the_store() {
 }
 
 #[test]
-fn a_damaged_store_is_mended_and_not_published() {
+fn a_damaged_store_is_repaired_and_not_published() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     for blob in fs::read_dir(lab.c(STATE).join("store/blobs")).unwrap() {
@@ -294,7 +294,7 @@ fn a_damaged_store_is_mended_and_not_published() {
 }
 
 #[test]
-fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
+fn files_of_others_in_calicos_folder_are_not_deleted_with_it() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     lab.put("CalicoWindows/tls/client.key", "precious");
@@ -307,7 +307,7 @@ fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
     lab.ok(&["install"]);
     lab.ok(&["uninstall", "--purge"]);
     assert_eq!(text(file), "precious");
-    // Nor does the folder from before the install go, when nobody knows any more whose it is.
+    // The folder from before the install also remains if no record says whose it is.
     lab.put("CalicoWindows/mine.txt", "precious");
     lab.ok(&["install"]);
     fs::remove_dir_all(lab.c(STATE).join("receipts")).unwrap();
@@ -316,7 +316,7 @@ fn what_others_put_into_calicos_folder_is_not_deleted_with_it() {
 }
 
 #[test]
-fn services_that_ran_run_again_after_a_change_without_start_fails_or_stops() {
+fn services_run_again_after_a_no_start_change_that_fails_or_is_killed() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     let change = ["install", "--no-start", "--release", "v3.33.0", "--sandbox-fault"];
@@ -332,7 +332,7 @@ fn services_that_ran_run_again_after_a_change_without_start_fails_or_stops() {
 }
 
 #[test]
-fn calicos_logs_outlive_an_upgrade_and_an_uninstall() {
+fn calicos_logs_survive_an_upgrade_and_an_uninstall() {
     let lab = Lab::new();
     lab.ok(&["install"]);
     lab.put("CalicoWindows/logs/felix/felix.log", "first release");

@@ -5,13 +5,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
-/// What a token says of itself.
+/// Returns the claims of a token.
 pub fn claims(token: &str) -> Value {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap()
 }
 
-/// A token as the cluster would have signed it some time ago, with its key in PEM: of its life, which is
-/// given in seconds, so much is over.
+/// Returns a token as the cluster would have signed it some time ago, with its key in PEM: `over` maps its lifetime to
+/// the part that is over, in seconds.
 pub fn aged(key: &str, token: &str, over: impl Fn(i64) -> i64) -> String {
     let mut old = claims(token);
     let life = old["exp"].as_i64().unwrap() - old["iat"].as_i64().unwrap();

@@ -1,13 +1,14 @@
-//! The words of everything that a person reads: documents, help, messages.
+//! The words in everything that a person reads: documents, help, messages, comments, names of tests.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use crate::layering::product;
-use crate::read;
+use crate::{read, sources};
 
-/// Phrases that are never right: there is a plainer word for each, as fix, remove, revert, again, usually, resume.
+/// Phrases that are never right: there is a plainer word for each, for example fix, remove, revert, again, usually,
+/// resume.
 static NEVER: LazyLock<Regex> = LazyLock::new(|| {
     let phrases = [
         "mend(?:s|ed|ing)?",
@@ -30,7 +31,40 @@ static NEVER: LazyLock<Regex> = LazyLock::new(|| {
 /// Files whose doc comments are help or a document.
 const HELP: [&str; 3] = ["src/cli/args.rs", "src/run/options.rs", "src/config/spec.rs"];
 
-/// Every phrase in a text that is never right, with what stands around it.
+/// Folders and modules whose comments and test names are checked too.
+const REVISED: [&str; 29] = [
+    "src/fault",
+    "src/item",
+    "src/paths",
+    "src/values",
+    "src/version",
+    "src/yaml",
+    "src/facts",
+    "src/config",
+    "src/settings",
+    "src/calico",
+    "src/plan",
+    "src/preflight",
+    "src/node",
+    "src/cluster",
+    "src/platform",
+    "src/release",
+    "src/agent",
+    "src/report",
+    "src/sandbox",
+    "src/apply",
+    "src/run",
+    "src/cli",
+    "src/counted",
+    "src/lib",
+    "src/main",
+    "tests/it",
+    "tests/contract",
+    "tests/windows",
+    "benches",
+];
+
+/// Returns every phrase in a text that is never right, with its line.
 fn wrong(name: &str, text: &str) -> Vec<String> {
     let around = |found: regex::Match| {
         let line = text[..found.start()].rfind('\n').map_or(0, |at| at + 1);
@@ -40,7 +74,7 @@ fn wrong(name: &str, text: &str) -> Vec<String> {
     NEVER.find_iter(text).map(around).collect()
 }
 
-/// What a source says to people: its string literals, without what is put into them.
+/// Returns a source's string literals, without their placeholders.
 fn literals(text: &str) -> String {
     let token = Regex::new(r##"(?s)(?m:^\s*//[^\n]*$)|r#"(.*?)"#|"((?:\\.|[^"\\])*)""##).expect("it is one");
     let value = Regex::new(r"\{[^{}]*\}|\\\n\s*").expect("it is one");
@@ -48,9 +82,30 @@ fn literals(text: &str) -> String {
     said.map(|literal| value.replace_all(literal.as_str(), "").into_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// The doc comments of a source.
+/// Returns the doc comments of a source.
 fn help(text: &str) -> String {
     text.lines().filter_map(|line| line.trim_start().strip_prefix("///")).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the comments of a source, and the names of its tests as words.
+fn comments(text: &str) -> String {
+    let comment = Regex::new(r"(?m)(?:^|\s)//[/!]?\s(.*)$").expect("it is one");
+    let test = Regex::new(r"#\[test\]\n(?:\s*#\[.*\]\n)*\s*fn (\w+)").expect("it is one");
+    let named = test.captures_iter(text).map(|found| found[1].replace('_', " "));
+    comment.captures_iter(text).map(|found| found[1].to_owned()).chain(named).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a source is in one of the revised folders or modules. This file must contain the phrases itself.
+fn is_revised(path: &str) -> bool {
+    let within = |place: &str| path.strip_prefix(place).is_some_and(|rest| rest.starts_with(['.', '/']));
+    REVISED.into_iter().any(within) && path != "tests/it/words.rs"
+}
+
+#[test]
+fn comments_and_names_of_tests_use_plain_words() {
+    let files = ["src", "tests", "benches"].into_iter().flat_map(sources).filter(|(path, _)| is_revised(path));
+    let found: Vec<String> = files.flat_map(|(path, text)| wrong(&path, &comments(&text))).collect();
+    assert!(found.is_empty(), "say it in plain words:\n{}", found.join("\n"));
 }
 
 #[test]
@@ -64,12 +119,21 @@ fn documents_help_and_messages_use_plain_words() {
 }
 
 #[test]
-fn phrases_are_seen_where_people_read_them() {
+fn phrases_are_found_in_texts_for_people() {
     let code = "/// Goes back by itself.\n// mend it later\nfn f() { say(\"mend {mend}: \\\n    take it back\"); say(r#\"anew\"#) }";
     assert_eq!(
         wrong("a", &literals(code)),
         ["a: `mend` in: mend : take it back", "a: `take it back` in: mend : take it back", "a: `anew` in: anew"]
     );
     assert_eq!(wrong("a", &help(code)), ["a: `Goes back` in: Goes back by itself."]);
+    assert_eq!(
+        wrong("a", &comments(&format!("{code}\n#[test]\nfn it_is_made_anew() {{}} // took off\nlet x = \"mend\";"))),
+        [
+            "a: `Goes back` in: Goes back by itself.",
+            "a: `mend` in: mend it later",
+            "a: `took off` in: took off",
+            "a: `anew` in: it is made anew"
+        ]
+    );
     assert_eq!(wrong("a", "an amendment, knows nothing, renews"), [] as [&str; 0]);
 }

@@ -1,5 +1,5 @@
-//! A Windows node that has joined a cluster and waits for Calico: the machine, an API server on this
-//! host's loopback, a release with programs that run, and a say in what those programs do.
+//! A Windows node that has joined a cluster and waits for Calico: the machine, an API server on this host's loopback, a
+//! release with runnable programs, and control over what those programs do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,39 +22,39 @@ use crate::wire::Wire;
 /// The name of the node in the cluster; the machine's own may be anything.
 pub const NODE: &str = "win-a1";
 
-/// How long anything may take that needs no wait of ours. A machine under load is slow.
+/// The time limit of everything that needs no wait of ours. A machine under load is slow.
 pub const SOON: Duration = Duration::from_secs(90);
 
-/// The folder in which tests and stand-ins meet.
+/// The folder that tests and stand-ins share.
 const TEST: &str = "test";
 
 pub struct House {
     pub machine: Machine,
-    /// The way to the API server.
+    /// The connection to the API server.
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     pub wire: Wire,
-    /// It serves until the house goes, or goes back to a saved state.
+    /// It runs until the house is dropped or loads a saved state.
     cluster: Option<EmbeddedCluster>,
-    /// The config document, as the executable is to be given it.
+    /// The config document's path, for the executable.
     pub config: String,
     /// The release archive.
     pub release: String,
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
-    /// The house is gone.
+    /// The house was dropped.
     gone: Arc<AtomicBool>,
-    /// How often the house went back to a saved state.
+    /// How often the house loaded a saved state.
     #[cfg_attr(windows, expect(dead_code, reason = "a machine that is not thrown away has no saved states"))]
     loads: Arc<AtomicUsize>,
 }
 
-/// Writes to the Node what node startup would write there itself: a stand-in leaves it in a file. The real
-/// one fails when it cannot; here it is written as soon as the API server answers.
+/// Writes the annotations of node startup to the Node: a stand-in leaves them in a file. The real one fails if it
+/// cannot write them; here they are written as soon as the API server answers.
 fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>, loads: Arc<AtomicUsize>) {
     let mut written = (0, String::new());
     while !gone.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
-        // A cluster that went back to a saved state has forgotten what was written since.
+        // A cluster that loaded a saved state has lost what was written since.
         let told = (loads.load(Ordering::Relaxed), fs::read_to_string(test.join("annotations")).unwrap_or_default());
         let (Some((mac, address)), false) = (told.1.trim_end().split_once(' '), told == written) else { continue };
         let annotations = serde_json::json!({
@@ -73,7 +73,7 @@ fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>, loads: Arc<AtomicUsize>) 
 }
 
 impl House {
-    /// A node for Calico v3.32.1 and vxlan. None where there is no machine to test on.
+    /// A node for Calico v3.32.1 and vxlan. None if there is no machine to test on.
     pub fn new() -> Option<Self> {
         Self::with("v3.32.1", "vxlan")
     }
@@ -98,25 +98,25 @@ impl House {
         Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir, gone, loads })
     }
 
-    /// The API server, for what others do in the cluster.
+    /// The API server, for changes by others in the cluster.
     pub fn cluster(&self) -> &EmbeddedCluster {
         self.cluster.as_ref().expect("it serves")
     }
 
-    /// A text file of the cluster's own, by its path in the cluster's folder.
+    /// A text file of the cluster, by its path in the cluster's folder.
     #[cfg(not(windows))]
     pub fn of_cluster(&self, name: &str) -> String {
         fs::read_to_string(self.cluster_dir.path().join(name)).unwrap()
     }
 
-    /// A node on which Calico was installed and is healthy.
+    /// A node with Calico installed and healthy.
     pub fn installed() -> Option<Self> {
         let house = Self::new()?;
         house.install();
         Some(house)
     }
 
-    /// A healthy node whose kubelet runs, and on which an administrator's kubeconfig lies where it usually does.
+    /// A healthy node whose kubelet runs, with an administrator's kubeconfig in the usual place.
     pub fn joined() -> Option<Self> {
         let house = Self::new()?;
         drop(house.start_kubelet());
@@ -126,11 +126,11 @@ impl House {
         Some(house)
     }
 
-    /// Cuts the power and keeps what the machine and the cluster then are.
+    /// Cuts the power and saves the state of the machine and the cluster.
     #[cfg(not(windows))]
     pub fn save(&mut self) -> Saved {
         self.machine.cut_power();
-        // A server's state is whole on the disk when it has gone.
+        // A server's state is complete on the disk when it has ended.
         self.cluster = None;
         let saved = Saved { machine: self.machine.beside(), cluster: TempDir::new().unwrap() };
         self.machine.save_to(saved.machine.path());
@@ -138,31 +138,31 @@ impl House {
         saved
     }
 
-    /// Makes machine and cluster what they were; the machine, which must be off, boots.
+    /// Restores the state of machine and cluster; the machine, which must be off, boots.
     #[cfg(not(windows))]
     pub fn load(&mut self, saved: &Saved) {
         self.cluster = None;
         self.machine.load_from(saved.machine.path());
         copy_cluster(saved.cluster.path(), self.cluster_dir.path());
         let cluster = EmbeddedCluster::start(self.cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
-        self.wire.mend(cluster.addr());
+        self.wire.reconnect(cluster.addr());
         self.cluster = Some(cluster);
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.machine.power_on();
     }
 
-    /// Starts what stands in for kubelet.
+    /// Starts the stand-in for kubelet.
     pub fn start_kubelet(&self) -> Child {
         self.machine.file("k/kubelet.exe", standin("kubelet.exe"));
         self.machine.start_program(r"C:\k\kubelet.exe", &[], "kubelet-said")
     }
 
-    /// Runs `calicoctl-win WORDS`; blanks part its words.
+    /// Runs `calicoctl-win WORDS`, split at blanks.
     pub fn run(&self, words: &str) -> Ended {
         self.machine.run(&words.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// The words of a whole install of this house's release and config.
+    /// The arguments of a complete install of this house's release and config.
     pub fn install_words(&self) -> Vec<&str> {
         vec!["install", "--yes", "-c", &self.config, "--release", &self.release]
     }
@@ -172,14 +172,14 @@ impl House {
         self.machine.run(&self.install_words()).exits(0)
     }
 
-    /// What an install gives as JSON, with the exit code it should have.
+    /// The JSON of an install, which must have this exit code.
     #[track_caller]
     pub fn install_json(&self, code: i32) -> Value {
         self.machine.run(&[self.install_words(), vec!["-o", "json"]].concat()).exits(code).json()
     }
 
-    /// The document of `status`, whatever its exit code. That FelixConfiguration has another VNI than a story
-    /// gave the node is left out: `tests/it` has a story about that.
+    /// The document of `status`, whatever its exit code. A difference between FelixConfiguration's VNI and the node's
+    /// is left out: `tests/it` has a story about that.
     #[track_caller]
     pub fn status(&self) -> Value {
         let mut status = self.run("status -o json").json();
@@ -191,12 +191,12 @@ impl House {
         status
     }
 
-    /// Waits until `status` says what is looked for.
+    /// Waits until `status` matches.
     #[track_caller]
     pub fn until(&self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // A run of the executable takes Wine a tenth of a second of a core.
+            // Starting the executable costs Wine a tenth of a second of a core.
             eventually_every(Duration::from_millis(250), what, SOON, || {
                 last = self.status();
                 fits(&last).then(|| last.clone())
@@ -210,7 +210,7 @@ impl House {
         self.until("a healthy node", |status| status["overall"] == "Healthy")
     }
 
-    /// A service as `status` shows it.
+    /// A service in `status`.
     #[track_caller]
     pub fn service(&self, name: &str) -> Value {
         let status = self.status();
@@ -218,10 +218,10 @@ impl House {
         services.iter().find(|service| service["name"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Says what a stand-in is to do at its next starts, a line for each; `steer.h` has the words.
+    /// Sets what a stand-in does at its next starts, a line for each; `steer.h` has the words.
     pub fn order(&self, name: &str, lines: &str) {
         let file = self.test_file(&format!("{name}.do"));
-        // In one step, since the stand-in may start right now.
+        // Atomically, since the stand-in may start right now.
         let temporary = file.with_extension("new");
         fs::write(&temporary, lines).unwrap();
         fs::rename(temporary, file).unwrap();
@@ -235,7 +235,7 @@ impl House {
         fs::rename(temporary, file).unwrap();
     }
 
-    /// What a stand-in said of itself: an object for each start and each stop.
+    /// A stand-in's own log: an object for each start and each stop.
     pub fn said(&self, name: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.test_file(&format!("{name}.log"))).unwrap_or_default();
         // The last line may be half written.
@@ -247,7 +247,7 @@ impl House {
         self.said(name).into_iter().filter(|said| said["event"] == "start").collect()
     }
 
-    /// Waits until a stand-in was started so often.
+    /// Waits until a stand-in was started this often.
     #[track_caller]
     pub fn until_started(&self, name: &str, times: usize) -> Vec<Value> {
         eventually(&format!("start {times} of {name}"), SOON, || {
@@ -256,19 +256,19 @@ impl House {
         })
     }
 
-    /// The numbers in `C:\test\settings` by which the HNS of the tests behaves; `vmcompute.c` has them.
+    /// The numbers in `C:\test\settings` that control the HNS of the tests; `vmcompute.c` has them.
     #[cfg(not(windows))]
     pub fn hns_settings(&self, lines: &str) {
         fs::write(self.test_file("settings"), lines).unwrap();
     }
 
-    /// What is to go wrong in HNS, a line each; `vmcompute.c` has the words. Nothing fixes it.
+    /// The faults of HNS, a line each; `vmcompute.c` has the words. Nothing fixes them.
     #[cfg(not(windows))]
     pub fn hns_faults(&self, lines: &str) {
         fs::write(self.test_file("hns.faults"), lines).unwrap();
     }
 
-    /// Another product's HNS networks: one that needs no vSwitch, and one that does.
+    /// Another product's HNS networks: one without a vSwitch, and one with one.
     #[cfg(not(windows))]
     pub fn foreign_networks(&self) {
         let nat = r#"{"ID":"7D0C1D2E-5C0B-4F7E-9D7E-3A1B2C3D4E5F","Name":"nat","Type":"nat","Subnets":[{"AddressPrefix":"172.20.0.0/20","GatewayAddress":"172.20.0.1"}],"State":1}"#;
@@ -276,14 +276,14 @@ impl House {
         fs::write(self.test_file("hns.networks"), format!("{nat}\n{vendor}\n")).unwrap();
     }
 
-    /// The HNS networks by name, as HNS itself has them.
+    /// The HNS networks by name, from HNS itself.
     #[cfg(not(windows))]
     pub fn hns(&self) -> BTreeMap<String, Value> {
         let text = fs::read_to_string(self.test_file("hns.networks")).unwrap_or_default();
         by_name(text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()))
     }
 
-    /// The HNS networks by name, as `status` sees them, in HNS's own form.
+    /// The HNS networks by name, from `status`, in HNS's own form.
     #[cfg(windows)]
     pub fn hns(&self) -> BTreeMap<String, Value> {
         let status = self.status();
@@ -297,13 +297,13 @@ impl House {
         self.machine.c(TEST).join(name)
     }
 
-    /// A text file of drive C; nothing when it is not there.
+    /// A text file of drive C; empty if it does not exist.
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.machine.c(path)).unwrap_or_default()
     }
 }
 
-/// A machine and its cluster at one moment.
+/// The saved state of a machine and its cluster.
 #[cfg(not(windows))]
 pub struct Saved {
     machine: TempDir,
@@ -327,12 +327,12 @@ fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     networks.map(|network| (network["Name"].as_str().unwrap_or_default().to_owned(), network)).collect()
 }
 
-/// What went on in a house whose story fails. A machine that is not thrown away is made as it was.
+/// Shows what happened if the story failed. A machine that is not discarded is restored.
 impl Drop for House {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
         if std::thread::panicking() {
-            self.show_what_went_on();
+            self.show_what_happened();
         }
         if cfg!(windows) {
             self.run("uninstall --purge --yes");
@@ -342,7 +342,7 @@ impl Drop for House {
 
 impl House {
     #[expect(clippy::print_stdout, reason = "the test harness shows it with the failure")]
-    fn show_what_went_on(&self) {
+    fn show_what_happened(&self) {
         for folder in
             [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
         {
@@ -358,7 +358,7 @@ impl House {
     }
 }
 
-/// A config document with everything that detection could get wrong on a test machine.
+/// A config document that sets everything that detection could get wrong on a test machine.
 pub fn config(version: &str, backend: &str) -> String {
     format!(
         "apiVersion: calicoctl-win/v1alpha1
@@ -382,8 +382,8 @@ spec:
     )
 }
 
-/// A port of loopback for Felix's health: all machines of the tests share this host's. Below those that
-/// Linux gives to whoever connects, since Felix listens there only in a while.
+/// A loopback port for Felix's health: all machines of the tests share this host's. Below the ports that Linux assigns
+/// to connections, since Felix listens only later.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
@@ -391,14 +391,14 @@ fn free_port() -> u16 {
     std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000).find(free).unwrap()
 }
 
-/// The archive of a version, in its real layout, with programs that run.
+/// The archive of a version, in its real layout, with runnable programs.
 pub fn release(version: &str) -> Vec<u8> {
     static MADE: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     made.entry(version.to_owned())
         .or_insert_with(|| {
             let version: CalicoVersion = version.parse().unwrap();
-            // Behind the program's end, where it reads which release it is of; nothing to Windows.
+            // After the program's end, where the stand-in reads its release; Windows ignores it.
             let program = || [standin("calico.exe"), format!("calico-version={version};").as_bytes()].concat();
             let paths = ["calico-node.exe", "calico.exe", "cni/calico.exe", "cni/calico-ipam.exe"];
             SyntheticRelease::build_with(&version, &paths.map(|path| (path, program())).into())
@@ -406,7 +406,7 @@ pub fn release(version: &str) -> Vec<u8> {
         .clone()
 }
 
-/// A stand-in program's bytes.
+/// The bytes of a stand-in program.
 pub fn standin(name: &str) -> &'static [u8] {
     static READ: OnceLock<BTreeMap<String, Vec<u8>>> = OnceLock::new();
     let programs = READ.get_or_init(|| {

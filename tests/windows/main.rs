@@ -1,11 +1,13 @@
-//! The executable itself on Windows: on a Windows machine as it is, elsewhere under Wine once
-//! `packaging/test.sh` has made both ready.
+//! The executable itself on Windows: on a Windows machine directly, elsewhere under Wine once `packaging/test.sh` has
+//! prepared it.
 //!
-//! What changes the machine runs on Windows only with `--ignored`, elevated and with the feature
-//! Containers. What needs a fault of HNS, a power cut or another Windows runs under Wine alone.
+//! On Windows, tests that change the machine run only with `--ignored`, elevated and with the feature Containers. Tests
+//! that need a fault of HNS, a power cut or another Windows run only under Wine.
 
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
+#[cfg(not(windows))]
+mod api_server;
 mod house;
 mod machine;
 #[cfg(not(windows))]
@@ -14,4 +16,5 @@ mod stories;
 #[cfg(not(windows))]
 #[path = "../it/tokens.rs"]
 mod tokens;
+mod wine_rows;
 mod wire;

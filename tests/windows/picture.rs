@@ -1,4 +1,4 @@
-//! A machine byte for byte: its files, its registry, and what HNS, the firewall and the IP helper keep.
+//! A machine byte for byte: its files, its registry, and the state of HNS, the firewall and the IP helper.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,15 +8,14 @@ use serde_json::Value;
 
 use crate::machine::Machine;
 
-/// What the test DLLs keep in `C:\test`; everything else there is between tests and stand-ins.
+/// The state of the test DLLs in `C:\test`; everything else there is for tests and stand-ins.
 const STATE: [&str; 6] = ["hns.networks", "hns.endpoints", "hns.policylists", "firewall", "adapters", "routes"];
 
 /// The node's kubeconfig, by its name in a picture.
 const KUBECONFIG: &str = "file CalicoWindows/calico-kube-config";
 
-/// Registry keys that Wine itself changes: at every boot, and when a program first asks for the screen or
-/// for fonts.
-const RESTLESS: [&str; 3] = [
+/// Registry keys that Wine itself changes: at every boot, and when a program first uses the screen or fonts.
+const CHANGED_BY_WINE: [&str; 3] = [
     r"System\\CurrentControlSet\\Control\\Class\\{4D36E96E-E325-11CE-BFC1-08002BE10318}",
     r"System\\CurrentControlSet\\Control\\Class\\{4D36E968-E325-11CE-BFC1-08002BE10318}",
     r"System\\CurrentControlSet\\Hardware Profiles\\Current\\Software\\Fonts",
@@ -26,7 +25,7 @@ const RESTLESS: [&str; 3] = [
 pub struct Picture(BTreeMap<String, String>);
 
 impl Picture {
-    /// Looks while the machine is off, since Wine saves its registry when it stops; then it boots.
+    /// Reads the machine while it is off, since Wine saves its registry when it stops; then boots it.
     pub fn take(machine: &Machine) -> Self {
         machine.cut_power();
         let picture = Self::of_machine_that_is_off(machine);
@@ -37,7 +36,7 @@ impl Picture {
     pub fn of_machine_that_is_off(machine: &Machine) -> Self {
         let mut seen = BTreeMap::new();
         for folder in fs::read_dir(machine.disk()).unwrap().map(|entry| entry.unwrap().path()) {
-            // Windows' own folder and the profiles, with the temporary files, are not ours to look at.
+            // Windows' own folder and the profiles, with the temporary files, are not compared.
             if !["windows", "users", "test"].iter().any(|name| folder.ends_with(name)) {
                 files(&machine.disk(), &folder, &mut seen);
             }
@@ -52,14 +51,13 @@ impl Picture {
         Self(seen)
     }
 
-    /// What two nodes have in common that stand in the same state but came there at different times and
-    /// on different ways: without logs and what the services write down for themselves, and without what
-    /// names a process, a boot, a run or a moment.
+    /// What two nodes in the same state have in common if they got there at different times and in different ways:
+    /// without logs and the services' own records, and without ids of processes, boots, runs and times.
     pub fn settled(self) -> Self {
         let passing = ["logs/", "agent/", "state/runs", "state/last-run.json", "state/guard.lock", "node.save"];
         let passing = passing.map(|name| format!("file ProgramData/calicoctl-win/{name}"));
         let logs = |name: &str| name.starts_with("file ") && name.contains("/logs/");
-        // A run that did nothing in the end still leaves its own folders, with its log.
+        // Even a run that did nothing leaves its own folders, with its log.
         let own = ["", "/lock", "/state", "/store", "/store/blobs", "/store/trees", "/logs", "/agent"];
         let own = own.map(|name| format!("file ProgramData/calicoctl-win{name}"));
         let passing = |name: &str| {
@@ -69,7 +67,7 @@ impl Picture {
                 || name.ends_with(r#"Software\\Tigera\\Calico "BootId""#)
                 || name.ends_with(r#"Software\\Tigera\\Calico "LastBootTime""#)
         };
-        // Each run may fetch a token of its own.
+        // Each run may request its own token.
         let token = self.0.get(KUBECONFIG).cloned().unwrap_or_else(|| "there is none".into());
         let same = |(name, value): (String, String)| {
             let (name, value) = (name.replace(&token, "kubeconfig"), value.replace(&token, "kubeconfig"));
@@ -111,7 +109,7 @@ impl Picture {
         assert!(differences.is_empty(), "{what}: the machine is not as it was:\n{}", differences.join("\n"));
     }
 
-    /// Without everything whose name begins so.
+    /// Without everything whose name starts like this.
     pub fn without(mut self, beginnings: &[&str]) -> Self {
         self.0.retain(|name, _| !beginnings.iter().any(|beginning| name.starts_with(beginning)));
         self
@@ -160,21 +158,20 @@ fn files(disk: &Path, path: &Path, seen: &mut BTreeMap<String, String>) {
     }
 }
 
-/// `system.reg`: a line `[Key\\Below] TIME`, then lines `"Name"=value`, long ones going on after `\`.
+/// `system.reg`: a line `[Key\\Below] TIME`, then lines `"Name"=value`, long ones continued after `\`.
 fn registry(text: &str, seen: &mut BTreeMap<String, String>) {
     let joined = text.replace("\\\n  ", "");
     let mut key = "";
     for line in joined.lines() {
         if let Some((name, _)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             key = name;
-            if !restless(key) {
+            if !changes_by_itself(key) {
                 seen.insert(format!("registry {key}"), "a key".into());
             }
-        } else if let (false, Some((name, value))) = (restless(key), line.split_once('='))
+        } else if let (false, Some((name, value))) = (changes_by_itself(key), line.split_once('='))
             && !line.starts_with('#')
         {
-            // Wine writes down how long a service has at shutdown when any field of it changes, though it
-            // is what every service has.
+            // Wine records a service's shutdown time when any field of it changes, though it is the default.
             if name == "\"PreshutdownTimeout\"" {
                 continue;
             }
@@ -185,6 +182,6 @@ fn registry(text: &str, seen: &mut BTreeMap<String, String>) {
     }
 }
 
-fn restless(key: &str) -> bool {
-    RESTLESS.iter().any(|start| key.starts_with(start))
+fn changes_by_itself(key: &str) -> bool {
+    CHANGED_BY_WINE.iter().any(|start| key.starts_with(start))
 }

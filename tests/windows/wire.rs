@@ -1,12 +1,12 @@
-//! The wire between a node and its API server: the node always dials the same port, whichever server
-//! is behind it, and a test can cut it.
+//! The connection between a node and its API server: the node always dials the same port, whichever server is behind
+//! it, and a test can interrupt it.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// A port of this host's loopback that leads to a server, or to nobody.
+/// A loopback port of this host that forwards to a server, or to nothing.
 pub struct Wire {
     pub port: u16,
     ends: Arc<Mutex<Ends>>,
@@ -14,7 +14,7 @@ pub struct Wire {
 
 #[derive(Default)]
 struct Ends {
-    /// Where it leads; nowhere while it is cut.
+    /// The target; none while it is interrupted.
     to: Option<SocketAddr>,
     /// Both ends of every connection so far.
     open: Vec<TcpStream>,
@@ -32,8 +32,8 @@ impl Wire {
                 if locked(&shared).gone {
                     return;
                 }
-                // A connection that nobody takes is closed at once.
-                if let Err(error) = carry(&shared, stream) {
+                // If nothing takes a connection, it is closed at once.
+                if let Err(error) = forward(&shared, stream) {
                     assert_ne!(error.kind(), ErrorKind::Other, "{error}");
                 }
             }
@@ -41,7 +41,7 @@ impl Wire {
         Self { port, ends }
     }
 
-    /// Whoever talks is cut off, and whoever calls is not answered.
+    /// Closes every connection, and refuses new ones.
     pub fn cut(&self) {
         let mut ends = locked(&self.ends);
         ends.to = None;
@@ -51,9 +51,9 @@ impl Wire {
         }
     }
 
-    /// It leads to this server from now on.
+    /// Forwards to this server from now on.
     #[cfg(not(windows))]
-    pub fn mend(&self, server: SocketAddr) {
+    pub fn reconnect(&self, server: SocketAddr) {
         locked(&self.ends).to = Some(server);
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.cut();
         locked(&self.ends).gone = true;
-        // Wakes the thread that listens.
+        // Wakes the listening thread.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
     }
 }
@@ -72,7 +72,7 @@ fn locked(ends: &Mutex<Ends>) -> MutexGuard<'_, Ends> {
 }
 
 /// Carries bytes both ways until one side ends.
-fn carry(ends: &Mutex<Ends>, near: TcpStream) -> io::Result<()> {
+fn forward(ends: &Mutex<Ends>, near: TcpStream) -> io::Result<()> {
     let mut ends = locked(ends);
     let Some(server) = ends.to else { return Ok(()) };
     let far = TcpStream::connect(server)?;

@@ -1,20 +1,27 @@
-//! What an agent needs of the operating system beyond the standard library: a process that takes
-//! its children along, Ctrl-C for it, the Service Control Manager, the Event Log.
+//! What an agent needs of the operating system beyond the standard library: a process that ends with its children,
+//! Ctrl-C for it, the Service Control Manager, the Event Log.
 #![allow(unsafe_code)]
 
+#[cfg(windows)]
+mod locale;
 #[cfg(not(windows))]
 mod unix;
 #[cfg(windows)]
 mod windows;
 
-#[cfg(not(windows))]
-pub use unix::{JobObject, boot_time, detach, dispatch, event_log};
 #[cfg(windows)]
-pub use windows::{JobObject, boot_time, detach, dispatch, event_log};
+pub use locale::general_format;
+#[cfg(not(windows))]
+pub use unix::{JobObject, boot_time, detach, dispatch, event_log, general_format, place};
+#[cfg(windows)]
+pub use windows::{JobObject, boot_time, detach, dispatch, event_log, place};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::stop::Stop;
 
-/// How bad an entry of the Event Log is.
+/// The severity of an entry of the Event Log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Information,
@@ -22,15 +29,25 @@ pub enum Level {
     Error,
 }
 
-/// What a service tells the Service Control Manager while it lives.
-pub trait Scm {
-    /// It has what it needs, and is at its work.
-    fn running(&self);
-
-    /// Its component ended with this code and is started again and again; none takes that back.
-    fn trouble(&self, code: Option<i32>);
+/// Where a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The session; 0 is that of services, which no sign-out ends.
+    pub session: u32,
+    /// Whether in a job object, with which it ends.
+    pub in_job: bool,
 }
 
-/// The work of a service: until it is done or the stop is asked for. Gives the exit code, 0 for a
-/// clean end.
+/// What a service reports to the Service Control Manager while it lives.
+pub trait Scm {
+    /// It is up and running.
+    fn running(&self);
+}
+
+/// The work of a service: until it is done or stopped. Returns the exit code, 0 for a clean end.
 pub type Body = Box<dyn FnOnce(&Stop, &dyn Scm) -> i32 + Send>;
+
+/// A time as .NET's general format "G" writes it in the United States.
+fn english(time: Timestamp, zone: &TimeZone) -> String {
+    time.to_zoned(zone.clone()).strftime("%-m/%-d/%Y %-I:%M:%S %p").to_string()
+}

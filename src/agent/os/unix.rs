@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 
 use anyhow::Result;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::{Body, Level};
 
@@ -18,8 +19,7 @@ unsafe extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// Starts a process that outlives this one and the session it is in. Its standard streams are for
-/// the caller to take away.
+/// Starts a process that outlives this one and its session. The caller must redirect its standard streams.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -27,14 +27,14 @@ pub fn detach(command: &mut Command) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// A process and all that it starts.
+/// A process and its children.
 #[derive(Debug)]
 pub struct JobObject {
     group: i32,
 }
 
 impl JobObject {
-    /// Starts a process that leads a group, so that its children go with it.
+    /// Starts a process that leads a group, so that its children end with it.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -47,14 +47,14 @@ impl JobObject {
     /// Asks the process to end.
     ///
     /// # Errors
-    /// When there is no such process any more.
+    /// When the process no longer exists.
     pub fn interrupt(&self) -> io::Result<()> {
         self.signal(self.group, SIGINT)
     }
 
-    /// Ends the process and all that it started.
+    /// Kills the process and its children.
     pub fn kill(&self) {
-        // An error means that nothing is left of the group.
+        // An error means that the group is empty.
         drop(self.signal(-self.group, SIGKILL));
     }
 
@@ -81,13 +81,23 @@ pub fn boot_time() -> Timestamp {
     seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_else(Timestamp::now)
 }
 
-/// Runs a service under the Service Control Manager. False: that is not who started this process.
+/// Runs a service under the Service Control Manager. False if that did not start this process.
 ///
 /// # Errors
-/// Never here.
+/// None here.
 pub fn dispatch(_name: &'static str, _body: Body) -> Result<bool> {
     Ok(false)
 }
 
 /// There is no Event Log.
 pub fn event_log(_level: Level, _message: &str) {}
+
+/// A time as .NET's general format "G" writes it: a sandbox is a system of the United States.
+pub fn general_format(time: Timestamp) -> String {
+    super::english(time, &TimeZone::system())
+}
+
+/// Where this process runs. There are no sessions of Windows, and no jobs.
+pub fn place() -> super::Place {
+    super::Place { session: 0, in_job: false }
+}

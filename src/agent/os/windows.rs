@@ -1,21 +1,26 @@
 //! Jobs, Ctrl-C on a private console, the Service Control Manager and the Event Log.
 
-use std::ffi::c_void;
+use std::ffi::{OsString, c_void};
 use std::io;
 use std::mem;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::os::windows::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use windows_service::service::{
+    ServiceControl, ServiceControlAccept, ServiceExitCode, ServiceState, ServiceStatus, ServiceType,
+};
+use windows_service::service_control_handler::{self, ServiceControlHandlerResult, ServiceStatusHandle};
+use windows_service::{define_windows_service, service_dispatcher};
 use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_CALL_NOT_IMPLEMENTED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_PROCESS_ABORTED,
-    ERROR_SERVICE_SPECIFIC_ERROR, HANDLE_FLAG_INHERIT, INVALID_HANDLE_VALUE, NO_ERROR, SetHandleInformation,
+    ERROR_ACCESS_DENIED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT, ERROR_PROCESS_ABORTED, HANDLE_FLAG_INHERIT,
+    INVALID_HANDLE_VALUE, SetHandleInformation,
 };
 use windows_sys::Win32::System::Console::{
     ATTACH_PARENT_PROCESS, AttachConsole, CTRL_C_EVENT, FreeConsole, GenerateConsoleCtrlEvent, GetConsoleCP,
@@ -29,55 +34,47 @@ use windows_sys::Win32::System::EventLog::{
     ReportEventW,
 };
 use windows_sys::Win32::System::JobObjects::{
-    AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
+    AssignProcessToJobObject, CreateJobObjectW, IsProcessInJob, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
     JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectExtendedLimitInformation, SetInformationJobObject,
     TerminateJobObject,
 };
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
-use windows_sys::Win32::System::Services::SERVICE_TABLE_ENTRYW;
-use windows_sys::Win32::System::Services::{
-    RegisterServiceCtrlHandlerExW, SERVICE_ACCEPT_PRESHUTDOWN, SERVICE_ACCEPT_STOP, SERVICE_CONTROL_INTERROGATE,
-    SERVICE_CONTROL_PRESHUTDOWN, SERVICE_CONTROL_SHUTDOWN, SERVICE_CONTROL_STOP, SERVICE_RUNNING,
-    SERVICE_START_PENDING, SERVICE_STATUS, SERVICE_STOP_PENDING, SERVICE_STOPPED, SERVICE_WIN32_OWN_PROCESS,
-    SetServiceStatus, StartServiceCtrlDispatcherW,
-};
+use windows_sys::Win32::System::RemoteDesktop::ProcessIdToSessionId;
 use windows_sys::Win32::System::Threading::{
     CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED, DETACHED_PROCESS,
-    OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
+    GetCurrentProcess, GetCurrentProcessId, OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
 };
 
-use super::{Body, Level, Scm};
+use super::{Body, Level, Place, Scm};
 use crate::agent::stop::Stop;
 use crate::calico::registry::EVENT_SOURCE;
 use crate::node::windows::filetime;
 
-/// A process has one console, and whether it ignores Ctrl-C goes over to those that it starts: an interrupt
-/// and a start must not run side by side.
+/// A process has one console, and its children inherit whether it ignores Ctrl-C: an interrupt and a start must not
+/// happen at the same time.
 static CONSOLE: Mutex<()> = Mutex::new(());
 
-/// Starts a process that outlives this one and the session it is in: without its console, in a group
-/// of its own, and out of the session's job, which ends with it, where that job lets it go. Its
-/// standard streams are for the caller to take away.
+/// Starts a process that outlives this one and its session: without its console, in its own group, and outside the
+/// session's job, which ends with the session, if that job allows it. The caller must redirect its standard streams.
 ///
 /// # Errors
 /// When it cannot be started.
 pub fn detach(command: &mut Command) -> io::Result<Child> {
     for id in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
-        // A pipe that it inherited would keep whoever reads from us waiting for its end.
+        // If it inherited a pipe, the reader of our output would wait for its end.
         // SAFETY: takes no memory of ours; a handle that is none is refused.
         unsafe { SetHandleInformation(GetStdHandle(id), HANDLE_FLAG_INHERIT, 0) };
     }
-    let apart = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
-    command.creation_flags(apart | CREATE_BREAKAWAY_FROM_JOB).spawn().or_else(|error| {
+    let detached = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
+    command.creation_flags(detached | CREATE_BREAKAWAY_FROM_JOB).spawn().or_else(|error| {
         if error.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
-            return command.creation_flags(apart).spawn();
+            return command.creation_flags(detached).spawn();
         }
         Err(error)
     })
 }
 
-/// A process and all that it starts: a job, which ends them all when it is closed, also when this
-/// process is killed.
+/// A process and its children: a job, which kills them all when it is closed, also when this process is killed.
 #[derive(Debug)]
 pub struct JobObject {
     pid: u32,
@@ -85,11 +82,11 @@ pub struct JobObject {
 }
 
 impl JobObject {
-    /// Starts a process, with a console of its own that nobody sees: that is where its Ctrl-C will come from. A
-    /// process group of its own would not hear it.
+    /// Starts a process, with a hidden console of its own: its Ctrl-C will come from there. With its own process group
+    /// it would not receive it.
     ///
     /// # Errors
-    /// When it cannot be started or held. Nothing of it runs then.
+    /// When it cannot be started or put into the job. Nothing of it runs then.
     pub fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         command.creation_flags(CREATE_SUSPENDED | CREATE_NO_WINDOW);
         let mut child = {
@@ -102,14 +99,14 @@ impl JobObject {
         match Self::hold(&child) {
             Ok(job) => Ok((child, job)),
             Err(error) => {
-                // It waits for its job still, so it has done nothing.
+                // It is still suspended, so it has done nothing.
                 drop(child.kill().and_then(|()| child.wait()));
                 Err(error)
             }
         }
     }
 
-    /// Puts a process that waits into a job, and lets it run.
+    /// Puts a suspended process into a job, and resumes it.
     fn hold(child: &Child) -> io::Result<Self> {
         // SAFETY: no attributes and no name; the result is checked before it is owned.
         let job = unsafe { CreateJobObjectW(ptr::null(), ptr::null()) };
@@ -136,7 +133,7 @@ impl JobObject {
         Ok(Self { pid: child.id(), job })
     }
 
-    /// Ctrl-C for the process, which a Go program takes as os.Interrupt.
+    /// Sends Ctrl-C to the process, which a Go program handles as os.Interrupt.
     ///
     /// # Errors
     /// When the process has no console (any more).
@@ -146,12 +143,11 @@ impl JobObject {
         // lives as long as the program.
         unsafe {
             let had_console = GetConsoleCP() != 0;
-            // Attaching puts the console in the place of files and pipes.
+            // Attaching replaces files and pipes by the console.
             let streams = [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE].map(|id| (id, GetStdHandle(id)));
             FreeConsole();
-            // While we are on its console the Ctrl-C is for us too, and may reach us when we have
-            // left it again: a handler swallows it (attaching forgets the one of before), and it is
-            // ignored until the next process is started.
+            // While we are on its console we get the Ctrl-C too, maybe only after we have left it again: a handler
+            // discards it (attaching removes the earlier one), and it is ignored until the next process is started.
             let sent = yes(AttachConsole(self.pid)).and_then(|()| {
                 SetConsoleCtrlHandler(None, 1);
                 SetConsoleCtrlHandler(Some(swallow), 0);
@@ -169,7 +165,7 @@ impl JobObject {
         }
     }
 
-    /// Ends the process and all that it started.
+    /// Kills the process and its children.
     pub fn kill(&self) {
         // SAFETY: the job is open as long as `self` is.
         unsafe { TerminateJobObject(self.job.as_raw_handle(), ERROR_PROCESS_ABORTED) };
@@ -180,7 +176,7 @@ unsafe extern "system" fn swallow(control: u32) -> i32 {
     i32::from(control == CTRL_C_EVENT)
 }
 
-/// Lets the threads of a process run that was made to wait: only one, before it has run.
+/// Resumes the threads of a suspended process: only one, before it has run.
 fn resume(pid: u32) -> io::Result<()> {
     // SAFETY: the result is checked before it is owned, and nobody else closes it.
     let threads = unsafe {
@@ -219,16 +215,16 @@ fn yes(done: i32) -> io::Result<()> {
     if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// When Windows started, as `Win32_OperatingSystem.LastBootUpTime` has it: the kernel's own note,
-/// and not the clock less the uptime, which differs after the clock was set.
+/// When Windows started, like `Win32_OperatingSystem.LastBootUpTime`: the kernel's own record, and not the clock minus
+/// the uptime, which differs after the clock was set.
 pub fn boot_time() -> Timestamp {
     const TIME_OF_DAY: u32 = 3;
     type Query = unsafe extern "system" fn(u32, *mut c_void, u32, *mut u32) -> i32;
     let name: Vec<u16> = "ntdll.dll\0".encode_utf16().collect();
     // SYSTEM_TIMEOFDAY_INFORMATION: BootTime, CurrentTime, TimeZoneBias, then what we do not need.
     let mut answer = [0_i64; 6];
-    // SAFETY: ntdll is in every process. The function has had this signature for ever; it is given a
-    // buffer of the size that it is told.
+    // SAFETY: ntdll is in every process. The function has always had this signature; it gets a buffer of the given
+    // size.
     let done = unsafe {
         let query = GetProcAddress(GetModuleHandleW(name.as_ptr()), c"NtQuerySystemInformation".as_ptr().cast());
         query.map(|query| {
@@ -237,13 +233,24 @@ pub fn boot_time() -> Timestamp {
         })
     };
     match done {
-        // Not cut to the second: what began less than one before is from before.
+        // Not rounded to the second: what began less than one before is from before.
         Some(0) => filetime::timestamp(answer[0]).unwrap_or_else(|_| Timestamp::now()),
         _ => Timestamp::now(),
     }
 }
 
-/// Writes to the Application log as `calicoctl-win`. Where that fails the log file has it.
+/// Where this process runs. What Windows does not say counts as the worse.
+pub fn place() -> Place {
+    let (mut session, mut in_job) = (u32::MAX, 1);
+    // SAFETY: both calls write one number each, to memory of ours; this process is open for itself.
+    unsafe {
+        ProcessIdToSessionId(GetCurrentProcessId(), &raw mut session);
+        IsProcessInJob(GetCurrentProcess(), ptr::null_mut(), &raw mut in_job);
+    }
+    Place { session, in_job: in_job != 0 }
+}
+
+/// Writes to the Application log as `calicoctl-win`. If that fails, the log file has the message.
 pub fn event_log(level: Level, message: &str) {
     // The message of each id from 1 to 1000 is the text alone: see `event_source`.
     let (kind, id) = match level {
@@ -269,30 +276,26 @@ fn wide(text: &str) -> Vec<u16> {
     text.encode_utf16().filter(|unit| *unit != 0).chain([0]).collect()
 }
 
-/// How long the Service Control Manager is to wait for the next word of a service that starts or
-/// stops.
+/// How long the Service Control Manager should wait for the next report of a service that starts or stops.
 const HINT: Duration = Duration::from_secs(10);
-/// A component gets 10 s to stop and 5 s to be gone. What is not done a while after that hangs.
+/// A component gets 10 s to stop and 5 s to end. If it takes much longer, it hangs.
 const STOP_LIMIT: Duration = Duration::from_secs(25);
 
-/// What the control handler and the main function of the one service in this process share: Windows
-/// calls both without a word of ours in between.
+/// What the control handler and the main function of the one service in this process share: Windows calls both, without
+/// an argument of ours.
 struct Shared {
     name: &'static str,
     body: Mutex<Option<Body>>,
     stop: Stop,
-    status: AtomicPtr<c_void>,
+    status: OnceLock<ServiceStatusHandle>,
     /// What the Service Control Manager was told last.
-    state: Mutex<u32>,
+    state: Mutex<ServiceState>,
     checkpoint: AtomicU32,
-    /// The component's last exit code while it is started again and again.
-    trouble: Mutex<Option<i32>>,
 }
 
 static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
 
-/// Runs a service under the Service Control Manager, until it is stopped. False: that is not who
-/// started this process.
+/// Runs a service under the Service Control Manager, until it is stopped. False if that did not start this process.
 ///
 /// # Errors
 /// When Windows refuses for another reason.
@@ -301,47 +304,38 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
         name,
         body: Mutex::new(Some(body)),
         stop: Stop::default(),
-        status: AtomicPtr::new(ptr::null_mut()),
-        state: Mutex::new(SERVICE_START_PENDING),
+        status: OnceLock::new(),
+        state: Mutex::new(ServiceState::StartPending),
         checkpoint: AtomicU32::new(0),
-        trouble: Mutex::new(None),
     };
     if SHARED.set(Arc::new(shared)).is_err() {
         anyhow::bail!("run service {name}: this process runs one already");
     }
-    let mut name = wide(name);
-    let table = [
-        SERVICE_TABLE_ENTRYW { lpServiceName: name.as_mut_ptr(), lpServiceProc: Some(service_main) },
-        SERVICE_TABLE_ENTRYW::default(),
-    ];
-    // SAFETY: the table ends with an empty entry, and lives until the call returns, which is when
-    // the service has stopped.
-    if unsafe { StartServiceCtrlDispatcherW(table.as_ptr()) } != 0 {
-        return Ok(true);
+    let not_started_by_it = ERROR_FAILED_SERVICE_CONTROLLER_CONNECT.cast_signed();
+    match service_dispatcher::start(name, ffi_service_main) {
+        Ok(()) => Ok(true),
+        Err(windows_service::Error::Winapi(error)) if error.raw_os_error() == Some(not_started_by_it) => Ok(false),
+        Err(error) => Err(error).context("become a service"),
     }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT.cast_signed()) {
-        return Ok(false);
-    }
-    Err(error).context("become a service")
 }
 
-unsafe extern "system" fn service_main(_argc: u32, _argv: *mut *mut u16) {
+define_windows_service!(ffi_service_main, service_main);
+
+fn service_main(_: Vec<OsString>) {
     let Some(shared) = SHARED.get() else { return };
-    let name = wide(shared.name);
-    // SAFETY: the name ends with a zero; the handler is a plain function and is given no context.
-    let status = unsafe { RegisterServiceCtrlHandlerExW(name.as_ptr(), Some(handler), ptr::null()) };
-    if status.is_null() {
-        event_log(Level::Error, &format!("{}: no control handler: {}", shared.name, io::Error::last_os_error()));
-        return;
+    // A plain function: `register` frees what a closure holds at the first stop, and Windows may ask again after it.
+    match service_control_handler::register(shared.name, handler) {
+        Ok(status) => drop(shared.status.set(status)),
+        Err(error) => {
+            event_log(Level::Error, &format!("{}: no control handler: {error}", shared.name));
+            return;
+        }
     }
-    shared.status.store(status, Ordering::SeqCst);
-    shared.report(SERVICE_START_PENDING, NO_ERROR, 0);
+    shared.report(ServiceState::StartPending, NONE);
     let (send, ended) = mpsc::channel();
     let body = shared.body.lock().unwrap_or_else(PoisonError::into_inner).take();
     let worker = Arc::clone(shared);
-    // The work is on a thread of its own: one that hangs in a call must not keep the Service Control
-    // Manager waiting for ever.
+    // The work is on its own thread: one that hangs in a call must not block the Service Control Manager forever.
     std::thread::spawn(move || {
         let code = body.map_or(0, |body| body(&worker.stop, &*worker));
         let _nobody_listens_when_the_stop_took_too_long = send.send(code);
@@ -359,84 +353,70 @@ unsafe extern "system" fn service_main(_argc: u32, _argv: *mut *mut u16) {
                 event_log(Level::Error, &format!("{}: still busy when it was to stop; it is ended", shared.name));
                 break None;
             }
-            shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
+            shared.report(ServiceState::StopPending, NONE);
         } else {
-            shared.report(SERVICE_START_PENDING, NO_ERROR, 0);
+            shared.report(ServiceState::StartPending, NONE);
         }
     };
-    match code {
+    let exit = match code {
         // An end with an error would be one that the Service Control Manager restarts the service after
         // (`fFailureActionsOnNonCrashFailures`), in the middle of what it was stopped for.
-        _ if shared.stop.requested() => shared.report(SERVICE_STOPPED, NO_ERROR, 0),
-        Some(0) => shared.report(SERVICE_STOPPED, NO_ERROR, 0),
-        Some(code) => shared.report(SERVICE_STOPPED, ERROR_SERVICE_SPECIFIC_ERROR, code.cast_unsigned()),
-        None => shared.report(SERVICE_STOPPED, ERROR_PROCESS_ABORTED, 0),
-    }
+        _ if shared.stop.requested() => NONE,
+        Some(0) => NONE,
+        Some(code) => ServiceExitCode::ServiceSpecific(code.cast_unsigned()),
+        None => ServiceExitCode::Win32(ERROR_PROCESS_ABORTED),
+    };
+    shared.report(ServiceState::Stopped, exit);
 }
 
-unsafe extern "system" fn handler(control: u32, _kind: u32, _data: *mut c_void, _context: *mut c_void) -> u32 {
-    let Some(shared) = SHARED.get() else { return NO_ERROR };
+fn handler(control: ServiceControl) -> ServiceControlHandlerResult {
+    let Some(shared) = SHARED.get() else { return ServiceControlHandlerResult::NoError };
     match control {
-        SERVICE_CONTROL_STOP | SERVICE_CONTROL_PRESHUTDOWN | SERVICE_CONTROL_SHUTDOWN => {
-            if control == SERVICE_CONTROL_STOP {
-                shared.stop.request();
-            } else {
-                shared.stop.request_for_shutdown();
-            }
-            shared.report(SERVICE_STOP_PENDING, NO_ERROR, 0);
-            NO_ERROR
-        }
-        SERVICE_CONTROL_INTERROGATE => NO_ERROR,
-        _ => ERROR_CALL_NOT_IMPLEMENTED,
+        ServiceControl::Stop => shared.stop.request(),
+        ServiceControl::Preshutdown | ServiceControl::Shutdown => shared.stop.request_for_shutdown(),
+        ServiceControl::Interrogate => return ServiceControlHandlerResult::NoError,
+        _ => return ServiceControlHandlerResult::NotImplemented,
     }
+    shared.report(ServiceState::StopPending, NONE);
+    ServiceControlHandlerResult::NoError
 }
+
+/// No error.
+const NONE: ServiceExitCode = ServiceExitCode::NO_ERROR;
 
 impl Shared {
     /// Tells the Service Control Manager, unless what was told before is later in a service's life: the
     /// worker, the one that waits for it and Windows' own thread report side by side.
-    fn report(&self, state: u32, win32: u32, specific: u32) {
+    fn report(&self, state: ServiceState, exit_code: ServiceExitCode) {
         let mut told = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stale = match state {
-            SERVICE_STOPPED => false,
-            SERVICE_STOP_PENDING => *told == SERVICE_STOPPED,
-            SERVICE_RUNNING => self.stop.requested() || *told == SERVICE_STOPPED,
-            _ => *told != SERVICE_START_PENDING,
+            ServiceState::Stopped => false,
+            ServiceState::StopPending => *told == ServiceState::Stopped,
+            ServiceState::Running => self.stop.requested() || *told == ServiceState::Stopped,
+            _ => *told != ServiceState::StartPending,
         };
-        if stale {
-            return;
-        }
+        let (false, Some(handle)) = (stale, self.status.get()) else { return };
         *told = state;
-        let pending = matches!(state, SERVICE_START_PENDING | SERVICE_STOP_PENDING);
-        let accepted = if state == SERVICE_RUNNING { SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_PRESHUTDOWN } else { 0 };
-        let status = SERVICE_STATUS {
-            dwServiceType: SERVICE_WIN32_OWN_PROCESS,
-            dwCurrentState: state,
-            dwControlsAccepted: accepted,
-            dwWin32ExitCode: win32,
-            dwServiceSpecificExitCode: specific,
-            dwCheckPoint: if pending { self.checkpoint.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 },
-            dwWaitHint: if pending { HINT.as_millis() as u32 } else { 0 },
+        let pending = matches!(state, ServiceState::StartPending | ServiceState::StopPending);
+        let accepted = match state {
+            ServiceState::Running => ServiceControlAccept::STOP | ServiceControlAccept::PRESHUTDOWN,
+            _ => ServiceControlAccept::empty(),
         };
-        // SAFETY: the handle is the one that Windows gave this service, and is never closed.
-        unsafe { SetServiceStatus(self.status.load(Ordering::SeqCst), &status) };
+        let status = ServiceStatus {
+            service_type: ServiceType::OWN_PROCESS,
+            current_state: state,
+            controls_accepted: accepted,
+            exit_code,
+            checkpoint: if pending { self.checkpoint.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 },
+            wait_hint: if pending { HINT } else { Duration::ZERO },
+            process_id: None,
+        };
+        let _who_started_it_may_be_gone = handle.set_service_status(status);
     }
 }
 
 impl Scm for Shared {
     fn running(&self) {
-        self.report(SERVICE_RUNNING, NO_ERROR, 0);
-    }
-
-    fn trouble(&self, code: Option<i32>) {
-        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == code {
-            return;
-        }
-        *known = code;
-        // A running service may have an exit code too, and `sc query` shows it.
-        match code {
-            Some(code) => self.report(SERVICE_RUNNING, ERROR_SERVICE_SPECIFIC_ERROR, code.cast_unsigned()),
-            None => self.report(SERVICE_RUNNING, NO_ERROR, 0),
-        }
+        self.report(ServiceState::Running, NONE);
     }
 }

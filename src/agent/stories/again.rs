@@ -1,9 +1,10 @@
-//! Node startup: run until it succeeds, and again when others start anew.
+//! Node startup: run until it succeeds, and again when other services restart.
 
 use super::*;
+use crate::node::sandbox::faults::SandboxFaults;
 
 #[test]
-fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
+fn node_startup_is_retried_at_once_when_kubelet_starts() {
     let mut story = Story::new(Backend::None);
     kubelet(&story.node, 0);
     story.exits = vec![1; 5];
@@ -13,12 +14,12 @@ fn node_startup_does_not_wait_for_its_turn_when_kubelet_starts() {
         }
     });
     story.start(Role::Node).unwrap();
-    // 1 + 2 + 4 + 8 s, 1 s into the 16 s kubelet comes, then 2 s.
+    // 1 + 2 + 4 + 8 s, 1 s into the 16 s kubelet starts, then 2 s.
     assert_eq!(story.runs, 6);
     assert!(story.virtual_time <= Duration::from_millis(18_050), "{:?}", story.virtual_time);
 }
 
-/// kubelet runs as another process, which is no service, or with pid 0 not at all.
+/// kubelet runs as another process, which is not a service; with pid 0 it does not run.
 fn kubelet(node: &dyn Node, pid: u32) {
     let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
     let mut other = SandboxNode::open(&root).unwrap();
@@ -35,11 +36,17 @@ fn kubelet(node: &dyn Node, pid: u32) {
         .unwrap();
 }
 
-/// Watches while others do things, and gives what is to be done again, or none when nothing was
-/// until the stop.
+/// Watches while others change things, and returns what must be done again, or none if nothing did until the stop.
 fn watched(story: &mut Story, meanwhile: impl Fn(&mut dyn Node, Duration) + 'static) -> Option<Again> {
+    watched_for(story, Duration::from_secs(20), meanwhile)
+}
+
+fn watched_for(
+    story: &mut Story,
+    limit: Duration,
+    meanwhile: impl Fn(&mut dyn Node, Duration) + 'static,
+) -> Option<Again> {
     let stop = story.stop.clone();
-    let limit = Duration::from_secs(20);
     story.virtual_time = Duration::ZERO;
     story.meanwhile = Box::new(move |node, time| {
         meanwhile(node, time);
@@ -48,7 +55,7 @@ fn watched(story: &mut Story, meanwhile: impl Fn(&mut dyn Node, Duration) + 'sta
         }
     });
     let found = story.context(|node, _, context| {
-        let mut seen = Seen::look(node)?;
+        let mut seen = Seen::look(node, context.events);
         startup::watch(node, &mut seen, &mut None, context)
     });
     story.stop = Stop::default();
@@ -60,7 +67,7 @@ fn watched(story: &mut Story, meanwhile: impl Fn(&mut dyn Node, Duration) + 'sta
 }
 
 #[test]
-fn node_startup_runs_again_when_kubelet_was_started_and_not_when_it_ended() {
+fn node_startup_runs_again_when_kubelet_starts_and_not_when_it_ends() {
     let mut story = Story::new(Backend::None);
     let at = |second: u64, pid: u32| {
         move |node: &mut dyn Node, time: Duration| {
@@ -79,7 +86,7 @@ fn node_startup_runs_again_when_kubelet_was_started_and_not_when_it_ended() {
 }
 
 #[test]
-fn a_restart_of_hns_is_seen_and_said_and_its_stop_is_none() {
+fn a_restart_of_hns_is_detected_and_reported_and_a_stop_is_not() {
     let mut story = Story::new(Backend::Vxlan);
     let hns = |pid: Option<u32>| {
         move |node: &mut dyn Node, time: Duration| {
@@ -95,25 +102,112 @@ fn a_restart_of_hns_is_seen_and_said_and_its_stop_is_none() {
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "HnsRestarted", .. })));
 }
 
+/// Windows refuses now and then while it is short of memory: that is no change, and no reason to end.
+#[test]
+fn processes_that_cannot_be_looked_at_count_as_unchanged_and_that_is_told_once() {
+    let mut story = Story::new(Backend::Vxlan);
+    set_hns(&story.node, Some(900));
+    kubelet(&story.node, 4711);
+    let faults = SandboxFaults::parse("process hns#3+=fail; process 4711#20+=fail").unwrap().node;
+    let dir = story.node.root().to_owned();
+    story.node = SandboxNode::open(&dir).unwrap().with_faults(faults);
+    assert_eq!(watched(&mut story, |_, _| ()), None);
+    let told = |word: &str| {
+        let is_told = |event: &&Event| matches!(event, Event::Log { message } if message.contains(word));
+        story.events.iter().filter(is_told).count()
+    };
+    assert_eq!((told("hns cannot be looked at"), told("kubelet.exe cannot be looked at")), (1, 1));
+}
+
+/// Somebody changes the node behind our back: that is told once, and never repaired unasked.
+#[test]
+fn a_change_of_the_node_by_others_is_told_once() {
+    let mut story = Story::new(Backend::None);
+    story.start(Role::Node).unwrap();
+    story.events.clear();
+    let drift = Rc::clone(&story.drift);
+    let touches = story.node.touches();
+    let meanwhile = move |_: &mut dyn Node, time: Duration| match time.as_secs() {
+        4..30 => *drift.borrow_mut() = vec![r"file C:\CalicoWindows\calico-node.exe".into()],
+        _ => drift.borrow_mut().clear(),
+    };
+    assert_eq!(watched_for(&mut story, Duration::from_secs(65), meanwhile), None);
+    let warned = |event: &Event| matches!(event, Event::Warning { id: "NodeDrifted", message } if message.contains("calico-node.exe"));
+    let again =
+        |event: &Event| matches!(event, Event::Log { message } if message.contains("as the last run left it again"));
+    let all: Vec<&Event> = story.events.iter().filter(|event| warned(event) || again(event)).collect();
+    assert!(matches!(all[..], [first, second] if warned(first) && again(second)), "{:?}", story.events);
+    assert_eq!(story.node.touches(), touches, "nothing was repaired");
+}
+
+/// At a boot CalicoNode ended before it ran, and Windows gave up kubelet: nobody starts it again.
+#[test]
+fn what_windows_gave_up_for_us_is_started_and_what_an_administrator_stopped_is_not() {
+    let mut story = Story::new(Backend::None);
+    calico_node_runs(&mut story.node, Phase::Preparing);
+    story.edit(|model| {
+        let kubelet = model.services[&Name::new("kubelet")].clone();
+        let needs = |needed: &str, start: StartType, gave_up: bool| NodeService {
+            definition: Service { depends_on: vec![needed.into()], start, ..kubelet.definition.clone() },
+            pid: None,
+            gave_up,
+            ..kubelet.clone()
+        };
+        for (name, service) in [
+            ("kubelet", needs("CalicoNode", StartType::Auto, true)),
+            ("agent", needs("kubelet", StartType::Auto, true)),
+            ("by-hand", needs("CalicoNode", StartType::Manual, true)),
+            ("stopped", needs("CalicoNode", StartType::Auto, false)),
+            ("other", needs("containerd", StartType::Auto, true)),
+        ] {
+            model.services.insert(Name::new(name), service);
+        }
+    });
+    story.start(Role::Node).unwrap();
+    let runs = |name: &&str| story.node.process(name).unwrap().is_some();
+    let all = ["kubelet", "agent", "by-hand", "stopped", "other"];
+    assert_eq!(all.iter().filter(|name| runs(name)).collect::<Vec<_>>(), [&"kubelet", &"agent"]);
+    assert_eq!(story.node.start_stranded("CalicoNode").unwrap(), [""; 0], "once");
+}
+
+/// Upstream's kubelet script waits, without end, until `LastBootTime` is the text that it makes itself: a German system
+/// writes another one, and Windows moves the time of its start when its clock is set.
+#[test]
+fn the_time_of_the_boot_is_written_again_as_windows_says_it_now() {
+    let mut story = Story::new(Backend::None);
+    story.start(Role::Node).unwrap();
+    let says = |story: &Story| story.node.get(&startup::last_boot_time()).unwrap();
+    let text = |text: &str| Some(State::RegValue(RegValue::String(text.into())));
+    assert_eq!(says(&story), text("1/2/2026 3:04:05 PM"));
+    for now in ["02.01.2026 15:04:05", "02.01.2026 15:09:05"] {
+        let windows = Rc::clone(&story.boot_time);
+        let set = move |_: &mut dyn Node, time| {
+            if time == Duration::from_secs(5) {
+                *windows.borrow_mut() = now.into();
+            }
+        };
+        assert_eq!(watched(&mut story, set), None);
+        assert_eq!(says(&story), text(now));
+    }
+}
+
 fn set_hns(node: &dyn Node, pid: Option<u32>) {
     let root = node.disk(&WinPath::known(r"C:\")).parent().unwrap().to_owned();
     let mut other = SandboxNode::open(&root).unwrap();
     other
         .edit(|model| {
-            let service = NodeService {
-                definition: Service {
-                    display_name: "Host Network Service".into(),
-                    description: String::new(),
-                    image_path: r"C:\Windows\System32\svchost.exe -k NetSvcs".into(),
-                    account: "LocalSystem".into(),
-                    start: StartType::Manual,
-                    depends_on: Vec::new(),
-                    restart_after: Vec::new(),
-                    parameters: [].into(),
-                },
-                pid,
-                stop_seconds: 1,
+            let definition = Service {
+                display_name: "Host Network Service".into(),
+                description: String::new(),
+                image_path: r"C:\Windows\System32\svchost.exe -k NetSvcs".into(),
+                account: "LocalSystem".into(),
+                start: StartType::Manual,
+                depends_on: Vec::new(),
+                restart_after: Vec::new(),
+                recovery: None,
+                parameters: [].into(),
             };
+            let service = NodeService::new(definition, pid);
             model.services.insert(Name::new("hns"), service);
             Ok(())
         })
@@ -121,7 +215,7 @@ fn set_hns(node: &dyn Node, pid: Option<u32>) {
 }
 
 #[test]
-fn node_startup_is_tried_again_within_limits() {
+fn node_startup_is_retried_within_limits() {
     let mut story = Story::new(Backend::Vxlan);
     story.exits = vec![1, 1, 1];
     story.start(Role::Node).unwrap();
@@ -133,7 +227,7 @@ fn node_startup_is_tried_again_within_limits() {
 }
 
 #[test]
-fn a_calico_network_with_another_vsid_is_not_let_pass() {
+fn a_calico_network_with_another_vsid_is_refused() {
     let mut story = Story::new(Backend::Vxlan);
     story.start(Role::Node).unwrap();
     story.config.vni = 5000.try_into().unwrap();
@@ -141,7 +235,7 @@ fn a_calico_network_with_another_vsid_is_not_let_pass() {
 }
 
 #[test]
-fn services_know_their_role_and_what_install_told_them() {
+fn services_know_their_role_and_their_configuration() {
     let ours = r#""C:\Program Files\calicoctl-win\calicoctl-win.exe" service run felix"#;
     assert_eq!(Role::of_command_line(ours), Some(Role::Felix));
     for other in [r"C:\k\kubelet.exe --windows-service", "x service run kubelet", "felix"] {

@@ -1,10 +1,10 @@
-//! What a new vSwitch takes from the machine, and how it comes back.
+//! What a new vSwitch removes from the machine, and how it is restored.
 
 use super::*;
 
-/// Defect B28: the route is made because the config says so, whatever a metadata service answers.
+/// Defect B28: the route is added because the config says so, whatever a metadata service answers.
 #[test]
-fn b28_the_metadata_route_is_made_when_asked() {
+fn b28_the_metadata_route_is_added_if_configured() {
     for asked in [false, true] {
         let mut story = Story::new(Backend::Vxlan);
         story.config.metadata_route = asked;
@@ -14,7 +14,7 @@ fn b28_the_metadata_route_is_made_when_asked() {
 }
 
 #[test]
-fn every_link_local_route_that_the_vswitch_took_comes_back() {
+fn every_link_local_route_that_the_vswitch_removed_is_restored() {
     let mut story = Story::new(Backend::Vxlan);
     let routes = ["169.254.169.254/32", "169.254.169.253/32", "168.63.129.16/32"];
     for prefix in routes {
@@ -34,9 +34,9 @@ fn every_link_local_route_that_the_vswitch_took_comes_back() {
     assert!(Saved::load(&story.node).unwrap().unwrap().restored);
 }
 
-/// Defect B28 again: what takes the route away while the service runs does not matter either.
+/// Defect B28 again: nor does it matter what removes the route while the service runs.
 #[test]
-fn a_route_that_vanishes_later_is_put_back_and_nothing_is_touched_meanwhile() {
+fn a_route_that_vanishes_later_is_restored_and_nothing_else_changes() {
     let mut story = Story::new(Backend::Vxlan);
     story.config.metadata_route = true;
     let mut upkeep = story.bring_up().unwrap();
@@ -58,9 +58,9 @@ fn a_route_that_vanishes_later_is_put_back_and_nothing_is_touched_meanwhile() {
     "#);
 }
 
-/// The address stays on the vSwitch, and the default route is lost.
+/// The address is on the vSwitch, and the default route is lost.
 #[test]
-fn a_static_gateway_that_the_vswitch_lost_alone_is_put_back() {
+fn a_static_gateway_that_the_vswitch_lost_alone_is_restored() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| model.adapters[0].dhcp = false);
     let before = story.node.model().unwrap().adapters[0].ip_config();
@@ -85,7 +85,7 @@ fn a_static_gateway_that_the_vswitch_lost_alone_is_put_back() {
 
 /// microsoft/SDN issue 498: the vSwitch comes up with DHCP and the static address is lost.
 #[test]
-fn a_static_address_that_the_vswitch_lost_is_put_back() {
+fn a_static_address_that_the_vswitch_lost_is_restored() {
     let mut story = Story::new(Backend::Vxlan);
     story.edit(|model| (model.adapters[0].dhcp, model.adapters[0].dns) = (false, vec![[10, 20, 0, 2].into()]));
     let before = story.node.model().unwrap().adapters[0].ip_config();
@@ -93,4 +93,48 @@ fn a_static_address_that_the_vswitch_lost_is_put_back() {
     story.start(Role::Node).unwrap();
     story.has_again(&before);
     assert!(story.events.iter().any(|e| matches!(e, Event::Warning { id: "StaticAddressRestored", .. })));
+}
+
+/// calico issue 4631: the address that was put back was in the active store only, and the vSwitch that Windows makes at
+/// the boot has DHCP.
+#[test]
+fn a_static_address_that_was_put_back_outlives_the_boot() {
+    let mut story = Story::new(Backend::Vxlan);
+    story.edit(|model| model.adapters[0].dhcp = false);
+    let before = story.node.model().unwrap().adapters[0].ip_config();
+    story.loses_its_address();
+    story.start(Role::Node).unwrap();
+    story.has_again(&before);
+    for lease in ["169.254.21.21/16", "10.20.0.77/24"] {
+        story.edit(|model| {
+            model.boot_id = format!("boot-with-{lease}");
+            let host = model.adapters.iter_mut().find(|adapter| adapter.name.starts_with("vEthernet (Eth")).unwrap();
+            (host.dhcp, host.addresses, host.gateway) = (true, vec![lease.parse().unwrap()], None);
+            model.adapters[0].dhcp = true;
+        });
+        story.loses_its_address();
+        story.start(Role::Node).unwrap();
+        story.has_again(&before);
+    }
+}
+
+#[test]
+fn what_an_administrator_configures_while_the_service_runs_is_kept() {
+    let mut story = Story::new(Backend::Vxlan);
+    story.edit(|model| model.adapters[0].dhcp = false);
+    let mut upkeep = story.bring_up().unwrap().unwrap();
+    let lease: crate::values::Cidr = "10.20.0.88/24".parse().unwrap();
+    story.edit(|model| {
+        let host = model.adapters.iter_mut().find(|adapter| adapter.name.starts_with("vEthernet (Eth")).unwrap();
+        (host.dhcp, host.addresses) = (true, vec![lease]);
+    });
+    let saved = |story: &Story| Saved::load(&story.node).unwrap().unwrap().adapters["Ethernet"].clone();
+    for _ in 0..5 {
+        upkeep.look(&mut story.node, &mut |event| panic!("{event:?}"));
+    }
+    assert!(!saved(&story).dhcp, "it may be for a moment only");
+    for _ in 0..10 {
+        upkeep.look(&mut story.node, &mut |_| ());
+    }
+    assert_eq!((saved(&story).dhcp, saved(&story).addresses), (true, vec![lease]));
 }

@@ -1,45 +1,54 @@
-//! What CalicoNode does at its start, seen on a sandbox node.
+//! What CalicoNode does at its start, on a sandbox node.
 
 mod again;
 mod boot;
 mod lost;
+mod unseen;
 mod waits;
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
+use std::rc::Rc;
 
 use tempfile::TempDir;
 
 use super::saved::Saved;
-use super::startup::{Again, Seen};
+use super::seen::Seen;
+use super::startup::Again;
 use super::state::{AgentState, Phase};
 use super::*;
+use crate::calico::samples;
 use crate::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};
 use crate::node::Listing;
 use crate::node::sandbox::SandboxNode;
+use crate::node::sandbox::faults::SandboxFaults;
 use crate::node::sandbox::model::{Arriving, Endpoint, Model, Name, NodeNetwork, NodeService};
 use crate::report::event::Event;
 use crate::settings::Backend;
 
-/// Told how much time has passed.
+/// Gets how much time has passed.
 type Meanwhile = Box<dyn FnMut(&mut dyn Node, Duration)>;
 
 const CONF: &str = r"C:\Program Files\containerd\cni\conf\10-calico.conf";
 
-/// A node and what its services were told.
+/// A node and the configuration of its services.
 struct Story {
     _dir: TempDir,
     node: SandboxNode,
     config: AgentConfig,
-    /// What node startup exits with, one a run; then 0.
+    /// The exit codes of node startup, one for each run; then 0.
     exits: Vec<i32>,
     runs: usize,
     events: Vec<Event>,
     stop: Stop,
-    booted: Timestamp,
+    /// How Windows says when it started.
+    boot_time: Rc<RefCell<String>>,
+    /// What is not as the last run left it.
+    drift: Rc<RefCell<Vec<String>>>,
     /// How long the waits took together.
     virtual_time: Duration,
-    /// What others do to the node while we wait, by the time that has passed.
+    /// What others do to the node during our waits, by the time that has passed.
     meanwhile: Meanwhile,
 }
 
@@ -53,19 +62,7 @@ impl Story {
             dir: WinPath::known(r"C:\CalicoWindows"),
             env: [].into(),
         };
-        let config = AgentConfig {
-            node_name: "win-a1".parse().unwrap(),
-            backend,
-            vni: 4096.try_into().unwrap(),
-            adapter: None,
-            log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
-            valid_ip_timeout_s: 90,
-            metadata_route: false,
-            cni_conf: Some(WinPath::known(CONF)),
-            startup: command.clone(),
-            felix: command,
-            confd: None,
-        };
+        let config = AgentConfig { backend, cni_conf: Some(WinPath::known(CONF)), ..samples::agent(&command) };
         Self {
             _dir: dir,
             node,
@@ -74,7 +71,8 @@ impl Story {
             runs: 0,
             events: Vec::new(),
             stop: Stop::default(),
-            booted: "2026-01-02T15:04:05Z".parse().unwrap(),
+            boot_time: Rc::new("1/2/2026 3:04:05 PM".to_owned().into()),
+            drift: Rc::default(),
             virtual_time: Duration::ZERO,
             meanwhile: Box::new(|_, _| ()),
         }
@@ -97,9 +95,9 @@ impl Story {
         self.context(|node, config, context| startup::bring_up(node, config, context))
     }
 
-    /// Does some work of an agent here.
+    /// Calls `work` with an agent's context.
     fn context<T>(&mut self, work: impl FnOnce(&mut dyn Node, &AgentConfig, &mut AgentContext<'_>) -> T) -> T {
-        let Self { node, config, exits, runs, events, stop, booted, virtual_time, meanwhile, .. } = self;
+        let Self { node, config, exits, runs, events, stop, boot_time, drift, virtual_time, meanwhile, .. } = self;
         let backend = config.backend;
         let mut run = |node: &mut dyn Node, _: &Command| {
             *runs += 1;
@@ -114,7 +112,7 @@ impl Story {
         };
         let mut context = AgentContext {
             stop,
-            booted: *booted,
+            boot_time: &|| boot_time.borrow().clone(),
             startup_limit: Some(Duration::from_secs(600)),
             pause: &mut |node, time| {
                 *virtual_time += time;
@@ -123,6 +121,8 @@ impl Story {
             },
             run: &mut run,
             recreate: &|_, lost, _| Ok(lost.to_vec()),
+            drift: &|_| Ok(drift.borrow().clone()),
+            drift_every: Duration::from_secs(10),
             events: &mut |event| events.push(event),
         };
         work(node, config, &mut context)
@@ -202,10 +202,11 @@ pub fn calico_node_runs(node: &mut SandboxNode, phase: Phase) {
         start: StartType::Auto,
         depends_on: Vec::new(),
         restart_after: Vec::new(),
+        recovery: None,
         parameters: [].into(),
     };
     node.edit(|model| {
-        model.services.insert(Name::new("CalicoNode"), NodeService { definition, pid: Some(4100), stop_seconds: 1 });
+        model.services.insert(Name::new("CalicoNode"), NodeService::new(definition, Some(4100)));
         Ok(())
     })
     .unwrap();
@@ -225,7 +226,7 @@ fn calico(vsid: u32) -> State {
     })
 }
 
-/// A network of another product, as one finds it on the machine.
+/// A network of another product on the machine.
 fn foreign(kind: NetworkKind, subnet: &str) -> NodeNetwork {
     NodeNetwork {
         id: "11111111-2222-3333-4444-555555555555".into(),
@@ -235,11 +236,12 @@ fn foreign(kind: NetworkKind, subnet: &str) -> NodeNetwork {
         vsid: None,
         adapter: None,
         management_ip: None,
+        unseen_by_v2: false,
         endpoints: [].into(),
     }
 }
 
-/// Takes the adapter's address away; it comes back after some seconds.
+/// Removes the adapter's address; it returns after some seconds.
 fn address_comes_late(story: &mut Story, in_seconds: u32) {
     story.edit(|model| {
         let adapter = &mut model.adapters[0];

@@ -1,5 +1,4 @@
-//! The document itself, as the CNI plugin reads it. The type that renders ours also reads the file
-//! that stands on a node.
+//! The document itself, as the CNI plugin reads it. The type that renders ours also reads a file on a node.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +6,12 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A network configuration of Calico's CNI plugin. Keys are the plugin's own; those of a file on
-/// a node that we do not know are kept in `rest`.
+/// A network configuration of Calico's CNI plugin. The keys are the plugin's own; unknown keys of a file on a node are
+/// kept in `rest`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CniConf {
-    /// Also the HNS network's name when there is a single one.
+    /// Also the name of the HNS network if there is a single one.
     pub name: String,
     pub windows_use_single_network: bool,
     #[serde(rename = "cniVersion")]
@@ -40,7 +39,7 @@ pub struct CniConf {
     pub windows_pod_deletion_timestamp_timeout: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows_disable_default_deny_all_policy: Option<bool>,
-    /// With `dns`, what kubelet says of a pod's DNS wins over `DNS` below.
+    /// With `dns`, a pod's DNS from kubelet overrides `DNS` below.
     pub capabilities: BTreeMap<String, bool>,
     #[serde(rename = "DNS")]
     pub dns: Dns,
@@ -76,7 +75,7 @@ pub struct CniConf {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<String>>,
     pub ipam: IpamConf,
-    /// HNS endpoint policies, in HNS's own words.
+    /// HNS endpoint policies, in HNS's own form.
     pub policies: Vec<EndpointPolicy>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -144,15 +143,15 @@ pub struct EndpointPolicy {
 }
 
 impl CniConf {
-    /// Reads a CNI configuration of Calico's, ours or another's. Keys we do not know are kept.
+    /// Reads a CNI configuration of Calico, ours or not. Unknown keys are kept.
     ///
     /// # Errors
-    /// When it is no JSON object, or a key has a value of the wrong type.
+    /// When it is not a JSON object, or a key has a value of the wrong type.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text.trim_start_matches('\u{feff}')).context("parse the CNI configuration")
     }
 
-    /// The keys that the plugin would not know, as `ipam.typ`.
+    /// The keys that the plugin does not know, for example `ipam.typ`.
     pub fn unknown_keys(&self) -> Vec<String> {
         let parts = [
             ("", &self.rest),
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scripts_wrote_is_read_as_it_is() {
+    fn the_scripts_configuration_is_read_unchanged() {
         let conf = CniConf::parse(SCRIPTS).unwrap();
         assert_eq!((conf.vxlan_vni, conf.mode.as_str()), (Some(4096), "vxlan"));
         assert_eq!(conf.dns.nameservers, ["10.96.0.10", " 10.96.0.11"]);
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cni_configuration_is_refused() {
+    fn a_document_that_is_not_a_cni_configuration_is_refused() {
         for text in ["", "[1]", "{\"vxlan_vni\": \"4096\"}", "{\"policies\": {}}"] {
             assert!(CniConf::parse(text).is_err(), "{text}");
         }

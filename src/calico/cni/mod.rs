@@ -1,7 +1,6 @@
-//! The CNI configuration: what the container runtime hands to Calico's plugin for every pod.
+//! The CNI configuration: what the container runtime passes to Calico's plugin for every pod.
 //!
-//! It is a typed document, filled from `templates/cni.conf.json`, so a quote or backslash in a
-//! value cannot break it.
+//! It is a typed document, filled from `templates/cni.conf.json`, so quotes and backslashes in a value are escaped.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -20,7 +19,7 @@ use crate::values::WinPath;
 
 const TEMPLATE: &str = include_str!("../../../templates/cni.conf.json");
 
-/// What other parts of the installation rely on, and the setting that changes it, if one does.
+/// Keys that other parts of the installation rely on, each with the setting that changes it, if there is one.
 const FIXED: [(&str, Option<&str>); 5] = [
     ("name", None),
     ("type", None),
@@ -29,11 +28,11 @@ const FIXED: [(&str, Option<&str>); 5] = [
     ("datastore_type", Some("datastore.type")),
 ];
 
-/// The CNI configuration that the settings ask for, with `cni.overrides` merged over it.
-/// `kubeconfig` is where the node's own kubeconfig lies, if there is one.
+/// The CNI configuration of the settings, with `cni.overrides` merged over it. `kubeconfig` is the path of the node's
+/// own kubeconfig, if there is one.
 ///
 /// # Errors
-/// When the version is not supported, or the overrides make a document the plugin would not take.
+/// When the version is not supported, or the merged document is not one that the plugin accepts.
 pub fn render(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<Vec<u8>> {
     let conf = overridden(fill(settings, kubeconfig)?, &settings.cni.overrides)?;
     let mut bytes = serde_json::to_vec_pretty(&conf).context("write the CNI configuration")?;
@@ -74,8 +73,8 @@ fn fill(settings: &Settings, kubeconfig: Option<&WinPath>) -> Result<CniConf> {
     Ok(conf)
 }
 
-/// Pods reach services without NAT and through the virtual switch: one exception and one route for
-/// each service CIDR. Containerd speaks HNS v2, Docker v1, and each has its own word for a route.
+/// Pods reach services without NAT and through the virtual switch: one exception and one route for each service CIDR.
+/// Containerd uses HNS v2, Docker v1, and each names a route differently.
 fn policies(settings: &Settings) -> Vec<EndpointPolicy> {
     let policy = |value: Value| EndpointPolicy {
         name: "EndpointPolicy".into(),
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn b22_every_dns_server_is_an_address_by_itself() {
+    fn b22_every_dns_server_is_a_separate_address() {
         let mut settings = settings("v3.30.3");
         settings.kubernetes.dns_servers = vec!["10.96.0.10".parse().unwrap(), "10.96.0.11".parse().unwrap()];
         assert_eq!(rendered(&settings).dns.nameservers, ["10.96.0.10", "10.96.0.11"]);

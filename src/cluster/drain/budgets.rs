@@ -1,4 +1,4 @@
-//! Disruption budgets: which one speaks for a pod, what it allows now, and whether it ever will.
+//! Disruption budgets: which one covers a pod, what it allows now, and whether it ever will.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::pods::Pod;
 
-/// What of a `PodDisruptionBudget` matters here.
+/// The fields of a `PodDisruptionBudget` that we use.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Budget {
     pub metadata: Metadata,
@@ -73,14 +73,14 @@ impl Expression {
             "NotIn" => label.is_none_or(|label| !self.values.contains(label)),
             "Exists" => label.is_some(),
             "DoesNotExist" => label.is_none(),
-            // The API server knows no other; taking it for a match asks for more care, not less.
+            // The API server has no other; treating it as a match is the careful choice.
             _ => true,
         }
     }
 }
 
 impl Budget {
-    /// Whether it speaks for a pod.
+    /// Whether it covers a pod.
     pub fn selects(&self, pod: &Pod) -> bool {
         self.metadata.namespace == pod.metadata.namespace
             && self.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
@@ -95,7 +95,7 @@ impl Budget {
         self.is_counted() && self.status.disruptions_allowed > 0
     }
 
-    /// A pod that is not ready may go without being counted, as the eviction API has it.
+    /// A pod that is not ready may be evicted without being counted, as in the eviction API.
     fn lets_unready_go(&self) -> bool {
         match self.spec.unhealthy_pod_eviction_policy.as_deref() {
             Some("AlwaysAllow") => true,
@@ -103,8 +103,7 @@ impl Budget {
         }
     }
 
-    /// No number of healthy pods makes room: nothing may be unavailable, or all that there are to be
-    /// are needed.
+    /// No number of healthy pods is enough: nothing may be unavailable, or all expected pods are required.
     fn can_never_allow(&self) -> bool {
         let none = |value: &Value| value == &Value::from(0) || value == "0" || value == "0%";
         if self.spec.max_unavailable.as_ref().is_some_and(none) {
@@ -128,7 +127,7 @@ impl Budget {
     }
 }
 
-/// The budgets that speak for a pod; none when it is not asked for.
+/// The budgets that cover a pod; none if the pod needs none.
 pub(super) fn of<'a>(pod: &Pod, budgets: &'a [Budget]) -> Vec<&'a Budget> {
     if !pod.counts_for_budgets() {
         return Vec::new();
@@ -136,7 +135,7 @@ pub(super) fn of<'a>(pod: &Pod, budgets: &'a [Budget]) -> Vec<&'a Budget> {
     budgets.iter().filter(|budget| budget.selects(pod)).collect()
 }
 
-/// Why no number of tries will ever evict the pod, if that is so.
+/// Why the pod can never be evicted, if that is so.
 pub(super) fn never(pod: &Pod, budgets: &[Budget]) -> Option<String> {
     match of(pod, budgets).as_slice() {
         [] => None,
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_speaks_for_the_pods_that_its_selector_means() {
+    fn a_budget_covers_the_pods_of_its_selector() {
         let is_asked = |selector: Value| of(&pod("True"), &[budget(json!({"selector": selector}), [1, 2, 1, 2])]).len();
         assert_eq!(is_asked(json!({"matchLabels": {"app": "web"}})), 1);
         assert_eq!(is_asked(json!({"matchLabels": {"app": "db"}})), 0);
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_told_from_not_now() {
+    fn never_differs_from_not_now() {
         let says = |spec: Value, counts| never(&pod("True"), &[budget(spec, counts)]);
         assert_eq!(says(json!({"maxUnavailable": 1}), [0, 1, 1, 2]), None, "one is down already: later");
         assert_eq!(says(json!({"minAvailable": 1}), [0, 1, 1, 2]), None);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_ready_may_go_where_the_budget_says_so() {
+    fn a_pod_that_is_not_ready_may_be_evicted_if_the_budget_says_so() {
         let all_needed = |policy: Option<&str>, counts| {
             let spec = json!({"minAvailable": 2, "unhealthyPodEvictionPolicy": policy});
             never(&pod("False"), &[budget(spec, counts)]).is_none()
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_behind_the_budget_decides_nothing() {
+    fn an_outdated_count_decides_nothing() {
         let mut stale = budget(json!({"minAvailable": 2}), [0, 2, 2, 2]);
         stale.metadata.generation = 3;
         assert_eq!(never(&pod("True"), std::slice::from_ref(&stale)), None);

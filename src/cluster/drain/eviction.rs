@@ -1,5 +1,5 @@
-//! One eviction, asked once, and what the answer means. Statuses and bodies are those of a real API
-//! server (`tests/fixtures/kube-recordings.jsonl`).
+//! One eviction request, and the meaning of its response. Statuses and bodies are those of a real API server
+//! (`tests/fixtures/kube-recordings.jsonl`).
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use super::pods::Pod;
 use crate::cluster::api::{Api, Call, path};
 use crate::cluster::errors::{Failure, Trouble};
 
-/// What became of asking a pod to go.
+/// The result of asking to evict a pod.
 #[derive(Debug)]
 pub(super) enum Answered {
     /// It is ending, or will be with its namespace.
     Ending,
-    /// It is not there any more.
+    /// It does not exist any more.
     Gone,
-    /// A budget does not allow it now: its words, and when the server wants to be asked again.
+    /// A budget does not allow it now: the reason, and when to ask again.
     Budget(String, Option<Duration>),
-    /// Two budgets: no number of tries will do.
+    /// Two budgets: it will never be allowed.
     Never(String),
-    /// The server has too much to do, and may say when to come back.
+    /// The server is overloaded, and may say when to retry.
     Overload(Option<Duration>),
-    /// Something that may pass.
+    /// An error that may be temporary.
     Failing(Failure),
-    /// Something that will not.
+    /// An error that is not.
     Failed(Failure),
 }
 
-/// Asks for one pod to go, this very one: another of the same name is left alone.
+/// Asks to evict exactly this pod: another of the same name is kept.
 pub(super) async fn ask(api: &Api, pod: &Pod, options: &DrainOptions) -> Answered {
     let call = match call(pod, options) {
         Ok(call) => call,
@@ -41,7 +41,7 @@ pub(super) async fn ask(api: &Api, pod: &Pod, options: &DrainOptions) -> Answere
         Ok(_) => Answered::Ending,
         Err(trouble) => match meaning(&trouble) {
             Some(answered) => answered,
-            // The name is there, and so may be another pod under it.
+            // The name exists, but may be another pod's.
             None if matches!(&trouble, Trouble::Answer(answer) if answer.status == 409) => replaced(api, pod).await,
             None => judged(api, &call, trouble),
         },
@@ -89,7 +89,7 @@ struct Cause {
     message: String,
 }
 
-/// What only an eviction's answer means; none for what every answer may be.
+/// The meaning of responses that only an eviction has; none for all others.
 fn meaning(trouble: &Trouble) -> Option<Answered> {
     let Trouble::Answer(answer) = trouble else { return None };
     let status: Status = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -120,7 +120,7 @@ fn judged(api: &Api, call: &Call, trouble: Trouble) -> Answered {
     if passes || api.is_refused_for_now(&failure) { Answered::Failing(failure) } else { Answered::Failed(failure) }
 }
 
-/// Whether the name belongs to another pod now.
+/// Whether another pod has the name now.
 async fn replaced(api: &Api, pod: &Pod) -> Answered {
     let (namespace, name) = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
     match api.get::<Value>(&path(["api", "v1", "namespaces", namespace, "pods", name])).await {
@@ -139,7 +139,7 @@ mod tests {
     const EVICTION: &str = "POST /api/v1/namespaces/demo/pods/web-1/eviction";
     const POD: &str = "/api/v1/namespaces/demo/pods/web-1";
 
-    /// Asks for `demo/web-1` to go, of a server that says what a real one said.
+    /// Asks to evict `demo/web-1`, from a server with a real response.
     fn asked(server: &Server, options: &DrainOptions) -> String {
         let pod = json!({"metadata": {"name": "web-1", "namespace": "demo", "uid": "17"}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_by_a_budget_is_told_from_overload_and_from_never() {
+    fn a_refusal_by_a_budget_differs_from_overload_and_from_never() {
         let table: Vec<String> = [
             "evict-201",
             "evict-429",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_a_pod_when_its_name_is_free_or_anothers() {
+    fn a_pod_counts_as_gone_if_its_name_is_free_or_anothers() {
         let server = Server::start();
         server.on(EVICTION, [Reply::recorded("evict-404")]);
         assert_eq!(asked(&server, &DrainOptions::default()), "gone");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_very_pod_is_named_by_its_uid_and_deleted_where_budgets_are_not_to_be_asked() {
+    fn the_pod_is_named_by_its_uid_and_deleted_if_eviction_is_disabled() {
         let server = Server::start();
         server
             .on(EVICTION, [Reply::recorded("evict-201")])

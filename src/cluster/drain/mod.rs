@@ -1,5 +1,5 @@
-//! Moving the pods off a node, as `kubectl drain` does it, with its flags. Unlike there, everything
-//! that stands in the way is found before the node is cordoned, and told at once.
+//! Drains a node like `kubectl drain`, with its flags. Unlike there, everything that blocks the drain is found before
+//! the node is cordoned, and reported at once.
 
 mod budgets;
 mod eviction;
@@ -23,6 +23,7 @@ use super::errors::Failure;
 use super::node::absent;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
+use crate::values::count;
 
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
@@ -32,33 +33,45 @@ const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 pub struct DrainOptions {
     pub ignore_daemonsets: bool,
     pub delete_emptydir_data: bool,
-    /// Also pods that nobody makes again, and those that say that they must not be evicted.
+    /// Also pods without a controller, and those that ask not to be evicted.
     pub force: bool,
-    /// Seconds for each pod to end; none leaves it to the pod.
+    /// Seconds for each pod to end; none means each pod's own.
     pub grace_period: Option<u32>,
-    /// Longest time for all of it; none waits for ever.
+    /// Time limit for the whole drain; none means no limit.
     pub timeout: Option<Duration>,
-    /// A label selector; pods that it does not mean stay.
+    /// A label selector; other pods are kept.
     pub pod_selector: Option<String>,
-    /// Delete in place of evicting: budgets are not asked.
+    /// Delete instead of evicting: budgets do not apply.
     pub disable_eviction: bool,
-    /// A pod that should have ended longer ago than this is not waited for.
+    /// A pod whose deletion is overdue by more than this is not awaited.
     pub skip_wait_for_delete: Option<Duration>,
 }
 
 /// What a drain would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainPlan {
-    /// The pods that go, as `namespace/name`.
+    /// The pods that are evicted, for example `namespace/name`.
     pub goes: Vec<String>,
-    /// The pods that stay, with why.
+    /// The pods that stay, with the reason.
     pub stays: Vec<Stays>,
 }
 
-/// A pod that a drain leaves where it is.
+impl DrainPlan {
+    /// What was done, when it is done: `evicted 2 pods, 1 remains`.
+    pub fn done(&self) -> String {
+        let evicted = format!("evicted {}", count(self.goes.len(), "pod"));
+        match self.stays.len() {
+            0 => evicted,
+            1 => format!("{evicted}, 1 remains"),
+            more => format!("{evicted}, {more} remain"),
+        }
+    }
+}
+
+/// A pod that a drain does not evict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stays {
-    /// As `namespace/name`.
+    /// For example `namespace/name`.
     pub pod: String,
     pub why: &'static str,
 }
@@ -69,42 +82,40 @@ impl fmt::Display for Stays {
     }
 }
 
-/// Everything that is known of a node's pods before one is touched.
+/// Everything about a node's pods, read before one is evicted.
 struct Survey {
     pods: Vec<Pod>,
     stays: Vec<Stays>,
     refused: Vec<String>,
     budgets: Vec<Budget>,
-    /// Where watches of pods and of budgets go on from; none where budgets may not be read.
+    /// Where watches of pods and of budgets continue from; none if budgets may not be read.
     pods_at: String,
     budgets_at: Option<String>,
     warnings: Vec<Event>,
 }
 
 impl Cluster {
-    /// What a drain of this node would do; asks, and changes nothing.
+    /// What a drain of this node would do; changes nothing.
     ///
     /// # Errors
-    /// `DRAIN_BLOCKED` with everything that stands in the way: pods that need a flag
-    /// (`DrainRefused`), budgets that will never allow it (`DrainNeverAllowed`). When the cluster
-    /// cannot be asked.
+    /// `DRAIN_BLOCKED` with everything that blocks it: pods that need a flag (`DrainRefused`), budgets that will never
+    /// allow it (`DrainNeverAllowed`). When the cluster cannot be asked.
     pub fn plan_drain(&self, node: &str, options: &DrainOptions, events: Sink) -> Result<DrainPlan> {
-        // A Node that is not there has no pods, which does not make it drained.
+        // A missing Node has no pods, but that does not mean that it is drained.
         self.node(node)?.ok_or_else(|| absent(node))?;
-        let survey = self.runtime.block_on(self.api.patiently(async || survey(&self.api, node, options).await))?;
+        let survey = self.runtime.block_on(self.api.retry_refused(async || survey(&self.api, node, options).await))?;
         survey.warnings.iter().for_each(|warning| events(warning.clone()));
         verdict(node, &survey, options)?;
         Ok(DrainPlan { goes: survey.pods.iter().map(ToString::to_string).collect(), stays: survey.stays })
     }
 
-    /// Moves the pods off a node that is cordoned, and returns when they are gone. Whoever cordoned
-    /// the node uncordons it when this fails; pods that went by then are running elsewhere.
+    /// Evicts the pods of a cordoned node, and returns when they are gone. If this fails, whoever cordoned the node
+    /// uncordons it; evicted pods run elsewhere by then.
     ///
-    /// `stop` is asked now and then whether to give up.
+    /// `stop` is polled to cancel.
     ///
     /// # Errors
-    /// As [`Cluster::plan_drain`]; `DrainTimeout` naming each pod that is left and why;
-    /// `RunCancelled`.
+    /// Those of [`Cluster::plan_drain`]; `DrainTimeout` naming each remaining pod and why; `RunCancelled`.
     pub fn drain(
         &self,
         node: &str,
@@ -113,7 +124,7 @@ impl Cluster {
         events: Sink,
     ) -> Result<DrainPlan> {
         self.runtime.block_on(async {
-            let survey = self.api.patiently(async || survey(&self.api, node, options).await).await?;
+            let survey = self.api.retry_refused(async || survey(&self.api, node, options).await).await?;
             verdict(node, &survey, options)?;
             run::run(&self.api, node, options, survey, stop, events).await
         })
@@ -134,7 +145,7 @@ async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey,
     if !options.disable_eviction {
         match api.list_from(BUDGETS).await {
             Ok((list, at)) => (budgets, budgets_at) = (list, Some(at)),
-            // The server asks them all the same; only we cannot tell beforehand what it will say.
+            // The server checks budgets anyway; we just cannot predict its answer.
             Err(failure) if failure.status == Some(403) && !api.is_refused_for_now(&failure) => {
                 warnings.push(Event::Warning {
                     id: "BudgetsUnread",
@@ -161,7 +172,7 @@ async fn survey(api: &Api, node: &str, options: &DrainOptions) -> Result<Survey,
     Ok(Survey { pods, stays, refused, budgets, pods_at, budgets_at, warnings })
 }
 
-/// The DaemonSets (namespace and name) that own pods here and are gone.
+/// The DaemonSets (namespace and name) that own pods here and no longer exist.
 async fn orphans(api: &Api, pods: &[Pod]) -> Result<BTreeSet<(String, String)>, Failure> {
     let owned = pods.iter().filter_map(Pod::daemon_set);
     let mut sets: BTreeSet<_> = owned.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).collect();
@@ -174,7 +185,7 @@ async fn orphans(api: &Api, pods: &[Pod]) -> Result<BTreeSet<(String, String)>, 
     Ok(sets)
 }
 
-/// Says no, with all reasons at once.
+/// Refuses, with all reasons at once.
 fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     let mut reasons = survey.refused.clone();
     let mut id = "DrainRefused";
@@ -193,10 +204,6 @@ fn verdict(node: &str, survey: &Survey, options: &DrainOptions) -> Result<()> {
     if reasons.is_empty() {
         return Ok(());
     }
-    let what = format!("{} of node {node} may not be moved away", count(reasons.len()));
+    let what = format!("{} of node {node} may not be moved away", count(reasons.len(), "pod"));
     Err(Fault::new(Exit::DrainBlocked, id, what).hint(hint).because(anyhow::Error::msg(reasons.join("\n"))))
-}
-
-fn count(pods: usize) -> String {
-    if pods == 1 { "1 pod".into() } else { format!("{pods} pods") }
 }

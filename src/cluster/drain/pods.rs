@@ -1,5 +1,5 @@
-//! Which pods of a node go, which stay, and which nobody allowed to go. Flags and rules are those
-//! of `kubectl drain`, and one more: a pod that says that it must not be evicted.
+//! Which pods of a node are evicted, which stay, and which need a flag. Flags and rules are those of `kubectl drain`,
+//! with one more: a pod may ask not to be evicted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use super::DrainOptions;
 /// The kubelet's copy of a static pod: deleting it ends nothing.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// With the value `false` a pod asks not to be evicted; the cluster autoscaler hears it too.
+/// With the value `false` a pod asks not to be evicted; the cluster autoscaler uses it too.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
-/// What of a Pod matters here.
+/// The fields of a Pod that we use.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Pod {
     pub metadata: Metadata,
@@ -35,7 +35,7 @@ pub(super) struct Metadata {
     pub labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     owner_references: Vec<Owner>,
-    /// When the pod is to be over; set once it is being deleted.
+    /// When the pod must have ended; set once it is being deleted.
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl Pod {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Whether disruption budgets are asked when it is evicted: not before it runs and not when it ends.
+    /// Whether disruption budgets apply to its eviction: not before it runs and not once it is ending.
     pub fn counts_for_budgets(&self) -> bool {
         self.status.phase != "Pending" && !self.is_over() && self.metadata.deletion_timestamp.is_none()
     }
@@ -99,14 +99,14 @@ impl Pod {
         self.metadata.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// Namespace and name of the DaemonSet that keeps it, if one does.
+    /// Namespace and name of its DaemonSet, if it has one.
     pub fn daemon_set(&self) -> Option<(&str, &str)> {
         let owner = self.controller().filter(|owner| owner.kind == "DaemonSet")?;
         Some((&self.metadata.namespace, &owner.name))
     }
 
-    /// Whether it should have ended longer ago than the options wait for.
-    pub fn is_given_up(&self, options: &DrainOptions, now: Timestamp) -> bool {
+    /// Whether its deletion is overdue by more than the options allow.
+    pub fn is_overdue(&self, options: &DrainOptions, now: Timestamp) -> bool {
         let (Some(limit), Some(end)) = (options.skip_wait_for_delete, self.metadata.deletion_timestamp) else {
             return false;
         };
@@ -114,19 +114,19 @@ impl Pod {
     }
 }
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     Goes,
-    /// It stays, and that is fine: why.
+    /// It stays, and that is fine: the reason.
     Stays(&'static str),
-    /// It may only go with a flag: why, and which.
+    /// It may be evicted only with a flag: why, and which.
     Refused(Vec<String>),
 }
 
-/// Decides about one pod. `orphaned`: the DaemonSet that made it is gone.
+/// Decides about one pod. `orphaned`: its DaemonSet no longer exists.
 pub(super) fn fate(pod: &Pod, orphaned: bool, options: &DrainOptions, now: Timestamp) -> Fate {
-    if pod.is_given_up(options, now) {
+    if pod.is_overdue(options, now) {
         return Fate::Stays("is ending and not waited for any more");
     }
     if pod.metadata.annotations.contains_key(MIRROR) {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_controller_goes_and_a_static_or_daemon_pod_stays() {
+    fn a_pod_with_a_controller_is_evicted_and_a_static_or_daemon_pod_stays() {
         let options = DrainOptions { ignore_daemonsets: true, ..DrainOptions::default() };
         assert_eq!(decide(&json!({}), &options), Fate::Goes);
         let mirror = json!({"/metadata/annotations": {"kubernetes.io/config.mirror": "abc"}});
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_is_refused_without_its_flag_and_all_reasons_are_told_at_once() {
+    fn losses_need_their_flag_and_all_reasons_are_reported_at_once() {
         let all = json!({
             "/metadata/ownerReferences": [],
             "/metadata/annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_pod_holds_nothing_up() {
+    fn a_finished_pod_does_not_block_a_drain() {
         let done =
             json!({"/metadata/ownerReferences": [], "/spec/volumes": [{"emptyDir": {}}], "/status/phase": "Succeeded"});
         assert_eq!(decide(&done, &DrainOptions::default()), Fate::Goes);
     }
 
     #[test]
-    fn a_pod_that_ends_for_too_long_is_not_waited_for_when_told_so() {
+    fn a_pod_whose_deletion_is_overdue_can_be_skipped() {
         let ending = json!({"/metadata/deletionTimestamp": "2026-11-21T09:59:00Z"});
         let after = |seconds| DrainOptions {
             skip_wait_for_delete: Some(Duration::from_secs(seconds)),

@@ -1,4 +1,4 @@
-//! The drain itself: evictions side by side, and a watch that tells when a pod is gone.
+//! The drain itself: concurrent evictions, and a watch that reports when a pod is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,29 +13,30 @@ use tokio::time::{Instant, timeout_at};
 use super::budgets::{self, Budget};
 use super::eviction::{self, Answered};
 use super::pods::Pod;
-use super::{BUDGETS, DrainOptions, DrainPlan, Stays, Survey, count, pods_path};
+use super::{BUDGETS, DrainOptions, DrainPlan, Stays, Survey, pods_path};
 use crate::cluster::api::Api;
 use crate::cluster::errors::Failure;
 use crate::cluster::watch::{News, follow};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
+use crate::values::count;
 
-/// Evictions under way at once. More only make the API server's own limits answer.
+/// Concurrent evictions. More would only hit the API server's own limits.
 const PARALLEL: usize = 8;
 
-/// How long until a pod that a budget holds is asked for again, unless the server says so or the
-/// budget is seen to give way. As kubectl.
+/// How long until a pod that a budget blocks is retried, unless the server says so or the budget changes. As in
+/// kubectl.
 const BUDGET_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long to stay away from a server that is overloaded and does not say.
+/// The pause for an overloaded server that does not give one.
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Something that may pass may do so for this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a temporary error is retried.
+const RETRY_FOR: Duration = Duration::from_secs(60);
 
-/// How often to look whether to stop, and to say how far it is.
+/// How often to check for cancellation, and to report the progress.
 const LOOK: Duration = Duration::from_millis(250);
-const TELL: Duration = Duration::from_secs(1);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// What the tasks report.
 enum Report {
@@ -44,18 +45,18 @@ enum Report {
     Budgets(News<Budget>),
 }
 
-/// A pod on its way out.
+/// A pod that is being evicted.
 struct Leaving {
     pod: Pod,
     state: State,
-    /// Why it could not be evicted, the last time.
+    /// Why the last eviction failed.
     blocked: Option<String>,
     failing: Option<Instant>,
 }
 
 enum State {
     Due(Instant),
-    /// With how much had been heard of budgets by then.
+    /// With the number of budget updates at that time.
     Asked(u64),
     Ending(Instant),
 }
@@ -66,7 +67,7 @@ struct Run<'a> {
     options: &'a DrainOptions,
     leaving: BTreeMap<String, Leaving>,
     budgets: Vec<Budget>,
-    /// How often something was heard of budgets.
+    /// The number of budget updates.
     counts: u64,
     reports: UnboundedSender<Report>,
     tasks: JoinSet<()>,
@@ -136,7 +137,7 @@ impl Run<'_> {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.timed_out());
             }
-            self.ask_who_is_due();
+            self.ask_due();
             let wake = deadline.map_or(self.next(), |deadline| deadline.min(self.next()));
             match timeout_at(wake, heard.recv()).await {
                 Ok(Some(report)) => self.hear(report)?,
@@ -146,7 +147,7 @@ impl Run<'_> {
         Ok(self.plan)
     }
 
-    /// When there is something to do at the latest.
+    /// The latest time of the next action.
     fn next(&self) -> Instant {
         let look = Instant::now() + LOOK;
         if self.under_way >= PARALLEL {
@@ -159,7 +160,7 @@ impl Run<'_> {
         due.min().map_or(look, |due| due.min(look))
     }
 
-    fn ask_who_is_due(&mut self) {
+    fn ask_due(&mut self) {
         let now = Instant::now();
         for (uid, leaving) in &mut self.leaving {
             if self.under_way >= PARALLEL {
@@ -174,7 +175,7 @@ impl Run<'_> {
             let (uid, pod, options) = (uid.clone(), leaving.pod.clone(), self.options.clone());
             self.tasks.spawn(async move {
                 let answered = eviction::ask(&api, &pod, &options).await;
-                // Nobody listens any more when the drain has ended.
+                // After the drain there is no receiver.
                 drop(reports.send(Report::Asked(uid, answered)));
             });
         }
@@ -200,7 +201,7 @@ impl Run<'_> {
     }
 
     fn asked(&mut self, uid: &str, answered: Answered) -> Result<()> {
-        // The watch may have been quicker.
+        // The watch may have been faster.
         let Some(leaving) = self.leaving.get_mut(uid) else { return Ok(()) };
         let pod = leaving.pod.to_string();
         let now = Instant::now();
@@ -221,7 +222,7 @@ impl Run<'_> {
             Answered::Never(why) => return Err(never(self.node, format!("{pod}: {why}"))),
             Answered::Failed(failure) => return Err(failure.into()),
             Answered::Budget(said, hint) => {
-                // A pod of the same budget that has left is counted again only when its successor is made.
+                // An evicted pod of the same budget is counted again only when its successor exists.
                 let asked = budgets::of(&leaving.pod, &self.budgets);
                 let speaks_for = |gone: &Pod| asked.iter().any(|budget| budget.selects(gone));
                 if !self.gone.iter().any(speaks_for)
@@ -229,10 +230,10 @@ impl Run<'_> {
                 {
                     return Err(never(self.node, format!("{pod}: {why}")));
                 }
-                // It gave way while the answer was under way: what told so is not heard again.
+                // The budget changed while the request was pending: that update does not come again.
                 let news = matches!(leaving.state, State::Asked(heard) if heard < self.counts);
                 let open = news && !asked.is_empty() && asked.iter().all(|budget| budget.allows_now());
-                // What we know is behind the answer when it says otherwise.
+                // Our copy of the budget is older than the response if they differ.
                 let known = asked.first().filter(|budget| !budget.allows_now());
                 let standing = known.map(|budget| budget.standing());
                 (standing.unwrap_or(said), hint.unwrap_or(if open { Duration::ZERO } else { BUDGET_PAUSE }))
@@ -240,7 +241,7 @@ impl Run<'_> {
             Answered::Overload(hint) => ("the API server is overloaded".to_owned(), hint.unwrap_or(OVERLOAD_PAUSE)),
             Answered::Failing(failure) => {
                 let since = *leaving.failing.get_or_insert(now);
-                if now.duration_since(since) > PATIENCE {
+                if now.duration_since(since) > RETRY_FOR {
                     return Err(failure.into());
                 }
                 (failure.fault.what, (now.duration_since(since) / 2).clamp(OVERLOAD_PAUSE, BUDGET_PAUSE))
@@ -254,7 +255,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the watch tells of pods: gone is a pod when its uid is.
+    /// Updates of pods from the watch: a pod is gone when its uid is.
     fn seen(&mut self, news: News<Pod>) {
         let now = Timestamp::now();
         match news {
@@ -272,20 +273,20 @@ impl Run<'_> {
 
     fn is_there(&mut self, pod: Pod, now: Timestamp) {
         let Some(leaving) = self.leaving.get_mut(&pod.metadata.uid) else { return };
-        let given_up = pod.is_given_up(self.options, now);
+        let given_up = pod.is_overdue(self.options, now);
         leaving.pod = pod;
         if given_up {
             self.give_up();
         }
     }
 
-    /// Pods that end for longer than anybody wants to wait are left behind.
+    /// Skips pods whose deletion is overdue.
     fn give_up(&mut self) {
         let now = Timestamp::now();
         let late: Vec<String> = self
             .leaving
             .iter()
-            .filter(|(_, leaving)| leaving.pod.is_given_up(self.options, now))
+            .filter(|(_, leaving)| leaving.pod.is_overdue(self.options, now))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in late {
@@ -306,7 +307,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the watch tells of budgets: pods that were held by one that gives way are due at once.
+    /// Updates of budgets from the watch: pods of a budget that now allows evictions are due at once.
     fn counted(&mut self, news: News<Budget>) {
         let same =
             |a: &Budget, b: &Budget| a.metadata.name == b.metadata.name && a.metadata.namespace == b.metadata.namespace;
@@ -317,7 +318,7 @@ impl Run<'_> {
             }
             News::Gone(budget) => self.budgets.retain(|known| !same(known, &budget)),
             News::All(all) => self.budgets = all,
-            // The server asks them all the same.
+            // The server checks them anyway.
             News::Lost(_) => return,
         }
         self.counts += 1;
@@ -335,16 +336,18 @@ impl Run<'_> {
         if self.options.skip_wait_for_delete.is_some() {
             self.give_up();
         }
-        if let Some((_, failure)) = self.lost.take_if(|(since, _)| since.elapsed() > PATIENCE) {
+        if let Some((_, failure)) = self.lost.take_if(|(since, _)| since.elapsed() > RETRY_FOR) {
             return Err(failure.into());
         }
-        if self.told.elapsed() >= TELL {
+        if self.told.elapsed() >= REPORT_EVERY {
             self.told = Instant::now();
             let blocked = |leaving: &Leaving| Some(format!("{}: {}", leaving.pod, leaving.blocked.as_ref()?));
+            let ending = |leaving: &Leaving| matches!(leaving.state, State::Ending(_)).then(|| leaving.state());
             (self.events)(Event::DrainProgress {
                 gone: self.gone.len(),
                 total: self.total,
                 blocked: self.leaving.values().filter_map(blocked).collect(),
+                ending: self.leaving.values().filter_map(ending).collect(),
                 elapsed: self.begun.elapsed(),
                 limit: self.options.timeout,
             });
@@ -357,7 +360,7 @@ impl Run<'_> {
         let what = format!(
             "{} of {} had not left node {} after {} s",
             self.leaving.len(),
-            count(self.total),
+            count(self.total, "pod"),
             self.node,
             limit.as_secs_f64()
         );
@@ -369,7 +372,7 @@ impl Run<'_> {
 }
 
 impl Leaving {
-    /// What keeps it, for people.
+    /// What blocks it, for people.
     fn state(&self) -> String {
         let pod = &self.pod;
         if let Some(why) = &self.blocked {

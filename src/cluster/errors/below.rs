@@ -1,4 +1,4 @@
-//! What fails below HTTP: names, connections, TLS.
+//! Failures below HTTP: names, connections, TLS.
 
 use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use crate::cluster::api::Call;
 use crate::cluster::kubeconfig::{certificates, why_no_login};
 use crate::fault::Fault;
 
-/// What went wrong below HTTP.
+/// What failed below HTTP.
 pub(super) enum Transport {
     Refused,
     Name,
@@ -139,13 +139,13 @@ fn expired(at: &str, when: &str) -> Fault {
         .hint("renew it (kubeadm: `kubeadm certs renew apiserver`), or set this machine's clock right")
 }
 
-/// As 2026-11-21, in UTC.
+/// For example 2026-11-21, in UTC.
 fn date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map(|t| t.strftime("%Y-%m-%d").to_string()).unwrap_or_default()
 }
 
-/// An error and all that caused it, also what [`io::Error`] wraps and does not call its source.
+/// An error and all its causes, also what [`io::Error`] wraps without being its source.
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'static)> {
     let mut all = vec![error];
     while let Some(&last) = all.last() {
@@ -158,7 +158,7 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'st
     all
 }
 
-/// The login that failed, also when it was renewed for one request: then kube wraps it.
+/// The login error, also when a login was renewed for one request: then kube wraps it.
 fn login<'a>(chain: &[&'a (dyn StdError + 'static)]) -> Option<&'a AuthError> {
     chain.iter().find_map(|error| error.downcast_ref::<AuthError>())
 }
@@ -169,12 +169,12 @@ pub(super) fn innermost(error: &kube::Error) -> String {
         return why_no_login(error);
     }
     let said = chain.last().map(ToString::to_string).unwrap_or_default();
-    // rustls sends its readers, who are programmers, to its manual.
+    // rustls refers its readers, who are programmers, to its manual.
     said.split(": https://docs.rs/").next().unwrap_or_default().to_owned()
 }
 
-/// Refuses a CA whose certificates have all expired. rustls does not look at a root's dates, but
-/// the components on the node are written in Go, which does.
+/// Refuses a CA whose certificates have all expired. rustls ignores a root's dates, but the components on the node are
+/// written in Go, which checks them.
 pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
     let Some(pem) = pem else { return Ok(()) };
     let mut expired = None;
@@ -186,8 +186,7 @@ pub(in crate::cluster) fn check_ca(pem: Option<&str>) -> Result<()> {
         }
         let Ok(verifier) = WebPkiServerVerifier::builder(Arc::new(roots)).build() else { continue };
         let name = ServerName::try_from("ca").expect("a literal name is right");
-        // Verified as if it were a server's certificate: it is not one, but its dates are checked
-        // before its purpose.
+        // Verified like a server's certificate: it is not one, but its dates are checked before its purpose.
         match verifier.verify_server_cert(&ca, &[], &name, &[], UnixTime::now()) {
             Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
                 expired = Some(not_after);

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the API server, and what each failure is called.
+//! What can fail between us and the API server, and the fault of each failure.
 
 mod below;
 mod status;
@@ -20,26 +20,26 @@ use crate::fault::{Exit, Fault};
 const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
                          --set transport.timeout=2m gives it longer";
 
-/// Why one try came to nothing.
+/// Why one attempt failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// An answer, but not a good one.
+    /// A response, but an error.
     Answer(Answer),
-    /// No whole answer.
+    /// No complete response.
     Transport(kube::Error),
-    /// No answer in this time.
+    /// No response in this time.
     Slow(Duration),
 }
 
-/// A question that came to nothing, for good.
+/// A request that failed finally.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// HTTP status; none when there was no answer.
+    /// HTTP status; none if there was no response.
     pub status: Option<u16>,
-    /// The `reason` of the server's Status object, as `AlreadyExists`; empty without one.
+    /// The `reason` of the server's Status object, for example `AlreadyExists`; empty without one.
     pub reason: String,
     pub fault: Fault,
-    /// What RBAC did not allow.
+    /// What RBAC refused.
     pub refused: Option<Box<Access>>,
     absent: bool,
     cause: Option<Error>,
@@ -54,8 +54,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// Whether what the cluster could not be asked for may be gone in a minute by itself: it is away, has too
-/// much to do, or is starting.
+/// Whether a failed request may succeed in a minute without any change: the cluster is down, overloaded, or starting.
 pub fn may_pass(error: &Error) -> bool {
     const PASSING: [&str; 11] = [
         "ClusterRefused",
@@ -74,10 +73,10 @@ pub fn may_pass(error: &Error) -> bool {
 }
 
 impl Trouble {
-    /// Whether it may be gone the next time, and asking again does no harm.
+    /// Whether the error may be temporary, and a retry is safe.
     pub fn passes(&self, repeatable: bool) -> bool {
         match self {
-            // A refused eviction is no overload, though both are 429: the cause tells them apart.
+            // A refused eviction is not an overload, though both are 429: the cause distinguishes them.
             Self::Answer(answer) if answer.status == 429 => budget_of(status_of(answer).as_ref()).is_none(),
             Self::Answer(answer) => repeatable && matches!(answer.status, 500 | 502 | 503 | 504),
             Self::Transport(error) => match below::transport(error) {
@@ -107,7 +106,7 @@ impl Trouble {
 }
 
 impl Failure {
-    /// The object itself is absent: the server looked where it would be.
+    /// The object itself is absent: the server looked for it.
     pub fn is_absent(&self) -> bool {
         self.absent
     }
@@ -117,7 +116,7 @@ impl Failure {
         self.status == Some(404) && !self.absent
     }
 
-    /// A good answer that we cannot read, or a question that we cannot write.
+    /// A successful response that we cannot parse, or a request that we cannot serialize.
     pub fn unreadable(call: &Call, cause: serde_json::Error) -> Self {
         let what = format!("the answer to {} is not what the Kubernetes API promises", call.name());
         let fault = unreachable("ClusterAnswer", what)
@@ -125,7 +124,7 @@ impl Failure {
         Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
-    /// An answer that says it is good, and is no JSON that we asked for: what it is instead.
+    /// A successful response that is not the expected JSON: says what it is instead.
     pub fn not_the_api(call: &Call, answer: &Answer, cause: serde_json::Error) -> Self {
         let name = call.name();
         let media = answer.media_type();
@@ -150,7 +149,7 @@ impl Failure {
             Trouble::Transport(error) => {
                 let why = below::transport(&error);
                 let fault = below::fault(server, call, &why, options);
-                // That an expired certificate has expired is all said; TLS's own words count seconds.
+                // For an expired certificate there is nothing to add; TLS's own text counts seconds.
                 let cause = (!why.is_about_time()).then(|| anyhow!(below::innermost(&error)));
                 Self::unanswered(fault, cause)
             }
@@ -192,7 +191,7 @@ fn unreachable(id: &'static str, what: impl Into<String>) -> Fault {
     Fault::new(Exit::ClusterUnreachable, id, what)
 }
 
-/// What stays so until somebody changes the kubeconfig, a right or a certificate.
+/// An error that persists until somebody changes the kubeconfig, a right or a certificate.
 fn denied(id: &'static str, what: impl Into<String>) -> Fault {
     Fault::new(Exit::ClusterAccessDenied, id, what)
 }
@@ -207,15 +206,15 @@ fn budget_of(status: Option<&Status>) -> Option<&StatusCause> {
     causes.iter().find(|cause| cause.reason.as_deref() == Some("DisruptionBudget"))
 }
 
-/// Whether a 404 is about the object asked for. The server of an unserved group, or of another
-/// kind, also says 404, in text or without the name.
+/// Whether a 404 is about the requested object. The server of an unserved group, or of another kind, also answers 404,
+/// in text or without the name.
 fn names_object(call: &Call, status: Option<&Status>) -> bool {
     let named = status.and_then(|s| s.details.as_ref()).and_then(|d| d.name.as_deref());
     let asked = Resource::of(&call.path);
     named.zip(asked.name).is_some_and(|(named, asked)| api::path([named]).trim_start_matches('/') == asked)
 }
 
-/// What a path of the API means.
+/// The parts of an API path.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Resource {
     pub group: String,
@@ -243,8 +242,7 @@ impl Resource {
     }
 }
 
-/// What parsers say may quote the piece of text where a token stands: long quoted pieces, and the
-/// lines of the source that they show, are left out.
+/// Errors of parsers may quote the text of a token: long quotes, and the source lines that they show, are left out.
 pub(super) fn without_values(message: &str) -> String {
     let first_line = message.lines().next().unwrap_or_default();
     let quoted = Regex::new("[\"'`][^\"'`]{24,}[\"'`]").expect("the pattern is right");

@@ -1,4 +1,4 @@
-//! Answers that are no success. Statuses, bodies and content types are those of a real API server
+//! Error responses. Statuses, bodies and content types are those of a real API server
 //! (`tests/fixtures/kube-recordings.jsonl`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -66,7 +66,7 @@ pub(super) fn fault(server: &str, call: &Call, answer: &Answer, status: Option<&
             let service = format!("{}.{}", resource.version, resource.group);
             let what = format!("the aggregated API {service} is down, so {name} has no answer");
             unreachable("AggregatedApiDown", what)
-                .hint(format!("see why: kubectl get apiservice {service} -o yaml; it is served by pods of its own"))
+                .hint(format!("it is served by pods of its own; see why: kubectl get apiservice {service} -o yaml"))
         }
         503 => unreachable("ClusterUnavailable", format!("the API server at {server} is not available for {name}"))
             .hint("it may be starting, or unable to reach etcd; look at `kubectl get --raw /readyz?verbose`"),
@@ -90,14 +90,14 @@ fn is_aggregated(resource: &Resource) -> bool {
     resource.group.contains('.') && !resource.group.ends_with(".k8s.io") && !resource.version.is_empty()
 }
 
-/// What RBAC refused, as the API server words it.
+/// The API server's text when RBAC refuses.
 const DENIED: &str = concat!(
     r#"User "(?<user>[^"]*)" cannot (?<verb>\S+) "#,
     r#"(?:path "(?<path>[^"]*)"|resource "(?<resource>[^"]*)" in API group "(?<group>[^"]*)""#,
     r#"(?: in the namespace "(?<namespace>[^"]*)")?)"#,
 );
 
-/// Whether it is RBAC that refuses: admission says 403 as well, in other words.
+/// Whether RBAC refused: admission also answers 403, with other texts.
 pub(super) fn is_denied(status: Option<&Status>) -> bool {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
     Regex::new(DENIED).expect("the pattern is right").is_match(message)
@@ -107,7 +107,7 @@ fn forbidden(server: &str, call: &Call, status: Option<&Status>) -> Fault {
     let message = status.and_then(|s| s.message.as_deref()).unwrap_or_default();
     let pattern = Regex::new(DENIED).expect("the pattern is right");
     let Some(found) = pattern.captures(message) else {
-        // Admission says 403 as well, in other words.
+        // Admission also answers 403, with other texts.
         return denied("ClusterForbidden", format!("the API server at {server} forbids {}", call.name()))
             .hint("the reason says what it objects to; an administrator's kubeconfig may be needed");
     };
@@ -138,14 +138,14 @@ fn at(namespace: Option<&str>) -> String {
     namespace.map_or_else(|| "in the whole cluster".to_owned(), |name| format!("in namespace {name}"))
 }
 
-/// The commands that give a user exactly the right that was missing.
+/// The commands that grant a user exactly the missing right.
 fn grant(user: &str, verb: &str, resource: &str, group: &str, namespace: Option<&str>) -> String {
     let (kind, scope) = match namespace {
         Some(namespace) => ("role", format!(" -n {namespace}")),
         None => ("clusterrole", String::new()),
     };
     let name = format!("calicoctl-win-{verb}-{}", resource.replace('/', "-"));
-    // kubectl writes a subresource behind the group: `pods.group/eviction`.
+    // kubectl writes a subresource after the group: `pods.group/eviction`.
     let (plural, below) = resource.split_once('/').map_or((resource, String::new()), |(p, s)| (p, format!("/{s}")));
     let group = if group.is_empty() { String::new() } else { format!(".{group}") };
     format!(

@@ -1,5 +1,5 @@
-//! Calico's own resources, in whichever group serves them. Fields that we do not know are passed
-//! over: Calico adds some with every release.
+//! Calico's own resources, from the group that serves them. Unknown fields are ignored: Calico adds some with every
+//! release.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::policies::{self, Policy};
-use super::{Question, Untold, ask, ask_all};
+use super::{Question, Unanswered, ask, ask_all};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::facts::{ApiGroup, BgpFacts, ClusterFacts, FelixFacts, PoolFacts};
 
-/// The questions about them, on their way.
+/// The pending requests for them.
 pub(super) struct Resources {
     felix: Question<Option<Object<Felix>>>,
     pools: Question<Vec<Object<Pool>>>,
@@ -48,8 +48,8 @@ impl Resources {
         }
     }
 
-    /// The first four decide, so each must have an answer; the others may be refused.
-    pub async fn fill(self, facts: &mut ClusterFacts, node: &str, untold: &mut Untold) -> Result<(), Failure> {
+    /// The first four decide something, so each must be answered; the others may be refused.
+    pub async fn fill(self, facts: &mut ClusterFacts, node: &str, unanswered: &mut Unanswered) -> Result<(), Failure> {
         if let Some(Object { spec, .. }) = self.felix.answer().await? {
             facts.felix = FelixFacts {
                 vxlan_enabled: spec.vxlan_enabled,
@@ -66,17 +66,17 @@ impl Resources {
         facts.calico_version =
             self.information.answer().await?.map(|i| i.spec.calico_version).filter(|v| !v.is_empty());
 
-        if let Some(affinities) = untold.may_be("blockaffinities", self.affinities.answer().await)? {
+        if let Some(affinities) = unanswered.may_be("blockaffinities", self.affinities.answer().await)? {
             count_blocks(&mut facts.pools, &affinities, node);
         }
-        let bgp = untold.may_be("bgpconfigurations", self.bgp.answer().await)?;
-        let peers = untold.may_be("bgppeers", self.peers.answer().await)?;
+        let bgp = unanswered.may_be("bgpconfigurations", self.bgp.answer().await)?;
+        let peers = unanswered.may_be("bgppeers", self.peers.answer().await)?;
         facts.bgp = peers.map(|peers| bgp_facts(bgp.flatten().map(|bgp| bgp.spec), &peers));
-        let endpoints = untold.may_be("hostendpoints", self.host_endpoints.answer().await)?;
+        let endpoints = unanswered.may_be("hostendpoints", self.host_endpoints.answer().await)?;
         facts.host_endpoints = endpoints.map(|endpoints| endpoints.len());
         let mut all = Vec::new();
         for question in self.policies {
-            match untold.may_be("networkpolicies", question.answer().await)? {
+            match unanswered.may_be("networkpolicies", question.answer().await)? {
                 Some(policies) => all.extend(policies),
                 None => return Ok(()),
             }
@@ -86,7 +86,7 @@ impl Resources {
     }
 }
 
-/// Blocks that nodes hold, by the pool that they are of.
+/// Counts the blocks that nodes hold, by pool.
 fn count_blocks(pools: &mut [PoolFacts], affinities: &[Object<Affinity>], node: &str) {
     for pool in pools.iter_mut() {
         pool.blocks_taken = Some(0);
@@ -136,7 +136,7 @@ fn bgp_facts(bgp: Option<Bgp>, peers: &[Object<Peer>]) -> BgpFacts {
     }
 }
 
-/// A pool with Calico's defaults where it leaves something open.
+/// A pool, with Calico's defaults for missing fields.
 fn pool(object: Object<Pool>) -> PoolFacts {
     let spec = object.spec;
     let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
@@ -171,7 +171,7 @@ pub(super) struct Named {
     pub name: String,
 }
 
-/// An object that only counts.
+/// An object that is only counted.
 #[derive(Deserialize)]
 pub(super) struct Bare {}
 
@@ -270,7 +270,7 @@ struct Bgp {
 struct Peer {
     #[serde(default, rename = "peerIP")]
     peer_ip: String,
-    // Which secret it is, is none of our business.
+    // The secret itself is not read.
     password: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     filters: Vec<String>,

@@ -1,5 +1,4 @@
-//! What surrounds Calico in a cluster: its operator, its pods on Windows, Typha, the Nodes, and
-//! where services have their addresses.
+//! Calico's environment in a cluster: its operator, its pods on Windows, Typha, the Nodes, and the service addresses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use serde::Deserialize;
 
 use super::calico::{Bare, Named, Object};
-use super::{Question, Untold, ask, ask_all, ask_metadata};
+use super::{Question, Unanswered, ask, ask_all, ask_metadata};
 use crate::cluster::api::{Api, path, query};
 use crate::cluster::errors::Failure;
 use crate::facts::{ClusterFacts, HostProcess, NodeCounts, OperatorFacts, OperatorPool, TyphaFacts};
@@ -20,8 +19,8 @@ const HOST_PROCESS: &str = "calico-node-windows";
 /// The DaemonSet of Calico on Linux.
 const LINUX: &str = "calico-node";
 
-/// Where its nodes keep their data, as their variables say: the datastore is `kubernetes` only when they
-/// say so, and etcd's manifests give endpoints and nothing else.
+/// Where the Linux nodes keep their data, from their variables: the datastore is `kubernetes` only if they say so;
+/// etcd's manifests set only endpoints.
 fn of_daemon_set(set: &DaemonSet) -> Option<String> {
     let pod = set.spec.template.spec.as_ref()?;
     let env = pod.containers.iter().find(|container| container.name == LINUX)?.env.as_ref()?;
@@ -33,31 +32,31 @@ fn of_daemon_set(set: &DaemonSet) -> Option<String> {
     }
 }
 
-/// The release that its image is of. ClusterInformation names the release of whichever node's startup
-/// ran last, a Windows node's too.
+/// The release of its image. ClusterInformation has the release of the node whose startup ran last, which may be a
+/// Windows node.
 fn release_of(set: &DaemonSet) -> Option<String> {
     let pod = set.spec.template.spec.as_ref()?;
     let image = pod.containers.iter().find(|container| container.name == LINUX)?.image.as_deref()?;
     let (_, tag) = image.split('@').next()?.rsplit_once(':')?;
-    // A tag of somebody's own registry may be anything.
+    // A tag in a private registry may be anything.
     let version = tag.strip_prefix('v')?.starts_with(|c: char| c.is_ascii_digit());
     version.then(|| tag.to_owned())
 }
 
-/// The same by the ConfigMap of installs by manifest: etcd's manifests give endpoints there, and the
-/// others name the datastore in the CNI configuration only.
+/// The same from the ConfigMap of manifest installs: etcd's manifests set endpoints there, and the others name the
+/// datastore only in the CNI configuration.
 fn of_config(map: &ConfigMap) -> Option<String> {
     let data = map.data.as_ref()?;
     if data.get("etcd_endpoints").is_some_and(|endpoints| !endpoints.trim().is_empty()) {
         return Some("etcdv3".to_owned());
     }
-    // A template with placeholders where numbers will be, so no JSON yet.
+    // A template with placeholders for numbers, so not JSON yet.
     let (_, rest) = data.get("cni_network_config")?.split_once("\"datastore_type\"")?;
     let value = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     value.split_once('"').map(|(datastore, _)| datastore.to_owned()).filter(|datastore| !datastore.is_empty())
 }
 
-/// The questions that need the Calico namespace or nothing at all.
+/// The requests that need the Calico namespace or nothing.
 pub(super) struct FactsContext {
     installation: Question<Option<Object<Installation>>>,
     daemon_set: Question<Option<Bare>>,
@@ -78,7 +77,7 @@ impl FactsContext {
             daemon_set: ask(api, apps("daemonsets", HOST_PROCESS)),
             pods_here: ask_metadata(api, query(&pods, &[("fieldSelector", &format!("spec.nodeName={node}"))])),
             typha: ask(api, apps("deployments", "calico-typha")),
-            // Manifests put it there, whatever namespace the service account is in.
+            // Manifests put it there, whatever the namespace of the service account.
             calico_config: ask(api, path(["api", "v1", "namespaces", "kube-system", "configmaps", "calico-config"])),
             linux: ask(api, apps("daemonsets", LINUX)),
             nodes: ask_metadata(api, "/api/v1/nodes".to_owned()),
@@ -86,31 +85,31 @@ impl FactsContext {
         }
     }
 
-    pub async fn fill(self, facts: &mut ClusterFacts, untold: &mut Untold) -> Result<(), Failure> {
-        let installation = untold.may_be("installations", self.installation.answer().await)?.flatten();
+    pub async fn fill(self, facts: &mut ClusterFacts, unanswered: &mut Unanswered) -> Result<(), Failure> {
+        let installation = unanswered.may_be("installations", self.installation.answer().await)?.flatten();
         facts.operator = installation.map(|found| operator(found.spec));
-        let daemon_set = untold.may_be("daemonsets", self.daemon_set.answer().await)?;
-        let pods = untold.may_be("pods", self.pods_here.answer().await)?;
+        let daemon_set = unanswered.may_be("daemonsets", self.daemon_set.answer().await)?;
+        let pods = unanswered.may_be("pods", self.pods_here.answer().await)?;
         if let (Some(daemon_set), Some(pods)) = (daemon_set, pods) {
             let ours = |pod: &PodMeta| pod.metadata.owner_references.iter().any(|owner| owner.name == HOST_PROCESS);
             let pod_here = pods.into_iter().find(ours).map(|pod| pod.metadata.name);
             facts.host_process = Some(HostProcess { daemon_set: daemon_set.is_some(), pod_here });
         }
-        let typha = untold.may_be("deployments", self.typha.answer().await)?.flatten();
+        let typha = unanswered.may_be("deployments", self.typha.answer().await)?.flatten();
         facts.typha = typha.map(|found| TyphaFacts {
             wanted: found.spec.replicas.unwrap_or(1),
             ready: found.status.and_then(|status| status.ready_replicas).unwrap_or_default(),
         });
-        let config = untold.may_be("calico-config", self.calico_config.answer().await)?.flatten();
-        let linux = untold.may_be("daemonsets", self.linux.answer().await)?.flatten();
+        let config = unanswered.may_be("calico-config", self.calico_config.answer().await)?.flatten();
+        let linux = unanswered.may_be("daemonsets", self.linux.answer().await)?.flatten();
         if let Some(release) = linux.as_ref().and_then(release_of) {
             facts.calico_version = Some(release);
         }
         facts.linux_datastore = linux.as_ref().and_then(of_daemon_set).or_else(|| of_config(config.as_ref()?));
         facts.linux_backend = config.and_then(|map| map.data?.remove("calico_backend"));
-        let nodes = untold.may_be("nodes", self.nodes.answer().await)?;
+        let nodes = unanswered.may_be("nodes", self.nodes.answer().await)?;
         facts.nodes = nodes.filter(|nodes| !nodes.is_empty()).map(|nodes| count(&nodes));
-        let service = untold.may_be("services", self.service.answer().await)?.flatten();
+        let service = unanswered.may_be("services", self.service.answer().await)?.flatten();
         facts.kubernetes_service_ips = service
             .and_then(|service| service.spec)
             .map(|spec| spec.cluster_ips.unwrap_or_default())
@@ -192,8 +191,7 @@ struct Owned {
     owner_references: Vec<Named>,
 }
 
-/// Of a pod's template only what is read: the types of k8s-openapi know all that a pod can have, which
-/// is 0.3 MB of code.
+/// Only the fields that are read: the types of k8s-openapi know every field of a pod, which is 0.3 MB of code.
 #[derive(Deserialize)]
 struct DaemonSet {
     spec: DaemonSetSpec,

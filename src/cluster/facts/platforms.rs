@@ -1,5 +1,5 @@
-//! Whose Kubernetes the cluster is, as far as the cluster tells it, and what Amazon's needs for
-//! Windows nodes (reference: the user guide of EKS, "Windows nodes").
+//! Whose Kubernetes the cluster is, as far as it shows it, and what Amazon's needs for Windows nodes (reference: the
+//! user guide of EKS, "Windows nodes").
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::calico::Bare;
-use super::{Question, Untold, ask, served};
+use super::{Question, Unanswered, ask, served};
 use crate::cluster::api::{Api, path};
 use crate::cluster::errors::Failure;
 use crate::facts::{ClusterFacts, EksFacts};
@@ -16,21 +16,21 @@ use crate::facts::{ClusterFacts, EksFacts};
 /// The group in which EKS lets Windows nodes' kube-proxy read Services and EndpointSlices.
 const WINDOWS_GROUP: &str = "eks:kube-proxy-windows";
 
-/// In which every node is.
+/// The group of every node.
 const NODES: &str = "system:nodes";
 
-/// Tells whoever asks who the cluster takes them for, since Kubernetes 1.28.
+/// Returns the caller's identity in the cluster, since Kubernetes 1.28.
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// What older clusters ran to give Windows pods their addresses.
+/// The controllers that assign addresses to Windows pods in older clusters.
 const CONTROLLERS: [&str; 2] = ["vpc-resource-controller", "vpc-admission-webhook"];
 
-/// Whether this is the version of an API server of EKS, as `v1.31.2-eks-7f9249a`.
+/// Whether this is the version of an API server of EKS, for example `v1.31.2-eks-7f9249a`.
 pub(super) fn is_eks(version: &str) -> bool {
     version.contains("-eks-")
 }
 
-/// The questions about it, on their way.
+/// The pending requests for it.
 pub(super) struct Platforms {
     openshift: Question<bool>,
     eks: Option<Eks>,
@@ -75,20 +75,20 @@ impl Platforms {
         Self { openshift: served(api, "config.openshift.io", "v1"), eks }
     }
 
-    pub async fn fill(self, facts: &mut ClusterFacts, untold: &mut Untold) -> Result<(), Failure> {
-        facts.openshift = untold.may_be("config.openshift.io", self.openshift.answer().await)?.unwrap_or_default();
+    pub async fn fill(self, facts: &mut ClusterFacts, unanswered: &mut Unanswered) -> Result<(), Failure> {
+        facts.openshift = unanswered.may_be("config.openshift.io", self.openshift.answer().await)?.unwrap_or_default();
         let Some(eks) = self.eks else { return Ok(()) };
         let mut found = EksFacts::default();
-        let cni = untold.may_be("amazon-vpc-cni", eks.cni.answer().await)?.flatten();
+        let cni = unanswered.may_be("amazon-vpc-cni", eks.cni.answer().await)?.flatten();
         found.windows_ipam = cni.map(|map| value(&map, "enable-windows-ipam") == "true");
         for (name, question) in eks.controllers {
-            if untold.may_be(name, question.answer().await)?.flatten().is_some() {
+            if unanswered.may_be(name, question.answer().await)?.flatten().is_some() {
                 found.controllers.push(name.to_owned());
             }
         }
-        let auth = untold.may_be("aws-auth", eks.auth.answer().await)?.flatten();
+        let auth = unanswered.may_be("aws-auth", eks.auth.answer().await)?.flatten();
         found.windows_role = auth.map(|map| value(&map, "mapRoles").contains(WINDOWS_GROUP));
-        let own = untold.may_be("selfsubjectreviews", eks.own.answer().await)?;
+        let own = unanswered.may_be("selfsubjectreviews", eks.own.answer().await)?;
         let groups = own.and_then(|review| review.status).map(|status| status.user_info.groups).unwrap_or_default();
         let is_in = |group: &str| groups.iter().any(|one| one == group);
         found.node_in_group = is_in(NODES).then(|| is_in(WINDOWS_GROUP));

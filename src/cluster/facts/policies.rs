@@ -1,9 +1,9 @@
-//! Which network policies have rules that Felix on Windows skips: it knows no negated match, no
-//! ICMP type, no named port, no action Log and no IPv6 (reference: Felix' Windows policy sets).
-//! A skipped Deny falls through to the next rule.
+//! Which network policies have rules that Felix on Windows ignores: it does not support negated matches, ICMP types,
+//! named ports, the action Log and IPv6 (reference: Felix' Windows policy sets). An ignored Deny falls through to the
+//! next rule.
 //!
-//! And which cost much there: Windows has no IP sets, so Felix writes the address of every pod that
-//! a rule's selector names into the rules of every endpoint, and all of them anew when one changes.
+//! And which are expensive there: Windows has no IP sets, so Felix writes the address of every pod that a rule's
+//! selector matches into the rules of every endpoint, and all of them again when one changes.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,16 @@ use crate::facts::PolicyFacts;
 /// How many are named; the rest is counted.
 const EXAMPLES: usize = 5;
 
-/// From how many nets and ports on a rule is long: they are multiplied out for each endpoint.
+/// The number of nets and ports from which a rule is long: they are multiplied for each endpoint.
 const LONG: usize = 100;
 
-/// A policy of any kind, reduced while it is read to what Windows skips in it: a cluster may have
-/// ten thousand.
+/// A policy of any kind, reduced while it is parsed to what Windows ignores in it: a cluster may have ten thousand.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// With its namespace, where it has a reason.
+    /// With its namespace, if it has a reason.
     name: String,
     reason: Option<&'static str>,
-    /// Why it costs much.
+    /// Why it is expensive.
     costly: Option<&'static str>,
 }
 
@@ -154,7 +153,7 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(from: D)
 }
 
 impl Rule {
-    /// Why Windows skips it.
+    /// Why Windows ignores it.
     fn skipped(&self) -> Option<&'static str> {
         let sides = [&self.source, &self.destination];
         let negated = self.not_protocol.is_some()
@@ -174,7 +173,7 @@ impl Rule {
         .find_map(|(is, reason)| is.then_some(reason))
     }
 
-    /// Why it costs much on Windows. `everywhere` for a policy without namespace.
+    /// Why it is expensive on Windows. `everywhere` for a policy without namespace.
     fn costly(&self, everywhere: bool) -> Option<&'static str> {
         let sides = [&self.source, &self.destination];
         let everybody = sides.iter().any(|side| side.is_everybody(everywhere))
@@ -190,8 +189,8 @@ impl Rule {
 }
 
 impl Entity {
-    /// `all()` names every pod and its address; no selector at all matches without a list. Alone it
-    /// means the policy's own namespace, where it has one.
+    /// `all()` lists every pod and its address; without a selector there is no list. Alone it means the policy's own
+    /// namespace, if it has one.
     fn is_everybody(&self, everywhere: bool) -> bool {
         let all = |selector: &Option<String>| selector.as_ref().map(|s| s.trim() == "all()");
         match (all(&self.selector), all(&self.namespace_selector)) {
@@ -226,7 +225,7 @@ impl Peer {
     }
 }
 
-/// Numbers and ranges, as `8080` and `8000:8100`, are no names; the latter come as text too.
+/// Numbers and ranges, such as `8080` and `8000:8100`, are not names; ranges are text too.
 fn is_name(port: &Value) -> bool {
     port.as_str().is_some_and(|text| text.chars().any(|c| !c.is_ascii_digit() && c != ':'))
 }
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_windows_skips_is_found_in_either_kind_of_policy() {
+    fn what_windows_ignores_is_found_in_either_kind_of_policy() {
         for (rule, wanted) in [
             (json!({"action": "Allow", "protocol": "TCP", "destination": {"ports": [80, "8000:8100"]}}), None),
             (json!({"action": "Deny", "source": {"notNets": ["10.0.0.0/8"]}}), Some("a negated match")),
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_much_on_windows_is_found_in_either_kind_of_policy() {
+    fn what_is_expensive_on_windows_is_found_in_either_kind_of_policy() {
         let costly = |namespace: Option<&str>, rule: &Value| {
             let spec = json!({"ingress": [rule]});
             let metadata = json!({"name": "p", "namespace": namespace});

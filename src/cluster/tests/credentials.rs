@@ -10,7 +10,7 @@ const OF_TYPE: &str = "?fieldSelector=type%3Dkubernetes.io%2Fservice-account-tok
 const TOKEN: &str = "POST /api/v1/namespaces/calico-system/serviceaccounts/calico-node/token";
 const REVIEW: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A server that trusts whatever token comes.
+/// A server that accepts any token.
 fn server() -> Server {
     let server = Server::start();
     server.on(REVIEW, [Reply::recorded("ssar-allowed")]);
@@ -46,7 +46,7 @@ fn secret(name: &str, account: &str, token: Option<(&str, &str)>) -> Value {
 fn get(server: &Server, mode: TokenFrom, create: bool) -> (Result<Issued>, Vec<Event>) {
     let mut events = Vec::new();
     let wait = Duration::from_millis(300);
-    let cluster = server.connect_within(impatient());
+    let cluster = server.connect_within(short_limits());
     let issued = cluster.node_credentials(NAMESPACE, mode, create, wait, &mut |event| events.push(event));
     (issued, events)
 }
@@ -56,7 +56,7 @@ fn id(issued: Result<Issued>) -> &'static str {
 }
 
 #[test]
-fn a_token_is_asked_for_a_year_and_used_once_before_it_is_trusted() {
+fn a_token_is_requested_for_a_year_and_verified_once() {
     let server = server();
     server.on(TOKEN, [Reply::recorded("tokenrequest-1y")]);
     let issued = get(&server, TokenFrom::Request, true).0.unwrap();
@@ -74,7 +74,7 @@ fn a_token_is_asked_for_a_year_and_used_once_before_it_is_trusted() {
 }
 
 #[test]
-fn a_shorter_life_than_asked_for_is_told() {
+fn a_shorter_lifetime_than_requested_is_reported() {
     let server = server();
     let Reply::Full(status, mut headers, body) = Reply::recorded("tokenrequest-1y") else { unreachable!() };
     let warning = "299 - \"requested expiration of 31536000 seconds shortened to 86400 seconds\"";
@@ -89,7 +89,7 @@ fn a_shorter_life_than_asked_for_is_told() {
 }
 
 #[test]
-fn a_token_that_does_not_work_is_no_token() {
+fn a_token_that_does_not_work_is_refused() {
     let server = server();
     server.on(TOKEN, [Reply::recorded("tokenrequest-1y")]);
     server.on(REVIEW, [Reply::recorded("bad-token-401")]);
@@ -106,7 +106,7 @@ fn a_token_that_does_not_work_is_no_token() {
 }
 
 #[test]
-fn without_the_service_account_the_mend_is_to_install_calico() {
+fn without_the_service_account_the_fix_is_to_install_calico() {
     let server = server();
     let gone = json!({
         "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404,
@@ -119,14 +119,14 @@ fn without_the_service_account_the_mend_is_to_install_calico() {
       mend install Calico on the cluster's Linux nodes first (docs.tigera.io/calico: tigera-operator, or calico.yaml); if it lives in another namespace, name it: kubernetes.calicoNamespace in the config
     "#);
 
-    // The API server takes the secret; the controller then deletes it.
+    // The API server accepts the secret; the controller then deletes it.
     server.on(&format!("POST {SECRETS}"), [Reply::recorded("token-secret-create")]);
     assert_eq!(id(get(&server, TokenFrom::Secret, true).0), "ServiceAccountMissing");
 }
 
-/// Defect B17: read at once after it is made, a secret has no token yet.
+/// Defect B17: a new secret has no token yet.
 #[test]
-fn b17_a_secret_is_made_and_awaited_until_it_is_filled() {
+fn b17_a_secret_is_created_and_awaited_until_it_is_filled() {
     let server = server();
     let unfilled = Reply::json(200, &secret("calico-node-token", "calico-node", None));
     let filled = Reply::json(200, &secret("calico-node-token", "calico-node", Some(("its-token", &server.ca_pem))));
@@ -143,7 +143,7 @@ fn b17_a_secret_is_made_and_awaited_until_it_is_filled() {
     assert_eq!(made["metadata"]["annotations"]["kubernetes.io/service-account.name"], "calico-node");
     assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "calicoctl-win");
 
-    // Someone else was faster: just as good, but not ours.
+    // Another process was faster: fine, but the secret is not ours.
     let filled = Reply::json(200, &secret("calico-node-token", "calico-node", Some(("theirs", &server.ca_pem))));
     server.on(&format!("GET {SECRET}"), [absent(), filled]);
     server.on(&format!("POST {SECRETS}"), [Reply::recorded("token-secret-create-again-409")]);
@@ -151,7 +151,7 @@ fn b17_a_secret_is_made_and_awaited_until_it_is_filled() {
 }
 
 #[test]
-fn b16_b18_a_secret_is_recognised_by_its_annotation_and_made_only_when_that_is_wanted() {
+fn b16_b18_a_secret_is_recognized_by_its_annotation_and_created_only_on_request() {
     let server = server();
     let others = json!({"items": [
         secret("calico-node-windows-token-x", "calico-node-windows", Some(("wrong", &server.ca_pem))),
@@ -208,22 +208,22 @@ fn only_our_own_secret_is_deleted() {
 }
 
 #[test]
-fn the_ca_comes_from_the_cluster_where_the_kubeconfig_has_none() {
+fn the_ca_comes_from_the_cluster_if_the_kubeconfig_has_none() {
     let server = server();
     server.on(TOKEN, [Reply::recorded("tokenrequest-1y")]);
     let map = json!({"data": {"ca.crt": server.ca_pem}});
     server.on("GET /api/v1/namespaces/calico-system/configmaps/kube-root-ca.crt", [Reply::json(200, &map)]);
     let text = server.kubeconfig().replace("certificate-authority-data: ", "insecure-skip-tls-verify: true #");
-    let cluster = Cluster::connect(&text, ".".as_ref(), None, Some(server.address), &impatient()).unwrap();
+    let cluster = Cluster::connect(&text, ".".as_ref(), None, Some(server.address), &short_limits()).unwrap();
     let wait = Duration::ZERO;
     let issued = cluster.node_credentials(NAMESPACE, TokenFrom::Request, true, wait, &mut |_| {}).unwrap();
     assert_eq!(issued.credentials.ca_pem, server.ca_pem);
 }
 
 #[test]
-fn a_public_certificate_stays_trusted_by_the_system() {
+fn a_public_certificate_is_verified_by_the_systems_roots() {
     let text = Server::start().kubeconfig().replace("certificate-authority-data: ", "#");
-    let cluster = Cluster::connect(&text, ".".as_ref(), None, None, &impatient()).unwrap();
+    let cluster = Cluster::connect(&text, ".".as_ref(), None, None, &short_limits()).unwrap();
     assert_eq!(cluster.ca_pem(), None);
     let ca = Some("the cluster's own".to_owned());
     let credentials = cluster.assemble(NAMESPACE, ca, Secret::new("t"), None).unwrap();

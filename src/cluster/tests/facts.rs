@@ -45,7 +45,7 @@ fn cluster_v1() -> Server {
 }
 
 fn facts(server: &Server) -> Result<ClusterFacts> {
-    server.connect_within(impatient()).facts(&OPTIONS)
+    server.connect_within(short_limits()).facts(&OPTIONS)
 }
 
 fn fault_of(server: &Server) -> (&'static str, String) {
@@ -55,7 +55,7 @@ fn fault_of(server: &Server) -> (&'static str, String) {
 }
 
 #[test]
-fn a_cluster_in_the_old_group_tells_everything() {
+fn a_cluster_in_the_old_group_is_read_completely() {
     let facts = facts(&cluster_v1()).unwrap();
     insta::assert_json_snapshot!(facts, @r#"
     {
@@ -121,7 +121,7 @@ fn a_cluster_with_only_the_new_group_is_read_there() {
     assert_eq!((read.strict_affinity, read.calico_version.as_deref()), (Some(false), Some("v3.32.1")));
     assert!(!server.keys().iter().any(|k| k.contains("crd.projectcalico.org/")), "{:?}", server.keys());
 
-    // With both, Calico itself keeps to the old one.
+    // With both, Calico itself uses the old one.
     let both = cluster_v1();
     both.replay(&["v3-group"]);
     assert_eq!(facts(&both).unwrap().api_group, ApiGroup::V1);
@@ -158,7 +158,7 @@ fn the_namespace_is_the_one_with_the_service_account_and_never_a_guess() {
 }
 
 #[test]
-fn a_failed_question_is_no_answer() {
+fn a_failed_request_is_not_an_answer() {
     let cases = [
         ("GET /apis/crd.projectcalico.org", "overload-429", "ClusterOverloaded"),
         ("GET /apis/projectcalico.org", "aggregated-503", "ClusterUnavailable"),
@@ -176,7 +176,7 @@ fn a_failed_question_is_no_answer() {
 }
 
 #[test]
-fn what_is_only_nice_to_know_may_be_missing() {
+fn optional_facts_may_be_missing() {
     let server = cluster_v1();
     server.on(KUBEADM, [Reply::recorded("nobody-403-secrets-list")]);
     server.on(DNS, [absent("services", "kube-dns")]);
@@ -191,14 +191,14 @@ fn what_is_only_nice_to_know_may_be_missing() {
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].starts_with("the service CIDR is not known: user nobody-user may not"), "{said:?}");
 
-    // Calico with etcd: the cluster has none of its resources, which is an answer.
+    // Calico with etcd: the cluster has none of its resources, which is a valid answer.
     server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
     let facts = cluster.facts(&OPTIONS).unwrap();
     assert_eq!((facts.api_group, facts.pools.len(), facts.strict_affinity), (ApiGroup::V1, 0, None));
     assert!(cluster.take_events().iter().any(|e| matches!(e, Event::Warning { id: "CalicoResourcesNotServed", .. })));
 }
 
-/// EKS says what it is in its version.
+/// EKS is recognized by its version.
 fn on_eks(server: &Server) {
     server.on("GET /version", [Reply::json(200, &json!({"gitVersion": "v1.31.2-eks-7f9249a"}))]);
 }
@@ -206,7 +206,7 @@ fn on_eks(server: &Server) {
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system/configmaps";
 
 #[test]
-fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
+fn an_eks_cluster_is_checked_for_what_windows_nodes_need() {
     let server = cluster_v1();
     assert_eq!(facts(&server).unwrap().eks, None, "no other cluster is asked");
     on_eks(&server);
@@ -219,7 +219,7 @@ fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
 
     assert_eq!(eks.node_in_group, None, "nobody says who we are");
 
-    // A node's own kubeconfig tells what an access entry gave it.
+    // A node's own kubeconfig shows the groups of an access entry.
     let who =
         |groups: Value| json!({"status": {"userInfo": {"username": "system:node:ip-10-0-0-21", "groups": groups}}});
     for (groups, in_group) in [
@@ -231,7 +231,7 @@ fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
         assert_eq!(facts(&server).unwrap().eks.unwrap().node_in_group, in_group);
     }
 
-    // What the node's own identity may not read is not taken for absent.
+    // What the node's own identity may not read does not count as absent.
     server.on(&format!("GET {KUBE_SYSTEM}/aws-auth"), [Reply::recorded("nobody-403-secrets-list")]);
     let facts = facts(&server).unwrap();
     assert_eq!(facts.eks.as_ref().unwrap().windows_role, None);
@@ -239,7 +239,7 @@ fn an_eks_cluster_is_asked_what_windows_nodes_need_there() {
 }
 
 #[test]
-fn openshift_is_told_by_its_api_group_and_its_operators_node_by_an_annotation() {
+fn openshift_is_recognized_by_its_api_group_and_its_nodes_by_an_annotation() {
     let server = cluster_v1();
     assert!(!facts(&server).unwrap().openshift);
     let group = json!({"kind": "APIGroup", "name": "config.openshift.io", "versions": [{"version": "v1"}]});
@@ -252,7 +252,7 @@ fn openshift_is_told_by_its_api_group_and_its_operators_node_by_an_annotation() 
     assert_eq!(facts.node.unwrap().wmco.as_deref(), Some("10.20.0"));
 }
 
-/// Installs by manifest have a ConfigMap; of a DaemonSet that was changed by hand it is what is left.
+/// Manifest installs have a ConfigMap; it is used if the DaemonSet was changed by hand.
 #[test]
 fn the_linux_sides_datastore_is_read_from_its_daemon_set_or_from_calico_config() {
     let template = |datastore: &str| {
@@ -307,7 +307,7 @@ fn the_linux_sides_datastore_is_read_from_its_daemon_set_or_from_calico_config()
     }
 }
 
-/// A request as a right: its verb, what it is about, and where.
+/// A request as a right: its verb, resource, and place.
 fn right_of(seen: &testing::Seen) -> Option<String> {
     let (method, path) = seen.key.split_once(' ').unwrap();
     let path = path.split('?').next().unwrap();
@@ -315,7 +315,7 @@ fn right_of(seen: &testing::Seen) -> Option<String> {
     let (group, rest) = match parts.as_slice() {
         ["api", "v1", rest @ ..] => ("", rest),
         ["apis", group, _, rest @ ..] => (*group, rest),
-        // Discovery, which everybody may.
+        // Discovery, which everybody may use.
         _ => return None,
     };
     let (namespace, rest) = match rest {
@@ -343,7 +343,7 @@ fn right_of(seen: &testing::Seen) -> Option<String> {
     Some(right.to_string())
 }
 
-/// The rights that a review asks about, but for what comes after looking.
+/// The rights that a review checks, except those for later steps.
 fn reviewed(seen: &testing::Seen) -> Option<String> {
     if !seen.key.ends_with("selfsubjectaccessreviews") {
         return None;
@@ -367,9 +367,9 @@ fn without_calico(server: &Server) {
     server.on("GET /apis/crd.projectcalico.org", [Reply::recorded("path-404")]);
 }
 
-/// Neither a right more than what is asked of the cluster, nor one less, whatever cluster it is.
+/// Exactly the rights for the requests that are made, in every cluster.
 #[test]
-fn the_rights_that_are_asked_about_are_those_of_the_questions() {
+fn the_checked_rights_match_the_requests() {
     type Edit = fn(&Server);
     let clusters: [(&str, Edit, FactsOptions<'_>); 5] = [
         ("plain", |_| (), OPTIONS),
@@ -385,7 +385,7 @@ fn the_rights_that_are_asked_about_are_those_of_the_questions() {
             server.on(&format!("GET /apis/crd.projectcalico.org/v1/{list}"), [Reply::json(200, &json!({"items": []}))]);
         }
         edit(&server);
-        let read = server.connect_within(impatient()).facts(&options).unwrap();
+        let read = server.connect_within(short_limits()).facts(&options).unwrap();
         assert_eq!(read.missing_rights.as_deref(), Some([].as_slice()), "{name}");
         let all = |of: fn(&testing::Seen) -> Option<String>| {
             server.seen().iter().filter_map(of).collect::<std::collections::BTreeSet<String>>()
@@ -394,7 +394,7 @@ fn the_rights_that_are_asked_about_are_those_of_the_questions() {
         // A node is read once its name is known.
         for set in [&mut asked, &mut reviews] {
             set.remove("get nodes in the whole cluster");
-            // Where the other namespace answers first, nobody waits until this one was asked.
+            // If the other namespace answers first, this request is not awaited.
             if options.namespace_override.is_none() {
                 set.remove("get serviceaccounts calico-node in kube-system");
             }

@@ -5,7 +5,7 @@ use super::super::testing::{Authority, HOST, kubeconfig};
 use super::*;
 
 fn error_of(server: &Server, verb: &str, path: &str) -> String {
-    let cluster = server.connect_within(impatient());
+    let cluster = server.connect_within(short_limits());
     let outcome = match verb {
         "GET" => cluster.get::<Value>(path).map(|_| ()),
         "POST" => cluster.post::<_, Value>(path, &json!({})).map(|_| ()),
@@ -14,7 +14,7 @@ fn error_of(server: &Server, verb: &str, path: &str) -> String {
     story(&outcome.unwrap_err())
 }
 
-/// What the server answers to this request, told as an error.
+/// The error for the server's recorded response to this request.
 fn refused(recording: &str, verb: &str, path: &str) -> String {
     let server = Server::start();
     server.on(&format!("{verb} {path}"), [Reply::recorded(recording)]);
@@ -22,7 +22,7 @@ fn refused(recording: &str, verb: &str, path: &str) -> String {
 }
 
 #[test]
-fn every_refusal_has_a_name_a_reason_and_a_mend() {
+fn every_refusal_has_an_id_a_reason_and_a_fix() {
     const NODE: &str = "/api/v1/nodes/win-worker-1";
     const SECRETS: &str = "/api/v1/namespaces/calico-system/secrets";
     const TOKEN: &str = "/api/v1/namespaces/calico-system/serviceaccounts/calico-node/token";
@@ -133,7 +133,7 @@ fn every_refusal_has_a_name_a_reason_and_a_mend() {
     CLUSTER_UNREACHABLE AggregatedApiDown
       what the aggregated API v3.projectcalico.org is down, so GET /apis/projectcalico.org/v3/felixconfigurations/default has no answer
       why  HTTP 503: service unavailable
-      mend see why: kubectl get apiservice v3.projectcalico.org -o yaml; it is served by pods of its own
+      mend it is served by pods of its own; see why: kubectl get apiservice v3.projectcalico.org -o yaml
 
     CLUSTER_UNREACHABLE ClusterGatewayTimeout
       what the API server at https://api.cluster.test:6443 gave up on GET /api/v1/nodes/win-worker-1 itself
@@ -143,7 +143,7 @@ fn every_refusal_has_a_name_a_reason_and_a_mend() {
 }
 
 #[test]
-fn what_breaks_below_http_has_a_name_too() {
+fn failures_below_http_have_an_id_too() {
     let hanging = {
         let server = Server::start();
         server.on("GET /version", [Reply::Silence]);
@@ -160,12 +160,12 @@ fn what_breaks_below_http_has_a_name_too() {
         server.on("GET /version", [Reply::Full(200, Vec::new(), "<html>Please log in</html>".into())]);
         error_of(&server, "GET", "/version")
     };
-    // Nobody listens there any more.
+    // The port is closed.
     let refused = {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        ask_at(gone, impatient())
+        ask_at(gone, short_limits())
     };
-    // The connection comes about, and then the other side says nothing.
+    // The connection succeeds, and then the other side sends nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = ask_at(mute.local_addr().unwrap(), Options { timeout: Duration::from_millis(200), retries: 0 });
     let authority = Authority::new();
@@ -183,14 +183,14 @@ fn what_breaks_below_http_has_a_name_too() {
         error_of(&Server::with_certificate(&authority, "another.test", 2099), "GET", "/version"),
         {
             let server = Server::with_certificate(&authority, HOST, 2099);
-            story(&get_version(&kubeconfig(&Authority::new().pem), Some(server.address), impatient()))
+            story(&get_version(&kubeconfig(&Authority::new().pem), Some(server.address), short_limits()))
         },
         {
             // Resolving this needs no DNS server: a label has 63 characters at most.
             let host = "x".repeat(64);
             let text = kubeconfig(&authority.pem)
                 .replace(&format!("https://{HOST}:6443"), &format!("https://{host}:6443\n    tls-server-name: {HOST}"));
-            story(&get_version(&text, None, impatient())).replace(&host, "(64 times x)")
+            story(&get_version(&text, None, short_limits())).replace(&host, "(64 times x)")
         },
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
@@ -254,7 +254,7 @@ fn what_breaks_below_http_has_a_name_too() {
 }
 
 #[test]
-fn what_is_no_answer_of_an_api_server_is_never_taken_for_one() {
+fn responses_of_other_servers_are_never_mistaken_for_an_api_servers() {
     let typed = |status, media: &str, body: &str| {
         Reply::Full(status, vec![("content-type".into(), media.into())], body.to_owned())
     };
@@ -279,7 +279,7 @@ fn what_is_no_answer_of_an_api_server_is_never_taken_for_one() {
     for (verb, name, reply, id) in cases {
         let server = Server::start();
         server.on(&format!("{verb} /version"), [reply]);
-        let cluster = server.connect_within(impatient());
+        let cluster = server.connect_within(short_limits());
         let error = match verb {
             "GET" => cluster.get::<std::collections::BTreeMap<String, Value>>("/version").map(|_| ()),
             _ => cluster.merge_patch::<_, Value>("/version", &json!({})).map(|_| ()),
@@ -292,7 +292,7 @@ fn what_is_no_answer_of_an_api_server_is_never_taken_for_one() {
 }
 
 #[test]
-fn an_api_server_that_goes_away_between_two_questions_ends_the_run() {
+fn an_api_server_that_stops_between_two_requests_ends_the_run() {
     for (gone, id) in [(Reply::Cut, "ClusterConnectionLost"), (Reply::recorded("aggregated-503"), "AggregatedApiDown")]
     {
         let server = Server::start();
@@ -301,7 +301,7 @@ fn an_api_server_that_goes_away_between_two_questions_ends_the_run() {
         let absent = json!({"code": 404, "details": {"name": "calico-node"}});
         server.on("GET /api/v1/namespaces/kube-system/serviceaccounts/calico-node", [Reply::json(404, &absent)]);
         server.on(&format!("GET {FELIX}"), [gone]);
-        let error = server.connect_within(impatient()).facts(&FactsOptions::default()).unwrap_err();
+        let error = server.connect_within(short_limits()).facts(&FactsOptions::default()).unwrap_err();
         assert_eq!(Fault::id_of(&error), id, "{error:?}");
     }
 }
@@ -315,7 +315,7 @@ fn ask_at(address: SocketAddr, options: Options) -> String {
     story(&get_version(&kubeconfig(&Authority::new().pem), Some(address), options))
 }
 
-/// A server that reads what comes first and answers it with these bytes.
+/// A server that reads the first bytes and answers with these bytes.
 fn answered_with(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -328,5 +328,5 @@ fn answered_with(bytes: &'static [u8]) -> String {
         // Until the client is gone: closing earlier would reset the connection.
         while socket.read(&mut hello).is_ok_and(|n| n > 0) {}
     });
-    ask_at(address, impatient())
+    ask_at(address, short_limits())
 }

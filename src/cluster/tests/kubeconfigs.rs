@@ -2,12 +2,12 @@ use super::super::testing::{Authority, kubeconfig};
 use super::*;
 
 fn refusal(text: &str, context: Option<&str>) -> String {
-    let refused = Cluster::connect(text, "somewhere".as_ref(), context, None, &impatient());
+    let refused = Cluster::connect(text, "somewhere".as_ref(), context, None, &short_limits());
     story(&refused.err().expect("this kubeconfig is not usable")).replace('\\', "/")
 }
 
 #[test]
-fn a_kubeconfig_that_is_not_usable_is_told_why() {
+fn a_kubeconfig_that_is_not_usable_is_refused_with_the_reason() {
     let good = kubeconfig(&Authority::new().pem);
     let admin = "    token: admins-token";
     let all = [
@@ -26,8 +26,8 @@ fn a_kubeconfig_that_is_not_usable_is_told_why() {
             &good.replace(admin, "    exec: {apiVersion: client.authentication.k8s.io/v1, command: ./no-such-plugin}"),
             None,
         ),
-        story(&Cluster::open(None, None, &impatient()).err().unwrap()),
-        story(&Cluster::open(Some("nowhere/admin.conf".as_ref()), None, &impatient()).err().unwrap()),
+        story(&Cluster::open(None, None, &short_limits()).err().unwrap()),
+        story(&Cluster::open(Some("nowhere/admin.conf".as_ref()), None, &short_limits()).err().unwrap()),
     ];
     for error in &all {
         assert!(!error.contains("sesame") && !error.contains("eyJ"), "a secret is shown: {error}");
@@ -107,7 +107,7 @@ fn files_and_certificates_beside_the_kubeconfig_are_found() {
     std::fs::write(dir.path().join("token"), "from-a-file").unwrap();
     let text = server.kubeconfig().replace("certificate-authority-data: ", "certificate-authority: ca.crt #");
     let text = text.replace("token: admins-token", "tokenFile: token");
-    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient()).unwrap();
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits()).unwrap();
 
     assert_eq!(cluster.ca_pem(), Some(server.ca_pem.as_str()));
     assert_eq!(cluster.server(), "https://api.cluster.test:6443");
@@ -120,14 +120,14 @@ fn errors_of_a_file_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("admin.conf");
     std::fs::write(&file, "clusters: [").unwrap();
-    let error = Cluster::open(Some(&file), None, &impatient()).err().unwrap();
+    let error = Cluster::open(Some(&file), None, &short_limits()).err().unwrap();
     assert!(error.to_string().starts_with(&format!("the kubeconfig {} is not valid", file.display())), "{error}");
 }
 
-/// Defect B18, the other half: the scripts took every line with `https` for the server's, so a second
-/// cluster, or a comment, made a kubeconfig for the node that no program can read.
+/// Defect B18, the other half: the scripts used every line with `https` as the server, so a second cluster, or a
+/// comment, produced a kubeconfig for the node that no program can read.
 #[test]
-fn b18_of_several_https_lines_the_contexts_own_is_the_server() {
+fn b18_of_several_https_lines_the_contexts_own_is_used() {
     let server = Server::start();
     server.replay(&["version-admin"]);
     let text = server.kubeconfig();
@@ -137,7 +137,7 @@ fn b18_of_several_https_lines_the_contexts_own_is_the_server() {
     let text = text.replacen("clusters:\n", others, 1);
     assert_eq!(text.matches("https://").count(), 4, "{text}");
 
-    let cluster = Cluster::connect(&text, "somewhere".as_ref(), None, Some(server.address), &impatient()).unwrap();
+    let cluster = Cluster::connect(&text, "somewhere".as_ref(), None, Some(server.address), &short_limits()).unwrap();
     assert!(cluster.get::<Value>("/version").unwrap().is_some());
     assert_eq!(cluster.server(), "https://api.cluster.test:6443");
     let token = crate::values::Secret::new("its-token".to_owned());
@@ -148,7 +148,7 @@ fn b18_of_several_https_lines_the_contexts_own_is_the_server() {
     assert_eq!(crate::calico::kubeconfig::parse(&written).unwrap().server, cluster.server());
 }
 
-/// Makes the plugin of a kubeconfig in this folder.
+/// Creates the plugin of a kubeconfig in this folder.
 #[cfg(unix)]
 fn write_plugin(dir: &Path, script: &str) {
     use std::os::unix::fs::PermissionsExt;
@@ -159,14 +159,14 @@ fn write_plugin(dir: &Path, script: &str) {
 
 #[cfg(unix)]
 #[test]
-fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
+fn an_exec_plugin_returns_the_token_and_its_output_is_never_shown() {
     let server = Server::start();
     server.replay(&["version-admin"]);
     let dir = tempfile::tempdir().unwrap();
     let plugin = |script: &str| write_plugin(dir.path(), script);
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
-    let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient());
+    let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits());
 
     plugin(
         r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"sesame"}}'"#,
@@ -174,7 +174,7 @@ fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
     connect().unwrap().get::<Value>("/version").unwrap();
     assert_eq!(server.seen()[0].headers["authorization"], "Bearer sesame");
 
-    // What it says on stderr is for the terminal, and may hold anything too: `tests/it/clusters.rs`.
+    // Its stderr goes to the terminal, and may contain anything too: `tests/it/clusters.rs`.
     plugin("echo sesame; echo 'please log in first' >&2; exit 3");
     let failed = story(&connect().err().unwrap());
     assert!(failed.contains("plugin.sh` gave no credentials") && failed.contains("exit status: 3"), "{failed}");
@@ -184,7 +184,7 @@ fn an_exec_plugin_hands_out_the_token_and_its_output_is_never_shown() {
     assert!(garbled.contains("ClusterLogin") && !garbled.contains("sesame"), "{garbled}");
 }
 
-/// A token that ends within a minute is renewed for each request, by running the plugin again.
+/// A token that expires within a minute is renewed for each request, by running the plugin again.
 #[cfg(unix)]
 #[test]
 fn a_plugin_that_fails_when_the_token_is_renewed_is_named_by_its_path_alone() {
@@ -203,14 +203,14 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, args: [sesame-argument], \
         env: [{name: SECRET, value: sesame-env}], interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
-    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient()).unwrap();
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits()).unwrap();
     let failed = cluster.get::<Value>("/version").unwrap_err();
     let said = story(&failed);
     assert!(said.contains("ClusterLogin") && said.contains("it failed with exit status: 3"), "{said}");
     assert!(!format!("{failed:?}").contains("sesame"), "{failed:?}");
 }
 
-/// Of old clusters on GKE: the plugin prints any JSON, and paths say where in it the token is.
+/// Of old clusters on GKE: the plugin prints any JSON, and paths give the position of the token.
 #[cfg(unix)]
 #[test]
 fn an_auth_provider_finds_the_token_by_a_plain_path() {
@@ -223,7 +223,7 @@ fn an_auth_provider_finds_the_token_by_a_plain_path() {
         let provider =
             format!("auth-provider: {{name: gcp, config: {{cmd-path: {command:?}, token-key: \"{path}\"}}}}");
         let text = server.kubeconfig().replace("token: admins-token", &provider);
-        let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &impatient())?;
+        let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits())?;
         cluster.get::<Value>("/version")?;
         Ok(server.seen().last().unwrap().headers["authorization"].clone())
     };

@@ -1,4 +1,4 @@
-//! This room against a server that says what a real one said.
+//! This module against a server that replays real responses.
 
 mod credentials;
 mod facts;
@@ -14,17 +14,17 @@ use super::*;
 
 const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
 
-/// Short on patience: what fails, fails at once.
-fn impatient() -> Options {
+/// Short limits: failures are immediate.
+fn short_limits() -> Options {
     Options { timeout: Duration::from_secs(5), retries: 0 }
 }
 
-/// An error as a user gets to see it.
+/// An error as printed for a user.
 fn story(error: &anyhow::Error) -> String {
     let fault = Fault::of(error).expect("every failure of this room has a name");
     let mut text = format!("{} {}\n  what {error}\n", fault.exit.name(), fault.id);
     for cause in error.chain().skip(1) {
-        // How the operating system puts it differs from one to the next.
+        // The operating systems word it differently.
         let cause = cause.to_string();
         let cause = if cause.contains("(os error") || cause.contains("address information") {
             "(the operating system's words)"
@@ -61,7 +61,7 @@ fn objects_are_read_changed_and_deleted_over_tls() {
 }
 
 #[test]
-fn absent_is_only_what_the_server_says_of_the_object_itself() {
+fn only_the_servers_404_for_the_object_means_absent() {
     let server = Server::start();
     server.replay(&["felix-404", "v3-ipamconfigs-404"]);
     let cluster = server.connect();
@@ -72,7 +72,7 @@ fn absent_is_only_what_the_server_says_of_the_object_itself() {
 
     let unserved = cluster.get::<Value>("/apis/projectcalico.org/v3/ipamconfigs/default").unwrap_err();
     assert_eq!(Fault::id_of(&unserved), "ApiNotServed");
-    // JSON, 404, but of something else than what was asked for.
+    // JSON, 404, but about another object.
     server.on("GET /api/v1/nodes/win-a1", [Reply::recorded("serviceaccount-404")]);
     assert!(cluster.get::<Value>("/api/v1/nodes/win-a1").is_err());
 }
@@ -115,7 +115,7 @@ fn a_list_is_read_page_by_page_and_starts_over_once_when_it_expires() {
 }
 
 #[test]
-fn what_passes_is_asked_again_and_a_write_only_where_that_is_safe() {
+fn temporary_errors_are_retried_and_writes_only_if_that_is_safe() {
     let overload = Reply::recorded("overload-429").retry_after(0);
     let down = Reply::recorded("aggregated-503").retry_after(0);
     let felix = Reply::recorded("felix-get");
@@ -130,10 +130,10 @@ fn what_passes_is_asked_again_and_a_write_only_where_that_is_safe() {
     assert_eq!(tries.len(), 3, "{tries:?}");
     assert!(matches!(&tries[0], Event::Log { message } if message.contains("HTTP 429; trying again")), "{tries:?}");
 
-    // The overloaded server did not look at it, so it may come again.
+    // The overloaded server did not process it, so it is retried.
     server.on(&format!("PATCH {FELIX}"), [overload, felix.clone()]);
     assert!(cluster.merge_patch::<_, Value>(FELIX, &json!({})).is_ok());
-    // What became of these is unknown, and stays for the caller to find out.
+    // Whether these took effect is unknown, and left to the caller.
     for (reply, name) in [(down, "AggregatedApiDown"), (Reply::Cut, "ClusterConnectionLost")] {
         server.on(&format!("PATCH {FELIX}"), [reply, felix.clone()]);
         assert_eq!(id(cluster.merge_patch::<_, Value>(FELIX, &json!({})).unwrap_err()), name);
@@ -141,7 +141,7 @@ fn what_passes_is_asked_again_and_a_write_only_where_that_is_safe() {
 }
 
 #[test]
-fn tries_end_with_the_time_limit() {
+fn retries_end_with_the_time_limit() {
     let server = Server::start();
     server.on("GET /version", [Reply::recorded("overload-429").retry_after(u64::MAX)]);
     let error = server.connect().get::<Value>("/version").unwrap_err();

@@ -2,7 +2,7 @@
 
 use super::script::may_be_secret;
 
-/// What becomes of a variable.
+/// The meaning of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// A field, by its path.
@@ -12,35 +12,35 @@ pub enum Meaning {
     Kubeconfig,
     /// The Kubernetes Node's name, which is `NODENAME` unless somebody changed it.
     NodeRef,
-    /// Nothing, for this reason.
+    /// It has no effect, for this reason.
     NoEffect(&'static str),
-    /// A log that Windows does not have; `none` is what we set too.
+    /// A log that Windows does not have; we set `none` too.
     NoLog,
     /// A secret.
     Password,
-    /// The services gave it to Calico's components, and go on doing so: `services.extraEnv`.
+    /// The services pass it to Calico's components, and continue to do so: `services.extraEnv`.
     Extra,
 }
 
-/// How a variable's text is written in the document.
+/// How a variable's text is converted for the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     AsItIs,
-    /// `auto` for what the script asks the machine.
+    /// `auto` for what the script queries on the machine.
     Auto,
-    /// A list, with blanks around its commas.
+    /// A list, with spaces around its commas.
     Commas,
     /// A number of seconds.
     Seconds,
     /// A word in lower case.
     Word,
-    /// A level of logging that all components have.
+    /// A log level that all components have.
     Level,
 }
 
 const SET_BY_SCRIPTS: &str = "the services set it themselves";
 
-/// What a variable means, by its name in capitals.
+/// Returns what a variable means, by its name in capitals.
 pub fn of(name: &str) -> Meaning {
     use Meaning::{Etcd, Extra, Field, Kubeconfig, NoEffect, NoLog, NodeRef, Password};
     match name {
@@ -83,7 +83,7 @@ pub fn of(name: &str) -> Meaning {
     }
 }
 
-/// Whether a text names one of the variables by which a `config.ps1` is known, read or not.
+/// Whether a text names one of the variables that identify a `config.ps1`, imported or not.
 pub fn names_any(text: &str) -> bool {
     let text = text.to_uppercase();
     ["KUBE_NETWORK", "CALICO_", "VXLAN_", "CNI_", "K8S_SERVICE_CIDR", "DNS_NAME_SERVERS", "NODENAME"]
@@ -91,10 +91,10 @@ pub fn names_any(text: &str) -> bool {
         .any(|name| text.contains(name))
 }
 
-/// A variable's text as the document has it.
+/// Returns a variable's text in the form of the document.
 ///
 /// # Errors
-/// Why the text is nothing that the variable can have.
+/// Why the text is not a valid value of the variable.
 pub fn formed(form: Form, text: &str) -> Result<String, String> {
     match form {
         Form::AsItIs | Form::Auto => Ok(text.trim().to_owned()),
@@ -115,13 +115,13 @@ pub fn formed(form: Form, text: &str) -> Result<String, String> {
     }
 }
 
-/// Text like `<your service cidr>`, which the scripts come with.
+/// Whether a text is a placeholder of the scripts, for example `<your service cidr>`.
 pub fn is_placeholder(text: &str) -> bool {
     let text = text.trim();
     text.starts_with('<') && text.ends_with('>')
 }
 
-/// Whether two texts mean the same: blanks in lists, letters' case and slashes do not matter.
+/// Whether two texts mean the same: spaces in lists, case and slashes do not matter.
 pub fn same(one: &str, other: &str) -> bool {
     let plain = |text: &str| {
         let items: Vec<String> = text.split(',').map(|item| item.trim().to_lowercase().replace('/', "\\")).collect();

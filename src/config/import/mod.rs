@@ -1,13 +1,12 @@
 //! A `config.ps1` of Calico for Windows, v3.20 to v3.33, as a document `NodeInstallation`.
 //!
-//! The script is read as text ([`script`]); nothing of it is run, and no variable of the machine is
-//! looked at: that a stray `IP` or `KUBECONFIG` wins in silence is a defect of the scripts (B4, B5
-//! of the reference). What the variables mean here is in [`meaning`]. Every value goes through the
-//! checks of a config document, so that what is written can be read again.
+//! The script is read as text ([`script`]); it is never run, and no variable of the machine is read: that a stray `IP`
+//! or `KUBECONFIG` silently wins is a defect of the scripts (B4, B5 of the reference). What the variables mean here is
+//! in [`meaning`]. Every value passes the checks of a config document, so the result can be read again.
 
-mod lex;
 mod meaning;
 mod script;
+mod split;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,28 +23,28 @@ use meaning::{Form, Meaning};
 pub use script::Remark;
 use script::{Place, Script, Value, Variable};
 
-/// More than any `config.ps1` has: upstream's are 6 kB.
+/// Larger than any `config.ps1`: upstream's are 6 kB.
 pub const LARGEST: usize = 1 << 18;
 
-/// Where the script comes from, and what is known of the node it belongs to.
+/// Where the script comes from, and what is known about its node.
 #[derive(Debug, Clone)]
 pub struct Source<'a> {
-    /// What remarks and errors call it: `config.ps1`.
+    /// Its name in remarks and errors: `config.ps1`.
     pub name: &'a str,
     /// The folder of the installation, which the script calls `$PSScriptRoot`.
     pub root: WinPath,
-    /// Whether containerd runs there; none when it is not known.
+    /// Whether containerd runs there; none if unknown.
     pub containerd: Option<bool>,
     /// The variables in the definition of the service that runs the script.
     pub environment: Vec<(String, String)>,
-    /// What is measured on the node, later ones over earlier ones and all over the script.
+    /// What was measured on the node: later values override earlier ones, and all override the script.
     pub measured: Vec<Measured>,
-    /// Fields that no variable of the script says, by path.
+    /// Fields that no variable of the script sets, by path.
     pub fields: Vec<(&'static str, String)>,
 }
 
 impl Source<'_> {
-    /// A file somewhere: it is taken to belong to the folder that upstream always installs to.
+    /// A file without a node: assumed to be in the folder that upstream always installs to.
     pub fn file(name: &str) -> Source<'_> {
         Source {
             name,
@@ -58,43 +57,43 @@ impl Source<'_> {
     }
 }
 
-/// What a variable of the script really is on a node, whatever the script says.
+/// The real value of a variable on a node, whatever the script sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
-    /// As `VXLAN_VNI`.
+    /// For example `VXLAN_VNI`.
     pub variable: &'static str,
     pub value: String,
-    /// Who says so: `the HNS network Calico`.
+    /// The source of the value: `the HNS network Calico`.
     pub by: String,
 }
 
-/// A difference between what the script says and what is there.
+/// A difference between the script and the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     pub variable: &'static str,
     pub text: String,
 }
 
-/// The document, and what is to be known about it.
+/// The document, and the remarks about it.
 #[derive(Debug)]
 pub struct Imported {
     /// `NodeInstallation`, with what could be read.
     pub document: Json,
     /// Where each field comes from, by its path.
     pub from: Vec<(String, Origin)>,
-    /// What does not do here, or never did, what it seems to do.
+    /// Settings whose effect differs from what they suggest, here or always.
     pub notes: Vec<Remark>,
-    /// Where script and node differ. The node's values were taken.
+    /// Where script and node differ. The node's values are used.
     pub differences: Vec<Difference>,
-    /// What could not be read. The document is not the whole configuration while there is any.
+    /// What could not be read. If there is any, the document is not the whole configuration.
     pub unread: Vec<Remark>,
 }
 
-/// Turns the bytes of a script into text, as Windows PowerShell 5.1 would: its own default for
-/// `>` and `Out-File` is UTF-16 with a mark.
+/// Decodes the bytes of a script as Windows PowerShell 5.1 would: its default for `>` and `Out-File` is UTF-16 with a
+/// byte order mark.
 ///
 /// # Errors
-/// A [`Fault`] `ConfigPs1Unreadable` when it is too large or no text.
+/// A [`Fault`] `ConfigPs1Unreadable` if it is too large or not text.
 pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
     let no = |why: String| {
         Fault::new(Exit::InvalidConfig, "ConfigPs1Unreadable", format!("{name} is no config.ps1: {why}"))
@@ -104,7 +103,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
         return Err(no(format!("it is larger than {LARGEST} bytes")));
     }
     let text = match encoding::decode(bytes) {
-        // A code page that we cannot know: comments may have such characters, values are looked at.
+        // An unknown code page: such characters are harmless in comments, and values are checked.
         Err(Undecodable::NotUtf8) => String::from_utf8_lossy(bytes).into_owned(),
         decoded => decoded.map_err(|why| no(why.to_string()))?,
     };
@@ -117,10 +116,9 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<String, Fault> {
 /// Reads a script.
 ///
 /// # Errors
-/// A [`Fault`] `ConfigPs1Unreadable` when it sets no variable of Calico's at all, and nothing was
-/// measured either.
+/// A [`Fault`] `ConfigPs1Unreadable` if it sets no variable of Calico, and nothing was measured either.
 pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
-    let script = in_its_place(text, source);
+    let script = as_on_its_node(text, source);
     let known = script.variables.keys().any(|name| !matches!(meaning::of(name), Meaning::Extra));
     if !known && !meaning::names_any(text) && source.measured.is_empty() {
         let what = format!("{} is no config.ps1: it sets none of Calico's variables", source.name);
@@ -143,9 +141,9 @@ pub fn import(text: &str, source: &Source<'_>) -> Result<Imported, Fault> {
     Ok(importer.done())
 }
 
-/// Where the script has the CNI configuration: the folder, if it names one, and the file.
+/// Returns where the script puts the CNI configuration: the folder, if it names one, and the file.
 pub fn cni_file(text: &str, source: &Source<'_>) -> (Option<WinPath>, String) {
-    let script = in_its_place(text, source);
+    let script = as_on_its_node(text, source);
     let value = |name: &str| match script.variables.get(name) {
         Some(Variable { value: Value::Text(text), .. }) if !text.is_empty() => Some(text.clone()),
         _ => None,
@@ -154,9 +152,9 @@ pub fn cni_file(text: &str, source: &Source<'_>) -> (Option<WinPath>, String) {
     (dir, value("CNI_CONF_FILENAME").unwrap_or_else(|| "10-calico.conf".into()))
 }
 
-/// The script as it runs on its node. Where it is not known whether containerd runs there, as with
-/// containerd, and what would differ without is told.
-fn in_its_place(text: &str, source: &Source<'_>) -> Script {
+/// Evaluates the script as on its node. If it is unknown whether containerd runs there, assumes it, and reports what
+/// would differ without it.
+fn as_on_its_node(text: &str, source: &Source<'_>) -> Script {
     let read =
         |containerd| script::read(text, Place { root: source.root.as_str(), containerd, before: &source.environment });
     let Some(containerd) = source.containerd else {
@@ -183,13 +181,13 @@ struct Importer<'a> {
     layers: Layers,
     notes: Vec<Remark>,
     differences: Vec<Difference>,
-    /// Who said last what a variable is.
+    /// The last source of a variable's value.
     measured_by: BTreeMap<&'static str, String>,
     unread: Vec<Remark>,
 }
 
 impl Importer<'_> {
-    /// Puts what is measured over what the script says, and tells the difference.
+    /// Overrides the script with what was measured, and records the difference.
     fn measured(&mut self, measured: &Measured, variables: &mut BTreeMap<String, Variable>) {
         let Measured { variable, value, by } = measured;
         let there = variables.get(*variable);
@@ -197,8 +195,7 @@ impl Importer<'_> {
         let said = there.and_then(|there| match &there.value {
             Value::Text(text) if text.is_empty() || meaning::is_placeholder(text) => None,
             Value::Text(text) => Some(text.clone()),
-            Value::List(texts) => Some(texts.join(",")),
-            Value::HostName | Value::ContainerdDir => None,
+            Value::Asked(_) | Value::Unknown => None,
         });
         if let Some(said) = said {
             if meaning::same(&said, value) {
@@ -246,11 +243,13 @@ impl Importer<'_> {
         let (line, name) = (*line, name.to_uppercase());
         let text = match value {
             Value::Text(text) if text.is_empty() => return,
+            // Its line was reported.
+            Value::Unknown => return,
             _ if matches!(meaning::of(&name), Meaning::Password) => {
                 self.unread(line, format!("{name} holds a secret, which has no place in this document"));
                 return;
             }
-            // Upstream's own text, which nobody needed to fill in.
+            // Upstream's default text, which did not have to be filled in.
             Value::Text(text)
                 if meaning::is_placeholder(text) && !etcd && matches!(meaning::of(&name), Meaning::Etcd(_)) =>
             {
@@ -267,30 +266,31 @@ impl Importer<'_> {
                 return;
             }
             Value::Text(text) => Some(text.clone()),
-            Value::List(texts) => {
-                let text = texts.join(",");
-                self.note(
-                    line,
-                    format!(
-                        "{name} is an array, of which PowerShell made the text `System.Object[]` for Calico; \
-                         here it is `{text}`"
-                    ),
-                );
-                Some(text)
-            }
-            Value::HostName | Value::ContainerdDir => None,
+            Value::Asked(_) => None,
         };
+        let asks_for = |own: &str| matches!(value, Value::Asked(name) if *name == own);
+        let node = all.get("NODENAME").map(|node| &node.value);
         match (meaning::of(&name), text) {
-            (Meaning::Field(path, Form::Auto), None) => self.field(path, "auto", line),
-            (Meaning::Etcd(path), Some(text)) if etcd => self.field(path, &text, line),
-            (Meaning::Etcd(_), _) => self.note(line, format!("{name} has no effect with the Kubernetes datastore")),
+            (Meaning::Field(path, Form::Auto), None) if asks_for(&name) => self.field(path, "auto", line),
+            (Meaning::Etcd(_), _)
+                if all.get("CALICO_DATASTORE_TYPE").is_some_and(|kind| kind.value == Value::Unknown) =>
+            {
+                self.unread(
+                    line,
+                    format!("{name} has an effect only with etcd, and CALICO_DATASTORE_TYPE is not known"),
+                );
+            }
+            (Meaning::Etcd(_), _) if !etcd => {
+                self.note(line, format!("{name} has no effect with the Kubernetes datastore"));
+            }
+            (Meaning::Etcd(path), Some(text)) => self.field(path, &text, line),
             (Meaning::NoEffect(why), _) => self.note(line, format!("{name} has no effect: {why}")),
             (Meaning::Password, _) => {}
-            (Meaning::NodeRef, None) => {}
+            // The script's own name for the node, whatever the node's real name is.
+            (Meaning::NodeRef, None) if node == Some(value) || self.measured_by.contains_key("NODENAME") => {}
             (Meaning::NoLog, Some(text)) if text.eq_ignore_ascii_case("none") => {}
             (Meaning::NodeRef, Some(text)) => {
-                let same = all.get("NODENAME").is_some_and(|node| node.value == Value::Text(text.clone()));
-                if !same {
+                if node != Some(value) {
                     self.extra(&variable.name, &text, line);
                 }
             }
@@ -306,13 +306,13 @@ impl Importer<'_> {
                 Err(why) => self.unread(line, format!("{name}: {why}")),
             },
             (Meaning::Extra | Meaning::NoLog, Some(text)) => self.extra(&variable.name, &text, line),
-            (Meaning::Field(..) | Meaning::Extra | Meaning::NoLog, None) => {
+            (Meaning::Field(..) | Meaning::Etcd(_) | Meaning::NodeRef | Meaning::Extra | Meaning::NoLog, None) => {
                 self.unread(line, format!("{name} depends on the host, and this program cannot set it so"));
             }
         }
     }
 
-    /// The scripts gave Calico the kubeconfig that this names. Ours has one of its own.
+    /// The scripts passed this kubeconfig to Calico. Ours uses its own.
     fn kubeconfig(&mut self, path: Option<&str>, line: Option<usize>) {
         let own = self.source.root.join("calico-kube-config");
         let text = match path {
@@ -330,7 +330,7 @@ impl Importer<'_> {
         self.field("services.extraEnv", &variables, line);
     }
 
-    /// Sets a field, if a config document may say so.
+    /// Sets a field, if a config document allows it.
     fn field(&mut self, path: &str, value: &str, line: Option<usize>) {
         let name = self.source.name.to_owned();
         let from = Origin::File { name, line: line.unwrap_or(1), column: 1 };
@@ -355,7 +355,7 @@ impl Importer<'_> {
 
     fn done(mut self) -> Imported {
         let layered = Layered { config: self.layers.config(), layers: self.layers };
-        // What is right alone may contradict the rest.
+        // A value that is valid alone may contradict others.
         for finding in rules::check(&layered) {
             let line = match layered.nearest_origin(&finding.path) {
                 Some(Origin::File { line, .. }) => Some(*line),
@@ -388,7 +388,7 @@ impl fmt::Display for Remark {
 }
 
 impl Imported {
-    /// The document as a file, with all remarks as comments before it.
+    /// Returns the document as a file, with all remarks as comments before it.
     pub fn text(&self, name: &str) -> String {
         let mut comments =
             vec![format!("Read from {name} by calicoctl-win. What is not set here is detected, or has its default.")];
@@ -404,7 +404,7 @@ impl Imported {
         section("NOT READ:", self.unread.iter().map(ToString::to_string).collect());
         section("Differs on the node:", self.differences.iter().map(|found| found.text.clone()).collect());
         section("To know:", self.notes.iter().map(ToString::to_string).collect());
-        // What the script holds must not end a comment, and YAML has more ends of line than one.
+        // The script's text must not end a comment, and YAML has several line ends.
         let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
         let lines = comments.iter().map(|line| format!("# {}", line.replace(ends, " ")).trim_end().to_owned() + "\n");
         let document = serde_yaml::to_string(&self.document).expect("plain values can be written as YAML");

@@ -1,23 +1,24 @@
-//! What a `config.ps1` would set, found by reading it. Nothing is run, and no variable of this
-//! machine is looked at: an expression that needs one is told as not read.
-
-mod expression;
+//! What a `config.ps1` sets, found by reading it: assignments, `Set-EnvVarIfNotSet` and the query for containerd, in
+//! the forms of Calico's own files, with the values that people write there. Every other statement is reported as not
+//! read, and a variable that it may set is unknown from there on. Nothing is run, and no variable of this machine is
+//! read.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use self::expression::Mode;
-use super::lex::{ADD, Lexed, Part, Token, lex};
+use regex::Regex;
 
-/// What a variable is set to.
+use super::split::{Statement, split};
+
+/// The value of a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Text(String),
-    /// An array: PowerShell makes other text of it than people expect.
-    List(Vec<String>),
-    /// `$(hostname).ToLower()` and the like.
-    HostName,
-    /// The folder of the CNI plugins or of their configuration beside containerd.
-    ContainerdDir,
+    /// What the script queries on the machine, for example `$(hostname).ToLower()`, with the variable that it is valid
+    /// for.
+    Asked(&'static str),
+    /// A statement that was not read may set it.
+    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,20 +30,20 @@ pub struct Variable {
     pub line: Option<usize>,
 }
 
-/// Something to say about a line.
+/// A remark about a line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remark {
-    /// None where it is about no single line.
+    /// None if it is not about a single line.
     pub line: Option<usize>,
     pub text: String,
 }
 
-/// What was read.
+/// The result of reading a script.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// The variables that are set in the end, by name in capitals.
+    /// The final variables, by name in capitals.
     pub variables: BTreeMap<String, Variable>,
-    /// What was understood and does not do what it seems to.
+    /// Statements that were understood and whose effect differs from what they suggest.
     pub notes: Vec<Remark>,
     /// What could not be read.
     pub unread: Vec<Remark>,
@@ -53,393 +54,300 @@ pub struct Script {
 pub struct Place<'a> {
     /// `$PSScriptRoot`.
     pub root: &'a str,
-    /// Whether the service containerd runs, which the script asks.
+    /// Whether the service containerd runs, which the script queries.
     pub containerd: bool,
-    /// Variables that are there before: those of the service's own definition.
+    /// Variables that are set before: those of the service's own definition.
     pub before: &'a [(String, String)],
 }
 
 /// Reads a script.
 pub fn read(text: &str, place: Place<'_>) -> Script {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let (tokens, broken) = lex(&text);
-    let mut reader = Reader { text: &text, place, locals: BTreeMap::new(), script: Script::default() };
+    let mut reader = Reader { place, locals: BTreeMap::new(), ended: false, script: Script::default() };
     for (name, value) in place.before {
         let variable = Variable { name: name.clone(), value: Value::Text(value.clone()), line: None };
         reader.script.variables.insert(name.to_uppercase(), variable);
     }
-    // The statement in which something does not end is not to be judged by its beginning.
-    let whole = match &broken {
-        Some(_) => tokens.iter().rposition(|lexed| lexed.token == Token::Break).map_or(0, |last| last + 1),
-        None => tokens.len(),
-    };
-    reader.statements(&tokens[..whole]);
-    if let Some(broken) = broken {
-        let text = format!("{}; this line and all after it are not read", broken.why);
-        reader.script.unread.push(Remark { line: Some(broken.line), text });
-    }
+    reader.statements(&text, 1);
     reader.script
 }
 
+macro_rules! patterns {
+    ($($name:ident = $pattern:literal;)*) => {
+        $(static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("a pattern"));)*
+    };
+}
+
+patterns! {
+    ASSIGNMENT = r"(?is)^\$(?:env:(\w+)|\{env:([^`}]+)\})\s*=\s*(.*)$";
+    LOCAL = r"(?s)^\$(\w+)\s*=\s*(.*)$";
+    IF_NOT_SET = r#"(?is)^Set-EnvVarIfNotSet\s+(?:-var\s+)?(?:"(\w+)"|'(\w+)'|(\w+))\s+(?:-defaultValue\s+)?(.*)$"#;
+    IF_CONTAINERD = r"(?i)^if\s*\(\s*Get-IsContainerdRunning\s*\)\s*\{$";
+    ELSE = r"(?i)^\}\s*else\s*\{$";
+    ENDS = r"(?i)^(?:return|exit|throw|break|continue)\b";
+    // Prints text, or loads Calico's own modules: sets nothing.
+    SETS_NOTHING = r#"(?ix)^(?:
+        (?:Write-(?:Host|Output|Verbose|Warning|Information)|echo)
+            (?:\s+(?: '[^'\u{2018}-\u{201b}]*' | "(?:[^"$`\u{201c}-\u{201e}]|\$[\w{])*" | -?\w+ ))*
+        | (?:ipmo|Import-Module)\s+["']?[\w\ $:.\\/]*libs[\\/](?:calico[\\/]calico|hns[\\/]hns)\.psm1["']?
+            (?:\s+-(?:Force|DisableNameChecking))*
+        )$"#;
+    MODULE = r"(?i)^(?:ipmo|Import-Module)\b";
+    // Every way to set a variable, in statements that are not read.
+    MAY_SET = r#"(?ix) \$\{?env:(\w+)\}?\s*(?:[-+*/%]?=|,) | [^\w${]env:[\\/]?(\w+) | -var[\s:]+["']?(\w+) | Variable\(\s*["'](\w+)"#;
+    ASKS = r"(?i)^\$?\(\s*(hostname|Get-ContainerdCniBinDir|Get-ContainerdCniConfDir)\s*\)(?:\.ToLower\(\))?$";
+    COMMAND = r"(?i)^(hostname|Get-ContainerdCniBinDir|Get-ContainerdCniConfDir)$";
+    VARIABLE = r"(?i)^\$(?:((?:env:)?\w+)|\{(env:[^`}]+)\})(\.ToLower\(\))?$";
+    LITERAL = r"(?s)^['\u{2018}-\u{201b}]((?:[^'\u{2018}-\u{201b}]|['\u{2018}-\u{201b}]{2})*)['\u{2018}-\u{201b}]$";
+    DOUBLED = r"['\u{2018}-\u{201b}](['\u{2018}-\u{201b}])";
+    EXPANDABLE = r#"(?s)^["\u{201c}-\u{201e}](.*)["\u{201c}-\u{201e}]$"#;
+    // Part of a text in double quotes: an escape, two quotes, a variable, text that is not evaluated, a character.
+    PIECE = r#"(?isx) `([[:punct:]]) | ["\u{201c}-\u{201e}](["\u{201c}-\u{201e}]) | \$((?:env:)?\w+)([:?]?)
+        | \$\{((?:env:)?[^`}:]+)\} | (\$[($?^:{] | [`"\u{201c}-\u{201e}]) | (.)"#;
+    NUMBER = r"^(?:0|[1-9][0-9]{0,8})$";
+    // An argument without quotes: a word, an address, or a path below a variable.
+    WORD = r"^(?:[A-Za-z][\w.:/\\*-]*|\d+(?:\.\d+){3}(?:/\d+)?|\$(?:env:)?\w+\\[\w.\\-]*)$";
+    ARRAY = r#"^@\(|^[^(].*["'\w]\s*,\s*["'\w]"#;
+}
+
 struct Reader<'a> {
-    text: &'a str,
     place: Place<'a>,
-    /// The script's own variables; none where the value is not known.
-    locals: BTreeMap<String, Option<Value>>,
+    /// The script's own variables with known values.
+    locals: BTreeMap<String, Value>,
+    /// `exit` or similar was read.
+    ended: bool,
     script: Script,
 }
 
-const CONTROL: [&str; 13] =
-    ["if", "switch", "for", "foreach", "while", "do", "try", "function", "filter", "trap", "param", "begin", "process"];
-
-/// Commands that set nothing.
-const HARMLESS: [&str; 8] = [
-    "write-host",
-    "write-output",
-    "write-verbose",
-    "write-warning",
-    "write-information",
-    "echo",
-    "set-strictmode",
-    "unblock-file",
-];
+const NOT_EVALUATED: &str = "an expression that this program does not evaluate";
 
 type Read<T> = Result<T, String>;
 
 impl Reader<'_> {
-    fn statements(&mut self, tokens: &[Lexed]) {
-        let mut at = 0;
-        while at < tokens.len() {
-            let first = &tokens[at];
-            if first.token == Token::Break {
-                at += 1;
-            } else if first.is_word("if") {
-                at = self.conditional(tokens, at);
-            } else if CONTROL.iter().any(|word| first.is_word(word)) {
-                let end = end_of_control(tokens, at);
-                self.not_judged(&tokens[at..end]);
-                at = end;
-            } else {
-                let end = end_of_statement(tokens, at);
-                let statement: Vec<Lexed> =
-                    tokens[at..end].iter().filter(|lexed| lexed.token != Token::Break).cloned().collect();
-                if let Err(why) = self.statement(&statement) {
-                    self.unread(&statement, &why);
-                }
-                at = end;
+    fn statements(&mut self, text: &str, first_line: usize) {
+        let (statements, broken) = split(text, first_line);
+        for statement in statements {
+            if self.ended {
+                return;
             }
+            if let Err(why) = self.statement(&statement) {
+                self.unread(&statement, &why);
+            }
+        }
+        if let (Some(broken), false) = (broken, self.ended) {
+            let text = format!("{}; this line and all after it are not read", broken.why);
+            self.script.unread.push(Remark { line: Some(broken.line), text });
         }
     }
 
-    /// `if (Get-IsContainerdRunning) { … } else { … }`: the one question that we know the answer to.
-    fn conditional(&mut self, tokens: &[Lexed], at: usize) -> usize {
-        let end = end_of_control(tokens, at);
-        let all: Vec<&Lexed> = tokens[at..end].iter().filter(|lexed| lexed.token != Token::Break).collect();
-        let (condition, then, otherwise) = match all.as_slice() {
-            [_, condition, then] => (condition, then, None),
-            [_, condition, then, word, otherwise] if word.is_word("else") => (condition, then, Some(otherwise)),
-            _ => {
-                self.not_judged(&tokens[at..end]);
-                return end;
+    fn statement(&mut self, statement: &Statement) -> Read<()> {
+        let (text, line) = (statement.text.trim_end(), statement.line);
+        if let Some(found) = ASSIGNMENT.captures(text) {
+            let value = self.value(part(&found, &[3]), false)?;
+            self.set(part(&found, &[1, 2]), value, line)
+        } else if let Some(found) = IF_NOT_SET.captures(text) {
+            let value = self.value(part(&found, &[4]), true)?;
+            self.set_if_absent(part(&found, &[1, 2, 3]), value, line)
+        } else if let Some(found) = LOCAL.captures(text) {
+            let value = self.value(part(&found, &[2]), false)?;
+            self.locals.insert(part(&found, &[1]).to_lowercase(), value);
+            Ok(())
+        } else if SETS_NOTHING.is_match(text) {
+            Ok(())
+        } else if let Some((then, otherwise)) = branches(statement) {
+            let taken = if self.place.containerd { Some(then) } else { otherwise };
+            if let Some((at, block)) = taken {
+                self.statements(block, line + text[..at].matches('\n').count());
             }
-        };
-        let (Token::Group(question), Token::Block(then)) = (&condition.token, &then.token) else {
-            self.not_judged(&tokens[at..end]);
-            return end;
-        };
-        let asks = |tokens: &[Lexed]| matches!(tokens, [only] if only.is_word("Get-IsContainerdRunning"));
-        let holds = match question.as_slice() {
-            question if asks(question) => self.place.containerd,
-            [not, Lexed { token: Token::Group(question), .. }]
-                if (not.is_word("!") || not.is_word("-not")) && asks(question) =>
-            {
-                !self.place.containerd
-            }
-            _ => {
-                self.not_judged(&tokens[at..end]);
-                return end;
-            }
-        };
-        match (holds, otherwise.map(|lexed| &lexed.token)) {
-            (true, _) => self.statements(then),
-            (false, Some(Token::Block(otherwise))) => self.statements(otherwise),
-            (false, _) => {}
+            Ok(())
+        } else if ENDS.is_match(text) {
+            self.ended = true;
+            Err("the script ends here; all after it is not read".into())
+        } else if !statement.blocks.is_empty() {
+            Err("it depends on what happens when the script runs".into())
+        } else if MODULE.is_match(text) {
+            Err("a module that this program does not know".into())
+        } else if text.starts_with(['$', '"', '\'', '@']) {
+            Err(NOT_EVALUATED.into())
+        } else {
+            Err("a command that this program does not know, and never runs".into())
         }
-        end
     }
 
-    fn not_judged(&mut self, tokens: &[Lexed]) {
-        let mut names = Vec::new();
-        set_within(tokens, &mut names);
-        names.dedup();
-        let sets = match names.as_slice() {
-            [] => String::new(),
-            names => format!("; it may set {}", names.join(", ")),
-        };
-        self.unread(tokens, &format!("it depends on what happens when the script runs{sets}"));
-    }
-
-    fn unread(&mut self, tokens: &[Lexed], why: &str) {
-        let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else { return };
-        let written = self.text.get(first.from..last.to).unwrap_or_default();
-        let line = written.lines().next().unwrap_or_default().trim();
-        let mut shown: String = line.chars().take(80).collect();
-        if let (true, Some((name, _))) = (may_be_secret(line), line.split_once('=')) {
-            shown = format!("{}= ***", name.chars().take(80).collect::<String>());
-        } else if shown.len() < written.trim().len() {
+    /// Reports a statement that was not read, and marks as unknown what it may change.
+    fn unread(&mut self, statement: &Statement, why: &str) {
+        let text = &statement.text;
+        let first = text.lines().next().unwrap_or_default().trim();
+        let mut shown: String = first.chars().take(80).collect();
+        if may_be_secret(first) {
+            let end = shown.find('=').map(|at| at + 1).or_else(|| shown.find(' ')).unwrap_or(0);
+            shown = format!("{} ***", &shown[..end]);
+        } else if shown.len() < text.trim().len() {
             shown.push_str(" ...");
         }
-        self.script.unread.push(Remark { line: Some(first.line), text: format!("`{shown}`: {why}") });
-    }
-
-    fn statement(&mut self, tokens: &[Lexed]) -> Read<()> {
-        let line = tokens[0].line;
-        match tokens {
-            [Lexed { token: Token::Variable(name), .. }, op, value @ ..] if op.is_op('=') || op.is_op(ADD) => {
-                self.assignment(name, op.is_op(ADD), value, line)
+        let mut names: Vec<&str> = Vec::new();
+        for found in MAY_SET.captures_iter(text) {
+            let name = part(&found, &[1, 2, 3, 4]);
+            if !names.contains(&name) {
+                names.push(name);
             }
-            [
-                Lexed { token: Token::Brackets(class), .. },
-                Lexed { token: Token::Word(call), .. },
-                Lexed { token: Token::Group(args), .. },
-            ] if call.eq_ignore_ascii_case("::SetEnvironmentVariable")
-                && matches!(class.to_lowercase().as_str(), "environment" | "system.environment") =>
-            {
-                self.set_environment_variable(args, line)
-            }
-            [Lexed { token: Token::Word(command), .. }, args @ ..] => self.command(command, args, line),
-            _ => Err("it is no assignment".into()),
+            let unknown = Variable { name: name.to_owned(), value: Value::Unknown, line: Some(statement.line) };
+            self.script.variables.insert(name.to_uppercase(), unknown);
         }
-    }
-
-    fn assignment(&mut self, name: &str, adds: bool, value: &[Lexed], line: usize) -> Read<()> {
-        let value = self.value(value, Mode::Expression);
-        let Some(name) = environment(name) else {
-            let known = if adds { None } else { value.ok() };
-            self.locals.insert(name.to_lowercase(), known);
-            return Ok(());
+        let sets = match names.as_slice() {
+            names if names.is_empty() || text.starts_with('$') || IF_NOT_SET.is_match(text) => String::new(),
+            names => format!("; it may set {}", names.join(", ")),
         };
-        let value = match (adds, value?) {
-            (false, value) => value,
-            (true, Value::Text(more)) => match self.script.variables.get(&name.to_uppercase()) {
-                Some(Variable { value: Value::Text(text), .. }) => Value::Text(format!("{text}{more}")),
-                _ => return Err("it adds to a value that is not known".into()),
-            },
-            (true, _) => return Err("it adds something that is no text".into()),
-        };
-        self.set(name, value, line)
+        if !ASSIGNMENT.is_match(text) || text.matches('=').count() > 1 {
+            let text = text.to_lowercase();
+            self.locals.retain(|name, _| !text.contains(name));
+        }
+        let text = format!("`{shown}`: {why}{sets}");
+        self.script.unread.push(Remark { line: Some(statement.line), text });
     }
 
-    fn command(&mut self, command: &str, args: &[Lexed], line: usize) -> Read<()> {
-        let name = command.to_lowercase();
-        let pipes = args.iter().any(|lexed| lexed.is_op('|') || lexed.is_op('&'));
-        if HARMLESS.contains(&name.as_str()) && !pipes {
-            return Ok(());
-        }
-        if matches!(name.as_str(), "ipmo" | "import-module") && !pipes {
-            let module = args.iter().any(|lexed| match &lexed.token {
-                Token::Word(word) => is_calicos_module(word),
-                Token::Text(parts) => {
-                    parts.iter().any(|part| matches!(part, Part::Plain(text) if is_calicos_module(text)))
+    fn set_if_absent(&mut self, name: &str, value: Value, line: usize) -> Read<()> {
+        match self.script.variables.get(&name.to_uppercase()) {
+            // Windows treats an empty variable as unset.
+            Some(there) if there.value != Value::Text(String::new()) => {
+                let by = there.line.map_or("the service's definition".into(), |line| format!("line {line}"));
+                if there.value == Value::Unknown {
+                    return Err(format!("it has no effect if {by} sets {name}, which is not known"));
                 }
-                _ => false,
-            });
-            return if module { Ok(()) } else { Err("a module that this program does not know".into()) };
-        }
-        match name.as_str() {
-            "set-envvarifnotset" => {
-                let (variable, value) = self.two_arguments(args, "var", "defaultvalue")?;
-                if self.script.variables.get(&variable.to_uppercase()).is_some_and(|there| !there.value.is_empty()) {
-                    let there = &self.script.variables[&variable.to_uppercase()];
-                    if there.value != value {
-                        let by = there.line.map_or("the service's definition".into(), |line| format!("line {line}"));
-                        let text = format!("{variable} is set already, by {by}: this line has no effect");
-                        self.script.notes.push(Remark { line: Some(line), text });
-                    }
-                    return Ok(());
+                if there.value != value {
+                    let text = format!("{name} is set already, by {by}: this line has no effect");
+                    self.script.notes.push(Remark { line: Some(line), text });
                 }
-                self.set(&variable, value, line)
+                Ok(())
             }
-            "set-item" | "si" => {
-                let (path, value) = self.two_arguments(args, "path", "value")?;
-                let name =
-                    environment(path.trim_start_matches(['$', '\\', '/'])).ok_or("it sets no environment variable")?;
-                self.set(name.trim_start_matches(['\\', '/']), value, line)
-            }
-            _ => Err("a command that this program does not know, and never runs".into()),
-        }
-    }
-
-    /// The two arguments of a command, by name or by place.
-    fn two_arguments(&self, args: &[Lexed], first: &str, second: &str) -> Read<(String, Value)> {
-        let mut named: [Option<Value>; 2] = [None, None];
-        let mut unnamed = Vec::new();
-        let mut at = 0;
-        while at < args.len() {
-            let parameter = match &args[at].token {
-                Token::Word(word) => word.strip_prefix('-').filter(|name| name.starts_with(char::is_alphabetic)),
-                _ => None,
-            };
-            // `-name value`, `-name:value`, and `-name:"value"`, of which the text is a token of its own.
-            let (parameter, value) = match parameter.map(|name| name.split_once(':').unwrap_or((name, ""))) {
-                Some((name, value)) => (Some(name.to_lowercase()), value),
-                None => (None, ""),
-            };
-            let from = at + usize::from(parameter.is_some());
-            let mut to = from;
-            let value = if value.is_empty() {
-                if from >= args.len() {
-                    return Err("an argument is missing".into());
-                }
-                to = end_of_argument(args, from);
-                self.value(&args[from..to], Mode::Argument)?
-            } else {
-                Value::Text(value.to_owned())
-            };
-            match parameter {
-                // PowerShell takes the beginning of a parameter's name for it.
-                Some(name) if first.starts_with(&name) => named[0] = Some(value),
-                Some(name) if second.starts_with(&name) => named[1] = Some(value),
-                Some(name) => return Err(format!("a parameter that the command does not have: -{name}")),
-                None => unnamed.push(value),
-            }
-            at = to;
-        }
-        let mut unnamed = unnamed.into_iter();
-        let [variable, value] = named.map(|value| value.or_else(|| unnamed.next()));
-        match (variable, value, unnamed.next()) {
-            (Some(Value::Text(variable)), Some(value), None) => Ok((variable, value)),
-            _ => Err("a name and a value are expected".into()),
-        }
-    }
-
-    fn set_environment_variable(&mut self, args: &[Lexed], line: usize) -> Read<()> {
-        let args: Vec<&[Lexed]> = args.split(|lexed| lexed.is_op(',')).collect();
-        let (name, value, scope) = match args.as_slice() {
-            [name, value] => (name, value, None),
-            [name, value, scope] => (name, value, Some(scope)),
-            _ => return Err("a name and a value are expected".into()),
-        };
-        if let Some(scope) = scope
-            && !matches!(self.value(scope, Mode::Expression)?, Value::Text(text) if text.eq_ignore_ascii_case("process"))
-        {
-            return Err("it sets a variable of the whole machine or user, not one of Calico's".into());
-        }
-        match self.value(name, Mode::Expression)? {
-            Value::Text(name) => {
-                let value = self.value(value, Mode::Expression)?;
-                self.set(&name, value, line)
-            }
-            _ => Err("the variable's name is not known".into()),
+            _ => self.set(name, value, line),
         }
     }
 
     fn set(&mut self, name: &str, value: Value, line: usize) -> Read<()> {
-        if value.texts().any(|text| text.contains('\u{fffd}')) {
+        if matches!(&value, Value::Text(text) if text.contains('\u{fffd}')) {
             return Err("its characters cannot be read; save the file as UTF-8".into());
         }
         let variable = Variable { name: name.to_owned(), value, line: Some(line) };
         self.script.variables.insert(name.to_uppercase(), variable);
         Ok(())
     }
-}
 
-impl Value {
-    /// Nothing is set by it: to Windows an empty variable is one that is not there.
-    pub fn is_empty(&self) -> bool {
-        matches!(self, Self::Text(text) if text.is_empty())
-    }
-
-    fn texts(&self) -> impl Iterator<Item = &String> {
-        let (one, several) = match self {
-            Self::Text(text) => (Some(text), &[][..]),
-            Self::List(texts) => (None, texts.as_slice()),
-            Self::HostName | Self::ContainerdDir => (None, &[][..]),
-        };
-        one.into_iter().chain(several)
-    }
-
-    fn known_texts(self) -> Read<Vec<String>> {
-        match self {
-            Self::Text(text) => Ok(vec![text]),
-            Self::List(texts) => Ok(texts),
-            Self::HostName | Self::ContainerdDir => Err(not_evaluated()),
+    /// Returns the value of an expression, or of an argument, in which a word is text and not a command.
+    fn value(&self, text: &str, argument: bool) -> Read<Value> {
+        // `"$(hostname)"` is `$(hostname)`.
+        let whole =
+            text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).filter(|text| text.starts_with("$("));
+        let asks = ASKS.captures(whole.unwrap_or(text)).or_else(|| COMMAND.captures(text).filter(|_| !argument));
+        if let Some(found) = asks {
+            return Ok(Value::Asked(match part(&found, &[1]).to_lowercase().as_str() {
+                "hostname" => "NODENAME",
+                "get-containerdcnibindir" => "CNI_BIN_DIR",
+                _ => "CNI_CONF_DIR",
+            }));
         }
+        if let Some(found) = VARIABLE.captures(text) {
+            return match self.variable(part(&found, &[1, 2]))? {
+                Value::Text(text) if found.get(3).is_some() => Ok(Value::Text(text.to_lowercase())),
+                value => Ok(value),
+            };
+        }
+        if let Some(found) = LITERAL.captures(text) {
+            return Ok(Value::Text(DOUBLED.replace_all(part(&found, &[1]), "$1").into_owned()));
+        }
+        if let Some(found) = EXPANDABLE.captures(text) {
+            return self.expanded(part(&found, &[1]));
+        }
+        if NUMBER.is_match(text) {
+            return Ok(Value::Text(text.to_owned()));
+        }
+        if argument && WORD.is_match(text) {
+            return self.expanded(text);
+        }
+        Err(match text {
+            "" => "there is no value",
+            _ if ARRAY.is_match(text) => {
+                "an array, of which PowerShell makes the text `System.Object[]`; write its items as one text with commas"
+            }
+            _ if !argument && text.starts_with(char::is_alphabetic) => {
+                "a word without quotes is a command to PowerShell, not a text"
+            }
+            _ => NOT_EVALUATED,
+        }
+        .into())
+    }
+
+    /// Returns PowerShell's expansion of a text in double quotes.
+    fn expanded(&self, inside: &str) -> Read<Value> {
+        let mut text = String::new();
+        for found in PIECE.captures_iter(inside) {
+            let (plain, refused) = (part(&found, &[1, 2, 7]), part(&found, &[4, 6]));
+            if !refused.is_empty() {
+                return Err(NOT_EVALUATED.into());
+            }
+            text.push_str(plain);
+            if plain.is_empty() {
+                match self.variable(part(&found, &[3, 5]))? {
+                    Value::Text(value) => text.push_str(&value),
+                    _ => return Err(NOT_EVALUATED.into()),
+                }
+            }
+        }
+        Ok(Value::Text(text))
+    }
+
+    /// Returns the value of a variable, by its name without `$`.
+    fn variable(&self, name: &str) -> Read<Value> {
+        let lower = name.to_lowercase();
+        if let Some(own) = lower.strip_prefix("env:") {
+            return match (self.script.variables.get(&own.to_uppercase()), own) {
+                (Some(Variable { value: Value::Unknown, .. }), _) => Err(format!("the value of ${name} is not known")),
+                (Some(there), _) => Ok(there.value.clone()),
+                (None, "computername") => Ok(Value::Asked("NODENAME")),
+                (None, _) => Err(format!(
+                    "it takes the environment variable {}, which the script does not set; the machine's are never read",
+                    &name[4..]
+                )),
+            };
+        }
+        if let Some(own) = self.locals.get(&lower) {
+            return Ok(own.clone());
+        }
+        let known = match lower.as_str() {
+            "psscriptroot" => self.place.root,
+            "true" => "True",
+            "false" => "False",
+            "null" => "",
+            _ => return Err(format!("the value of ${name} is not known")),
+        };
+        Ok(Value::Text(known.to_owned()))
     }
 }
 
-fn not_evaluated() -> String {
-    "an expression that this program does not evaluate".into()
+/// Returns the first of these groups that took part in a match.
+fn part<'t>(found: &regex::Captures<'t>, groups: &[usize]) -> &'t str {
+    groups.iter().find_map(|group| found.get(*group)).map_or("", |part| part.as_str())
 }
 
-/// Whether a text may hold what nobody else should see.
+type Block<'t> = (usize, &'t str);
+
+/// Parses `if (Get-IsContainerdRunning) { … } else { … }`, the one query whose answer is known: returns both blocks,
+/// with their offsets.
+fn branches(statement: &Statement) -> Option<(Block<'_>, Option<Block<'_>>)> {
+    let text = statement.text.trim_end();
+    let block = |at: usize| statement.blocks.get(at).map(|range| (range.start, &text[range.clone()]));
+    let end = |block: Block<'_>| block.0 + block.1.len();
+    let then = block(0).filter(|then| IF_CONTAINERD.is_match(&text[..then.0]))?;
+    let last = match block(1) {
+        Some(otherwise) if !ELSE.is_match(&text[end(then)..otherwise.0]) => return None,
+        otherwise => otherwise.unwrap_or(then),
+    };
+    (&text[end(last)..] == "}").then_some((then, block(1)))
+}
+
+/// Whether a text may contain a secret.
 pub fn may_be_secret(text: &str) -> bool {
     let text = text.to_uppercase();
     ["PASSWORD", "SECRET", "TOKEN"].iter().any(|word| text.contains(word))
         || text.split_once("://").is_some_and(|(_, rest)| rest.split('/').next().is_some_and(|host| host.contains('@')))
-}
-
-/// The name of an environment variable, without its drive.
-fn environment(name: &str) -> Option<&str> {
-    let (drive, rest) = name.split_at_checked(4)?;
-    (drive.eq_ignore_ascii_case("env:") && !rest.is_empty()).then_some(rest)
-}
-
-fn is_calicos_module(path: &str) -> bool {
-    let path = path.to_lowercase().replace('/', "\\");
-    path.ends_with("libs\\calico\\calico.psm1") || path.ends_with("libs\\hns\\hns.psm1")
-}
-
-/// The end of a statement: a line goes on after an operator.
-fn end_of_statement(tokens: &[Lexed], from: usize) -> usize {
-    (from + 1..tokens.len())
-        .find(|at| tokens[*at].token == Token::Break && !matches!(tokens[at - 1].token, Token::Op(_)))
-        .unwrap_or(tokens.len())
-}
-
-/// The end of an argument of a command: at a blank, unless a comma makes a list of it.
-fn end_of_argument(args: &[Lexed], from: usize) -> usize {
-    (from + 1..args.len())
-        .find(|at| !args[*at].glued && !args[*at].is_op(',') && !args[at - 1].is_op(','))
-        .unwrap_or(args.len())
-}
-
-/// The end of `if`, `foreach`, `try` and the like: after its last block.
-fn end_of_control(tokens: &[Lexed], from: usize) -> usize {
-    let is = |word: &str| tokens[from].is_word(word);
-    let goes_on: &[&str] = match () {
-        () if is("param") => return end_of_statement(tokens, from),
-        () if is("if") => &["else", "elseif"],
-        () if is("try") => &["catch", "finally"],
-        () if is("do") => &["while", "until"],
-        () => &[],
-    };
-    let mut at = from;
-    while let Some(block) = (at..tokens.len()).find(|at| matches!(tokens[*at].token, Token::Block(_))) {
-        let next = (block + 1..tokens.len()).find(|at| tokens[*at].token != Token::Break);
-        match next.filter(|next| goes_on.iter().any(|word| tokens[*next].is_word(word))) {
-            Some(next) if is("do") => return end_of_statement(tokens, next),
-            Some(next) => at = next,
-            None => return block + 1,
-        }
-    }
-    end_of_statement(tokens, at)
-}
-
-/// The environment variables that statements set, however deep.
-fn set_within(tokens: &[Lexed], names: &mut Vec<String>) {
-    for (at, lexed) in tokens.iter().enumerate() {
-        match &lexed.token {
-            Token::Variable(name) if tokens.get(at + 1).is_some_and(|next| next.is_op('=') || next.is_op(ADD)) => {
-                names.extend(environment(name).map(str::to_owned));
-            }
-            Token::Text(parts) if at > 0 && tokens[at - 1].is_word("-var") => {
-                if let [Part::Plain(name)] = parts.as_slice() {
-                    names.push(name.clone());
-                }
-            }
-            Token::Group(inner) | Token::Array(inner) | Token::Block(inner) => set_within(inner, names),
-            _ => {}
-        }
-    }
 }

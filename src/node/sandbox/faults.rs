@@ -1,4 +1,4 @@
-//! Faults on demand: which call, the how manieth, and what happens to it.
+//! Faults on demand: which call, which occurrence, and what happens to it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::quirks::Quirk;
 use crate::fault::{Exit, Fault as Failure};
 use crate::item::Id;
 
-/// Everything that can be asked to fail in the sandbox.
+/// Everything that can be made to fail in the sandbox.
 #[derive(Debug, Default)]
 pub struct SandboxFaults {
     pub node: Vec<Fault>,
@@ -17,19 +18,22 @@ pub struct SandboxFaults {
     pub api: Vec<String>,
     /// For the embedded release server, without the word `release`.
     pub release: Vec<String>,
+    /// Ways in which the sandbox is unlike Windows.
+    pub windows: Vec<Quirk>,
 }
 
 impl SandboxFaults {
-    /// Reads `CALL ID-GLOB[#N[+]]=ACTION`, several separated by `;`.
+    /// Reads `CALL ID-GLOB[#N[+]]=ACTION` and `windows NAME`, several separated by `;`.
     ///
     /// # Errors
-    /// USAGE, naming the part that is not right and what would be.
+    /// USAGE, naming the invalid part and what would be valid.
     pub fn parse(text: &str) -> Result<Self> {
         let mut faults = Self::default();
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             match part.split_once(' ') {
                 Some(("api", rest)) => faults.api.push(rest.trim().to_owned()),
                 Some(("release", rest)) => faults.release.push(rest.trim().to_owned()),
+                Some(("windows", name)) => faults.windows.push(Quirk::parse(name.trim())?),
                 _ => faults.node.push(Fault::parse(part)?),
             }
         }
@@ -47,10 +51,12 @@ pub enum Call {
     Save,
     Append,
     Remove,
+    /// A look at processes: of a service, of a program, or one that was seen before.
+    Process,
 }
 
 impl Call {
-    const ALL: [(&'static str, Self); 7] = [
+    const ALL: [(&'static str, Self); 8] = [
         ("facts", Self::Facts),
         ("get", Self::Get),
         ("list", Self::List),
@@ -58,6 +64,7 @@ impl Call {
         ("save", Self::Save),
         ("append", Self::Append),
         ("remove", Self::Remove),
+        ("process", Self::Process),
     ];
 
     /// Whether it changes the node.
@@ -71,7 +78,7 @@ impl Call {
 pub enum Action {
     /// An error, and nothing was done.
     Fail,
-    /// It was done, and an error all the same.
+    /// It was done, but returns an error.
     FailAfter,
     DiskFull,
     InUse,
@@ -79,22 +86,22 @@ pub enum Action {
     SlowStop,
     /// A service's process ends right after its start.
     Dies,
-    /// The call does not come back.
+    /// The call never returns.
     Hang,
     /// The call takes a minute of the sandbox's time.
     Slow,
     ExitBefore,
-    /// The process ends in the middle of a change that Windows makes in several steps. Changes that
-    /// have no middle are made, and nothing ends.
+    /// The process ends in the middle of a change that Windows makes in several steps. Other changes are made, and the
+    /// process continues.
     ExitWithin,
     ExitAfter,
     /// Half of the line is written, then the process ends.
     Torn,
-    /// Nothing, but for a line in `.sandbox/calls`: which calls there are to strike.
+    /// Nothing, except a line in `.sandbox/calls`: it lists the calls that faults can hit.
     Noted,
 }
 
-/// How long a call takes that was asked to be slow.
+/// How long a slow call takes.
 pub const SLOW: Duration = Duration::from_secs(60);
 
 impl Action {
@@ -114,12 +121,12 @@ impl Action {
         ("noted", Self::Noted),
     ];
 
-    /// Whether the process ends by it.
+    /// Whether it ends the process.
     pub const fn ends_process(self) -> bool {
         matches!(self, Self::ExitBefore | Self::ExitWithin | Self::ExitAfter | Self::Torn)
     }
 
-    /// Whether it means something for a call.
+    /// Whether it applies to a call.
     fn fits(self, call: Option<Call>, glob: &str) -> bool {
         let running = glob.contains('*') || glob.to_lowercase().starts_with("running ");
         match self {
@@ -141,7 +148,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// What stands behind the `#`; none when it is no count from 1 up.
+    /// Parses the text after the `#`; none if it is not a count from 1 up.
     pub fn parse(text: &str) -> Option<Self> {
         let (count, on) = text.strip_suffix('+').map_or((text, false), |count| (count, true));
         let n = count.parse().ok().filter(|n| *n > 0)?;
@@ -168,8 +175,8 @@ impl fmt::Display for Which {
     }
 }
 
-/// One fault: it strikes the calls it matches, or only the n-th of them in this process, or all from
-/// the n-th on.
+/// One fault: it applies to the matching calls, or only to the n-th of them in this process, or to all from the n-th
+/// on.
 #[derive(Debug)]
 pub struct Fault {
     /// None is any call that changes the node.
@@ -182,7 +189,7 @@ pub struct Fault {
 
 impl Fault {
     /// # Errors
-    /// USAGE, saying what is not right.
+    /// USAGE, saying what is invalid.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = |why: String| {
             Failure::new(Exit::Usage, "SandboxFaultInvalid", format!("the sandbox fault `{text}` is not right: {why}"))
@@ -214,7 +221,7 @@ impl Fault {
         Ok(Self { call, glob: glob.to_owned(), which, action, seen: Cell::new(0) })
     }
 
-    /// Counts a call and says whether this fault strikes it.
+    /// Counts a call and returns whether this fault applies to it.
     fn strikes(&self, call: Call, names: &[String]) -> bool {
         let called = self.call.map_or(call.touches(), |own| own == call);
         if !called || !names.iter().any(|name| matches(&self.glob.to_lowercase(), &name.to_lowercase())) {
@@ -225,7 +232,7 @@ impl Fault {
     }
 }
 
-/// The first fault that strikes a call. All of them count it.
+/// The first fault that applies to a call. All of them count it.
 pub fn struck<'a>(faults: impl Iterator<Item = &'a Fault>, call: Call, names: &[String]) -> Option<Action> {
     faults.fold(None, |first, fault| {
         let action = fault.strikes(call, names).then_some(fault.action);
@@ -233,8 +240,8 @@ pub fn struck<'a>(faults: impl Iterator<Item = &'a Fault>, call: Call, names: &[
     })
 }
 
-/// What an id can be called in a glob: as it is shown (`hns-network Calico`), as it is written in
-/// documents (`network Calico`), and by its target alone.
+/// The names of an id in a glob: as shown (`hns-network Calico`), as in documents (`network Calico`), and its target
+/// alone.
 pub fn id_names(id: &Id) -> Vec<String> {
     let variant = match id {
         Id::Dir(_) => "dir",
@@ -256,7 +263,7 @@ pub fn id_names(id: &Id) -> Vec<String> {
     vec![id.to_string(), format!("{variant} {}", id.target()), id.target()]
 }
 
-/// `*` is any text; everything else is itself.
+/// `*` is any text; everything else is literal.
 fn matches(glob: &str, text: &str) -> bool {
     match glob.split_once('*') {
         None => glob == text,
@@ -274,9 +281,8 @@ fn names<T>(all: &[(&str, T)]) -> String {
     all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// The process ended here: what a node opened with
-/// [`crashes_as_errors`](super::SandboxNode::crashes_as_errors) says instead of ending it, now and
-/// on every later call.
+/// The process ended here: a node opened with [`crashes_as_errors`](super::SandboxNode::crashes_as_errors) returns this
+/// error instead, now and on every later call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crash;
 

@@ -1,5 +1,5 @@
-//! `node.yaml` on its way from and to the folder: never half written, and the very text of the
-//! user again when the node is again what the user wrote.
+//! Reads and writes `node.yaml`: never half written, and the user's own text again once the node is as the user wrote
+//! it.
 
 use std::fs;
 use std::io;
@@ -17,17 +17,17 @@ use super::model::Model;
 /// The node of a new sandbox.
 const DEFAULT: &str = include_str!("default.yaml");
 
-/// What stands first in a `node.yaml` that we wrote.
+/// The first lines of a `node.yaml` that we wrote.
 const HEADER: &str =
     "# A Windows node, played by calicoctl-win. Edit it freely; docs/sandbox.md explains the fields.\n";
 
 /// The folder's own notes: the user's text, and which texts are ours.
 pub const NOTES: &str = ".sandbox";
 
-/// The note that tells this machine from others of its name.
+/// The note that distinguishes this machine from others of its name.
 const MACHINE: &str = "machine";
 
-/// Folders and files of a new node. The files stand for programs; nothing runs them.
+/// Folders and files of a new node. The files represent programs; nothing runs them.
 const FOLDERS: [&str; 7] = [
     "C/ProgramData",
     "C/Program Files/containerd/cni/bin",
@@ -57,7 +57,7 @@ pub fn prepare(root: &Path) -> Result<()> {
         }
         Err(e) => return Err(e).with_context(|| format!("open the sandbox {}", root.display())),
     };
-    // The notes are made first, so that a making which was cut short is taken up again.
+    // The notes are created first, so that an interrupted setup is continued.
     if entries.peek().is_some() && !root.join(NOTES).is_dir() {
         return Err(Fault::new(
             Exit::Usage,
@@ -69,7 +69,7 @@ pub fn prepare(root: &Path) -> Result<()> {
     }
     let made = || -> io::Result<()> {
         fs::create_dir_all(root.join(NOTES))?;
-        // As Windows makes one when it is set up: a copy of the folder is the same machine.
+        // Windows makes one during setup: a copy of the folder is the same machine.
         let place = root.canonicalize()?;
         fs::write(root.join(NOTES).join(MACHINE), Sha256::of(place.as_os_str().as_encoded_bytes()).as_str())?;
         for folder in FOLDERS {
@@ -83,30 +83,30 @@ pub fn prepare(root: &Path) -> Result<()> {
     made().with_context(|| format!("make the sandbox {}", root.display()))
 }
 
-/// What tells the machine from others of its name.
+/// Distinguishes the machine from others of its name.
 pub fn machine_id(root: &Path) -> Option<String> {
     fs::read_to_string(root.join(NOTES).join(MACHINE)).ok()
 }
 
-/// Adds a call to the list of those that were asked to be noted.
+/// Adds a call to the list of noted calls.
 pub fn note_call(root: &Path, call: &str, name: &str, by_service: bool) -> Result<()> {
     let by = if by_service { " (by a service's program)" } else { "" };
     let line = format!("{call} {name}{by}\n");
     files::append(&root.join(NOTES).join("calls"), line.as_bytes()).context("note a call on the sandbox")
 }
 
-/// The texts of `node.yaml` and the model in them.
+/// The text of `node.yaml` and its model.
 pub struct Yaml {
     path: PathBuf,
     notes: PathBuf,
-    /// What the file held when it was last read or written.
+    /// The content of the file when it was last read or written.
     text: String,
     pub model: Model,
 }
 
 impl Yaml {
     /// # Errors
-    /// INVALID_CONFIG naming line and column when `node.yaml` is not right.
+    /// INVALID_CONFIG naming line and column if `node.yaml` is not valid.
     pub fn open(root: &Path) -> Result<Self> {
         let path = root.join("node.yaml");
         let text = read(&path)?;
@@ -114,7 +114,7 @@ impl Yaml {
         Ok(Self { notes: root.join(NOTES), path, text, model })
     }
 
-    /// Reads the file again if another process, or its user, has changed it.
+    /// Reads the file again if another process, or the user, has changed it.
     pub fn refresh(&mut self) -> Result<()> {
         let text = read(&self.path)?;
         if text != self.text {
@@ -124,8 +124,7 @@ impl Yaml {
         Ok(())
     }
 
-    /// Writes `model` if it says something new. The user's own text is kept and comes back as soon
-    /// as the model is again the one in it.
+    /// Writes `model` if it differs. The user's own text is kept, and restored as soon as the model equals it again.
     pub fn write(&mut self, model: Model) -> Result<()> {
         if model == self.model {
             return Ok(());
@@ -133,8 +132,7 @@ impl Yaml {
         let text = self.text_for(&model)?;
         let context = || format!("write {}", self.path.display());
         if text != self.text {
-            // First note that the new text is ours, then write it: a text that nobody noted is
-            // the user's.
+            // First record that the new text is ours, then write it: a text without a record is the user's.
             let ours = format!("{}\n{}\n", Sha256::of(self.text.as_bytes()), Sha256::of(text.as_bytes()));
             write(&self.notes.join("written"), &ours).with_context(context)?;
             write(&self.path, &text).with_context(context)?;
@@ -178,7 +176,7 @@ fn parse(path: &Path, text: &str) -> Result<Model> {
     })
 }
 
-/// Replaces a text in one step. Not flushed: a sandbox need not survive a power cut.
+/// Replaces a text atomically. Not flushed: a sandbox need not survive a power cut.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;

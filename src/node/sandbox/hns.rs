@@ -1,5 +1,5 @@
-//! What the Host Networking Service does to a machine: networks, and adapters that lose their
-//! addresses to a vSwitch and get them back.
+//! What the Host Networking Service does to a machine: it creates networks, and adapters lose their addresses to a
+//! vSwitch and get them back.
 
 use std::net::Ipv4Addr;
 
@@ -13,26 +13,24 @@ use crate::node::win32::{self, refused};
 use crate::values::Sha256;
 
 use super::model::{Arriving, Model, Name, NodeAdapter, NodeNetwork};
-
-/// Whether a kind of network needs a vSwitch on a physical adapter.
-const fn takes_adapter(kind: NetworkKind) -> bool {
-    matches!(kind, NetworkKind::Overlay | NetworkKind::L2Bridge | NetworkKind::L2Tunnel | NetworkKind::Transparent)
-}
+use super::slow_hns;
 
 /// The host's own adapter on the vSwitch over a physical one.
 fn virtual_name(adapter: &str) -> String {
     format!("vEthernet ({adapter})")
 }
 
-/// Creates a network. The first one on an adapter moves the adapter's addresses to the vSwitch,
-/// which takes `settleSeconds`; its management IP is there when they are.
+/// Creates a network. The first one on an adapter moves the adapter's addresses to the vSwitch, which takes
+/// `settleSeconds`; then it has its management IP.
 pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
     answers(model)?;
     let key = Name::new(name);
     if model.networks.contains_key(&key) {
         return Err(refused(win32::HNS_NETWORK_EXISTS, format!("create HNS network {name}")).into());
     }
-    let adapter = if takes_adapter(wanted.kind) { Some(bind(model, name, wanted.adapter.as_deref())?) } else { None };
+    let adapter = if wanted.takes_adapter() { Some(bind(model, name, wanted.adapter.as_deref())?) } else { None };
+    let unseen = model.unseen_networks.get_mut(&key).filter(|left| **left > 0);
+    let unseen_by_v2 = unseen.map(|left| *left -= 1).is_some();
     let network = NodeNetwork {
         id: model.free_guid(),
         kind: wanted.kind,
@@ -41,6 +39,7 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
         vsid: wanted.vsid,
         adapter,
         management_ip: None,
+        unseen_by_v2,
         endpoints: Default::default(),
     };
     model.networks.insert(key, network);
@@ -48,9 +47,8 @@ pub fn create(model: &mut Model, name: &str, wanted: &Network) -> Result<()> {
     Ok(())
 }
 
-/// What HNS shows of a network besides its definition. The MAC of its router HNS draws from a pool; here
-/// another network has another one, and the same one has it again, so that a sandbox is the same after the
-/// same steps.
+/// What HNS shows of a network besides its definition. HNS takes the MAC of its router from a pool; here it is derived
+/// from the network, so that the same steps give the same sandbox.
 pub fn details(name: &Name, network: &NodeNetwork) -> NetworkDetails {
     let of = format!("{} {:?} {:?}", name.as_str().to_lowercase(), network.subnet, network.vsid);
     let digest = Sha256::of(of.as_bytes()).to_string();
@@ -58,11 +56,12 @@ pub fn details(name: &Name, network: &NodeNetwork) -> NetworkDetails {
     NetworkDetails {
         dr_mac: (network.kind == NetworkKind::Overlay).then(|| format!("00:15:5d{mac}")),
         endpoints: network.endpoints.keys().map(|name| name.as_str().to_owned()).collect(),
+        unseen_by_v2: network.unseen_by_v2,
     }
 }
 
-/// Deletes a network and its endpoints. With the last one on a vSwitch the adapter gets its
-/// addresses back. Gives the seconds until they are there.
+/// Deletes a network and its endpoints. With the last one on a vSwitch the adapter's addresses return. Returns the
+/// seconds until then.
 pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
     let key = Name::new(name);
     let Some(network) = model.networks.get(&key) else {
@@ -87,8 +86,8 @@ pub fn delete(model: &mut Model, name: &str, pods: Pods) -> Result<u32> {
     Ok(adapter.map_or(0, |adapter| release(model, &adapter)))
 }
 
-/// The endpoints as HNS shows them. A pod's is attached and shared, State 3 (calico#11203); nobody gives one
-/// on a sandbox an id of its own, so its name makes it.
+/// The endpoints as HNS shows them. A pod's is attached and shared, State 3 (calico#11203); its id is derived from its
+/// name.
 pub fn endpoints(model: &Model) -> Vec<hns::Endpoint> {
     let of = |(network, on): (&Name, &NodeNetwork)| {
         let (network, network_id) = (network.as_str().to_owned(), on.id.clone());
@@ -102,7 +101,7 @@ pub fn endpoints(model: &Model) -> Vec<hns::Endpoint> {
             state: Some(if endpoint.container.is_some() { 3 } else { 1 }),
             remote: endpoint.remote,
             acls: endpoint.policies.iter().filter(|policy| hns::is_acl(policy)).cloned().collect(),
-            // Containers in a network namespace are not named with it.
+            // Containers in a network namespace do not have its name.
             containers: endpoint.container.into_iter().filter(|id| !name.as_str().starts_with(id.as_str())).collect(),
         })
     };
@@ -115,7 +114,7 @@ pub fn delete_endpoint(model: &mut Model, id: &str) {
     }
 }
 
-/// Replaces the ACLs of an endpoint by those that let everything through; its other policies stay.
+/// Replaces the ACLs of an endpoint by those that allow everything; keeps its other policies.
 pub fn replace_acls(model: &mut Model, id: &str) {
     let endpoints = model.networks.values_mut().flat_map(|network| network.endpoints.iter_mut());
     for (_, endpoint) in endpoints.filter(|(name, _)| endpoint_id(name) == id) {
@@ -124,13 +123,15 @@ pub fn replace_acls(model: &mut Model, id: &str) {
     }
 }
 
-fn endpoint_id(name: &Name) -> String {
+/// The id that HNS gives an endpoint of this name.
+pub fn endpoint_id(name: &Name) -> String {
     let hex = Sha256::of(name.as_str().as_bytes()).to_string();
     format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[12..15], &hex[15..18], &hex[18..30])
 }
 
-/// Lets time pass: addresses on their way come nearer, and networks learn theirs.
+/// Lets time pass: moving addresses arrive, and networks get theirs.
 pub fn settle(model: &mut Model, seconds: u32) {
+    slow_hns::work(model, seconds);
     for adapter in &mut model.adapters {
         if let Some(arriving) = &mut adapter.arriving {
             arriving.in_seconds = arriving.in_seconds.saturating_sub(seconds);
@@ -157,11 +158,13 @@ pub fn settle(model: &mut Model, seconds: u32) {
     }
 }
 
-fn answers(model: &Model) -> Result<()> {
+/// # Errors
+/// `HnsAvailable` if HNS is not installed.
+pub fn answers(model: &Model) -> Result<()> {
     if model.hns.is_some() {
         return Ok(());
     }
-    Err(Fault::new(Exit::Failed, "HnsNotAvailable", "the Host Networking Service does not answer")
+    Err(Fault::new(Exit::Failed, "HnsAvailable", "the Host Networking Service does not answer")
         .hint("enable the Windows feature Containers, restart, then run again")
         .into())
 }
@@ -170,8 +173,8 @@ fn find<'a>(model: &'a Model, name: &str) -> Option<&'a NodeAdapter> {
     model.adapters.iter().find(|adapter| Name::new(adapter.name.as_str()) == Name::new(name))
 }
 
-/// The physical adapter for a network: the named one, or the one with a vSwitch, or the first one
-/// with a gateway. Without a vSwitch it gets one.
+/// The physical adapter for a network: the named one, or the one with a vSwitch, or the first one with a gateway. Gets
+/// a vSwitch if it has none.
 fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
     let physical = |adapter: &&NodeAdapter| !adapter.name.starts_with("vEthernet (");
     let switched = |adapter: &&NodeAdapter| find(model, &virtual_name(&adapter.name)).is_some();
@@ -198,16 +201,18 @@ fn bind(model: &mut Model, name: &str, wanted: Option<&str>) -> Result<String> {
     Ok(chosen)
 }
 
-/// A vSwitch takes the adapter: its addresses go to `vEthernet (<adapter>)`, after a while. Until
-/// then a DHCP client gives itself a link-local one. The adapter's link-local routes are lost.
+/// Binds a vSwitch to the adapter: its addresses move to `vEthernet (<adapter>)`, after a while. Until then a DHCP
+/// client has a link-local address. The adapter's link-local routes are lost.
 fn take(model: &mut Model, name: &str) {
+    slow_hns::begin(model);
+    let made_in = model.switch_seconds;
     let Some(adapter) = model.adapters.iter_mut().find(|adapter| adapter.name == name) else {
         return;
     };
     let addresses = std::mem::take(&mut adapter.addresses);
     let gateway = adapter.gateway.take();
     let arriving = adapter.arriving.take();
-    let in_seconds = adapter.settle_seconds.max(arriving.as_ref().map_or(0, |a| a.in_seconds));
+    let in_seconds = made_in + adapter.settle_seconds.max(arriving.as_ref().map_or(0, |a| a.in_seconds));
     let on_its_way = match arriving {
         Some(arriving) => Arriving { in_seconds, ..arriving },
         None => Arriving { in_seconds, addresses, gateway },
@@ -229,8 +234,7 @@ fn take(model: &mut Model, name: &str) {
     model.routes.retain(|prefix, route| !(prefix.addr().is_link_local() && Name::new(route.interface.as_str()) == key));
 }
 
-/// After the last network on an adapter's vSwitch the addresses go back, and the vSwitch's routes
-/// go with it.
+/// After the last network on an adapter's vSwitch the addresses return, and the vSwitch's routes are removed.
 fn release(model: &mut Model, name: &str) -> u32 {
     let key = Name::new(name);
     let still_used = model

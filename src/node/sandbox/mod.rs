@@ -1,5 +1,5 @@
-//! A Windows node that is a folder: `DIR/C/…` is its disk, `DIR/node.yaml` the rest. It keeps the
-//! rules that Windows keeps and holds no logic of ours. `docs/sandbox.md` is its users' page.
+//! A Windows node as a folder: `DIR/C/…` is its disk, `DIR/node.yaml` the rest. It follows Windows's rules and has no
+//! logic of our product. `docs/sandbox.md` is the page for users.
 
 mod access;
 mod disk;
@@ -8,7 +8,11 @@ mod folder;
 mod hns;
 pub mod model;
 mod place;
+mod probe;
+pub mod quirks;
+mod running;
 mod services;
+mod slow_hns;
 #[cfg(test)]
 mod stories;
 
@@ -21,51 +25,57 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use crate::facts::NodeFacts;
 use crate::item::{Access, Id, IpConfig, Network, Service, State};
 use crate::node::acl::Caller;
-use crate::node::hns::{Endpoint, Pods};
+use crate::node::hns::{Endpoint, Pods, Refusal};
+use crate::node::probe::Probe;
 use crate::node::trust::Rights;
 use crate::node::win32::{self, refused};
-use crate::node::{Listing, NetworkDetails, Node, TellOfEndpoints, is_key_alone, is_of_node, withdrawn};
+use crate::node::{
+    EndpointCallback, Listing, NetworkDetails, Node, Put, ServiceState, is_key_alone, is_of_node, withdrawn,
+};
 use crate::values::WinPath;
 
 use disk::Disk;
 use faults::{Action, Call, Crash, Fault, id_names, struck};
 use folder::Yaml;
 use model::{Model, Name, Process, Route};
+use quirks::Quirk;
 
-/// Runs when a service starts, with the service's name and definition: what the service's own
-/// program would do to the machine. An error ends the service's process.
+/// How long a deletion waits for those who have the service open.
+const DELETE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs when a service starts, with the service's name and definition: does what the service's own program would do to
+/// the machine. An error ends the service's process.
 pub type StartHook = Box<dyn FnMut(&mut SandboxNode, &str, &Service) -> Result<()>>;
 
-/// Runs while time passes: what the programs of services that run would do meanwhile.
+/// Runs while time passes: does what the programs of running services would do meanwhile.
 pub type PauseHook = Box<dyn FnMut(&mut SandboxNode) -> Result<()>>;
 
-/// What kubelet, the container runtime and its CNI plugin do by themselves: given what `node.yaml` says, the
-/// containers that run, and whether a CNI configuration is published. It may change the first two.
+/// What kubelet, the container runtime and its CNI plugin do by themselves: gets the model of `node.yaml`, the running
+/// containers, and whether a CNI configuration is published. It may change the first two.
 pub type Kubelet = Box<dyn FnMut(&mut Model, &mut BTreeSet<String>, bool) -> Result<()>>;
 
-/// A node in a folder. Changes are on the disk when a call returns, so that the next process finds
-/// the node as this one left it.
+/// A node in a folder. Changes are on the disk when a call returns, so that the next process continues from there.
 pub struct SandboxNode {
     root: PathBuf,
     yaml: RefCell<Yaml>,
     faults: Vec<Fault>,
+    quirks: Vec<Quirk>,
     on_start: Option<StartHook>,
     on_pause: Option<PauseHook>,
     kubelet: RefCell<Option<Kubelet>>,
-    /// While a service's own program runs here.
+    /// True while a service's own program runs here.
     plays: bool,
     /// How far the sandbox's clock is ahead of the real one.
-    ahead: Duration,
+    ahead: Cell<Duration>,
     touches: Cell<usize>,
-    left_until_reboot: Vec<WinPath>,
     changed: Arc<AtomicBool>,
-    /// Some once a crash was asked for that must not end this process; true after it happened.
+    /// Some if a crash must not end this process; true after it happened.
     crashed: Option<Cell<bool>>,
 }
 
@@ -74,8 +84,8 @@ impl SandboxNode {
     /// containerd.
     ///
     /// # Errors
-    /// USAGE when the folder holds something else, INVALID_CONFIG with line and column when its
-    /// `node.yaml` is not right. Nothing is written in either case.
+    /// USAGE when the folder holds something else, INVALID_CONFIG with line and column when its `node.yaml` is not
+    /// valid. Nothing is written in either case.
     pub fn open(dir: &Path) -> Result<Self> {
         folder::prepare(dir)?;
         let yaml = Yaml::open(dir)?;
@@ -83,13 +93,13 @@ impl SandboxNode {
             root: dir.to_owned(),
             yaml: RefCell::new(yaml),
             faults: Vec::new(),
+            quirks: Vec::new(),
             on_start: None,
             on_pause: None,
             kubelet: RefCell::new(None),
             plays: false,
-            ahead: Duration::ZERO,
+            ahead: Cell::default(),
             touches: Cell::new(0),
-            left_until_reboot: Vec::new(),
             changed: Arc::default(),
             crashed: None,
         })
@@ -105,11 +115,22 @@ impl SandboxNode {
         self.yaml.borrow().model.faults.join(";")
     }
 
-    /// Makes calls fail on demand. Earlier faults win over later ones.
+    /// Makes calls fail on demand. Earlier faults take precedence over later ones.
     #[must_use]
     pub fn with_faults(mut self, faults: Vec<Fault>) -> Self {
         self.faults.extend(faults);
         self
+    }
+
+    /// Makes the sandbox unlike Windows.
+    #[must_use]
+    pub fn with_quirks(mut self, quirks: Vec<Quirk>) -> Self {
+        self.quirks.extend(quirks);
+        self
+    }
+
+    fn is(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
     }
 
     /// What a service's program does when it is started here.
@@ -119,21 +140,21 @@ impl SandboxNode {
         self
     }
 
-    /// What the programs of services that run do while time passes.
+    /// What the programs of running services do while time passes.
     #[must_use]
     pub fn with_pause_hook(mut self, hook: PauseHook) -> Self {
         self.on_pause = Some(hook);
         self
     }
 
-    /// Who plays kubelet here.
+    /// What simulates kubelet here.
     #[must_use]
     pub fn with_kubelet(mut self, kubelet: Kubelet) -> Self {
         self.kubelet = RefCell::new(Some(kubelet));
         self
     }
 
-    /// Has kubelet do what it would have done by now.
+    /// Lets kubelet do what it would have done by now.
     fn play_kubelet(&self) -> Result<()> {
         let mut kubelet = self.kubelet.borrow_mut();
         let Some(kubelet) = kubelet.as_mut() else { return Ok(()) };
@@ -152,7 +173,7 @@ impl SandboxNode {
         self.yaml.borrow_mut().write(model)
     }
 
-    /// The containers that run: those of the container runtime, an id a line.
+    /// The running containers: those of the container runtime, one id per line.
     fn running(&self) -> Result<BTreeSet<String>> {
         match std::fs::read_to_string(self.root.join(folder::NOTES).join("containers")) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
@@ -161,34 +182,33 @@ impl SandboxNode {
         }
     }
 
-    /// A fault that would end the process is the error [`Crash`] instead, on that call and on every
-    /// later one: a test drops everything and opens the folder again.
+    /// A fault that would end the process returns the error [`Crash`] instead, on that call and on every later one: a
+    /// test drops everything and opens the folder again.
     #[must_use]
     pub fn crashes_as_errors(mut self) -> Self {
         self.crashed = Some(Cell::new(false));
         self
     }
 
-    /// How many puts, saves and appends there were. `*#N=exit-before` strikes the N-th of them.
+    /// How many puts, saves and appends there were. `*#N=exit-before` applies to the N-th of them.
     pub fn touches(&self) -> usize {
         self.touches.get()
     }
 
-    /// Looks at what `node.yaml` says.
+    /// A copy of the model of `node.yaml`.
     pub fn model(&self) -> Result<Model> {
         let mut yaml = self.yaml.borrow_mut();
         yaml.refresh()?;
         Ok(yaml.model.clone())
     }
 
-    /// The same to look at: it is asked often, and large.
+    /// The same, borrowed: it is read often, and large.
     fn look(&self) -> Result<Ref<'_, Model>> {
         self.yaml.borrow_mut().refresh()?;
         Ok(Ref::map(self.yaml.borrow(), |yaml| &yaml.model))
     }
 
-    /// Changes what `node.yaml` says, past Windows's rules: for what others than the engine do to
-    /// the machine.
+    /// Changes `node.yaml` without Windows's rules: for changes by others than the engine.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Model) -> Result<T>) -> Result<T> {
         let mut model = self.model()?;
         let done = change(&mut model)?;
@@ -196,11 +216,10 @@ impl SandboxNode {
         Ok(done)
     }
 
-    /// A service starts a process of its own, which ends with the service and holds its program
-    /// open until then.
+    /// Starts a process of a service, which ends with the service and keeps its program open until then.
     ///
     /// # Errors
-    /// Windows error 2 when the program is not there.
+    /// Windows error 2 if the program does not exist.
     pub fn spawn(&mut self, service: &str, program: &WinPath) -> Result<()> {
         if !place::locate(&self.root, program)?.is_file() {
             return Err(refused(win32::FILE_NOT_FOUND, format!("run {program}")).into());
@@ -213,20 +232,19 @@ impl SandboxNode {
         })
     }
 
-    fn elapse(&mut self, time: Duration) -> Result<()> {
-        let before = self.ahead.as_secs();
-        self.ahead += time;
-        let seconds = u32::try_from(self.ahead.as_secs() - before).unwrap_or(u32::MAX);
+    fn elapse(&self, time: Duration) -> Result<()> {
+        let before = self.ahead.get();
+        self.ahead.set(before + time);
+        let seconds = u32::try_from((before + time).as_secs() - before.as_secs()).unwrap_or(u32::MAX);
         if seconds == 0 {
             return Ok(());
         }
-        self.edit(|model| {
-            hns::settle(model, seconds);
-            Ok(())
-        })
+        let mut model = self.model()?;
+        hns::settle(&mut model, seconds);
+        self.yaml.borrow_mut().write(model)
     }
 
-    /// Ends the process as if its power was cut: nothing is unwound.
+    /// Ends the process as in a power cut: nothing is unwound.
     fn crash(&self) -> anyhow::Error {
         match &self.crashed {
             Some(crashed) => {
@@ -244,8 +262,8 @@ impl SandboxNode {
         }
     }
 
-    /// What is asked to happen to a call, now that it is made. A service's own program is another
-    /// process, so this one does not end at its calls.
+    /// The requested action for a call that is being made. A service's own program is another process, so this one does
+    /// not end at its calls.
     fn fault(&self, call: Call, names: &[String]) -> Result<Option<Action>> {
         self.alive()?;
         if call.touches() && !self.plays {
@@ -267,7 +285,7 @@ impl SandboxNode {
             },
             Some(Action::Hang) => Err(self.crash()),
             Some(Action::Noted) => {
-                // The name of a kind comes second, where there is one.
+                // The name of a kind is the second one, if there is one.
                 let name = names.get(1).unwrap_or(&names[0]);
                 folder::note_call(&self.root, &format!("{call:?}").to_lowercase(), name, self.plays)?;
                 Ok(None)
@@ -276,7 +294,7 @@ impl SandboxNode {
         }
     }
 
-    /// The end of a call that was asked to end badly after it took effect.
+    /// Ends a call that must fail after it took effect.
     fn fault_after(&self, action: Option<Action>, names: &[String]) -> Result<()> {
         match action {
             Some(Action::ExitAfter) => Err(self.crash()),
@@ -301,14 +319,12 @@ impl SandboxNode {
                 .and_then(|values| values.get(&Name::new(name.as_str())))
                 .map(|value| State::RegValue(value.clone())),
             Id::Firewall(name) => model.firewall_rule(name).map(|(_, rule)| State::Firewall(rule.clone())),
-            Id::Service(name) => model
-                .services
-                .get(&Name::new(name.as_str()))
-                .map(|service| State::Service(Box::new(service.definition.clone()))),
-            Id::DependsOn(name) => model
-                .services
-                .get(&Name::new(name.as_str()))
-                .map(|service| State::DependsOn(service.definition.depends_on.clone())),
+            Id::Service(name) => {
+                services::get(model, name).map(|service| State::Service(Box::new(service.definition.clone())))
+            }
+            Id::DependsOn(name) => {
+                services::get(model, name).map(|service| State::DependsOn(service.definition.depends_on.clone()))
+            }
             Id::Network(name) => model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state),
             Id::Route(prefix) => model.routes.get(prefix).map(Route::state),
             Id::Adapter(name) => {
@@ -323,7 +339,7 @@ impl SandboxNode {
         })
     }
 
-    fn change(&mut self, id: &Id, state: Option<&State>, action: Option<Action>) -> Result<()> {
+    fn change(&mut self, id: &Id, state: Option<&State>, action: Option<Action>) -> Result<Put> {
         let model = self.model()?;
         let disk = Disk { root: &self.root, model: &model };
         match (id, state) {
@@ -346,8 +362,7 @@ impl SandboxNode {
                         Ok(())
                     })?;
                 }
-                self.left_until_reboot.extend(left);
-                Ok(())
+                return Ok(Put::leaving(left));
             }
             (Id::File(path) | Id::CniConf(path), Some(State::File { sha256, access })) => {
                 disk.put_file(path, Some((sha256, access))).map(drop)
@@ -382,9 +397,15 @@ impl SandboxNode {
                 })
             }
             (Id::Service(name), Some(State::Service(service))) => {
-                self.edit(|model| services::put_definition(model, name, Some(service)))
+                self.edit(|model| services::put_definition(model, name, Some(service))).map(drop)
             }
-            (Id::Service(name), None) => self.edit(|model| services::put_definition(model, name, None)),
+            (Id::Service(name), None) => {
+                let name_held = self.edit(|model| services::put_definition(model, name, None))?;
+                if name_held {
+                    self.elapse(DELETE_LIMIT)?;
+                }
+                return Ok(Put { name_held, ..Put::default() });
+            }
             (Id::DependsOn(name), Some(State::DependsOn(needed))) => self.edit(|model| {
                 let Some(service) = model.services.get_mut(&Name::new(name.as_str())) else {
                     return Err(refused(win32::SERVICE_DOES_NOT_EXIST, format!("change service {name}")).into());
@@ -396,13 +417,16 @@ impl SandboxNode {
             (Id::Network(name), Some(wanted @ State::Network(network))) => {
                 let there = model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state);
                 if there.is_some_and(|there| there.satisfies(wanted)) {
-                    return Ok(());
+                    return Ok(Put::default());
                 }
-                self.edit(|model| hns::create(model, name, network))
+                self.ask_hns("GET /networks/")?;
+                self.edit(|model| hns::create(model, name, network))?;
+                self.creation_takes()
             }
             (Id::Network(name), None) => {
-                let seconds = self.edit(|model| hns::delete(model, name, Pods::Live))?;
-                self.elapse(Duration::from_secs(seconds.into()))
+                self.ask_hns("GET /networks/")?;
+                let address_away = self.delete_network(name, Pods::Live)?;
+                return Ok(Put { address_away, ..Put::default() });
             }
             (Id::Route(prefix), Some(State::Route { interface, next_hop, metric })) => self.edit(|model| {
                 if !model.adapters.iter().any(|a| Name::new(a.name.as_str()) == Name::new(interface.as_str())) {
@@ -432,7 +456,18 @@ impl SandboxNode {
                 bail!("{id} is in the cluster, and not on this machine")
             }
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
-        }
+        }?;
+        Ok(Put::default())
+    }
+
+    /// Deletes a network, and waits for the host's address as the node on Windows does. Returns the address if no
+    /// adapter has it by then.
+    fn delete_network(&mut self, name: &str, pods: Pods) -> Result<Option<Ipv4Addr>> {
+        const ADDRESS_LIMIT: u32 = 120;
+        let address = self.look()?.networks.get(&Name::new(name)).and_then(|network| network.management_ip);
+        let seconds = self.edit(|model| hns::delete(model, name, pods))?;
+        self.elapse(Duration::from_secs(seconds.min(ADDRESS_LIMIT).into()))?;
+        Ok(address.filter(|_| seconds > ADDRESS_LIMIT))
     }
 
     fn note_acl(&mut self, path: &WinPath, acl: Option<String>) -> Result<()> {
@@ -445,24 +480,24 @@ impl SandboxNode {
         })
     }
 
-    /// Makes the first half of a change that Windows makes in several steps. Says false when it has no
-    /// middle.
+    /// Makes the first half of a change that Windows makes in several steps. Returns false if the change has only one
+    /// step.
     fn change_half(&mut self, id: &Id, state: Option<&State>) -> Result<bool> {
         let model = self.model()?;
         let disk = Disk { root: &self.root, model: &model };
         match (id, state) {
             // By two renames.
             (Id::Tree(path), Some(State::Tree(_))) if disk.get_tree(path)?.is_some() => disk.put_tree(path, None)?,
-            // Written beside, then renamed over.
+            // Written beside, then renamed.
             (Id::File(path) | Id::CniConf(path), Some(State::File { .. })) => disk.half_written(path, b"half")?,
-            // Created, and what a service's registration does not hold is set by further calls.
+            // Created; settings that the registration does not include are set by further calls.
             (Id::Service(name), Some(State::Service(service))) => {
                 let bare = Service { description: String::new(), restart_after: Vec::new(), ..(**service).clone() };
-                self.edit(|model| services::put_definition(model, name, Some(&bare)))?;
+                let _new = self.edit(|model| services::put_definition(model, name, Some(&bare)))?;
             }
-            // The old rule goes before the new one is added.
-            (Id::Firewall(_), Some(_)) if self.read(id, &model)?.is_some() => self.change(id, None, None)?,
-            // It goes at once, and the adapter's addresses come back later.
+            // The old rule is removed before the new one is added.
+            (Id::Firewall(_), Some(_)) if self.read(id, &model)?.is_some() => drop(self.change(id, None, None)?),
+            // It is deleted at once, and the adapter's addresses return later.
             (Id::Network(name), None) => {
                 let _seconds = self.edit(|model| hns::delete(model, name, Pods::Live))?;
             }
@@ -471,106 +506,39 @@ impl SandboxNode {
         Ok(true)
     }
 
-    fn start(&mut self, name: &str, action: Option<Action>) -> Result<()> {
-        self.start_within(name, action, &[])
-    }
-
-    /// Starts what a service depends on, then the service. `above`: the services that wait for this one.
-    fn start_within(&mut self, name: &str, action: Option<Action>, above: &[&str]) -> Result<()> {
-        let Some(needed) = services::to_start(&self.model()?, name)? else { return Ok(()) };
-        let above = [above, &[name]].concat();
-        for needed in needed {
-            let (what, started) = match needed {
-                // Windows lets no circle be made; a node.yaml that somebody wrote may have one.
-                services::Needed::Service(needed) if above.iter().any(|name| name.eq_ignore_ascii_case(&needed)) => {
-                    (needed, Err(anyhow!("it depends on {name}")))
-                }
-                services::Needed::Service(needed) => {
-                    let started = self.start_within(&needed, None, &above);
-                    (needed, started)
-                }
-                services::Needed::Group(group, members) => {
-                    let runs = members.iter().filter(|member| self.start_within(member, None, &above).is_ok()).count();
-                    let none = || anyhow!("no service of it runs");
-                    (format!("the group {group}"), if runs > 0 { Ok(()) } else { Err(none()) })
-                }
-            };
-            self.alive()?;
-            if let Err(reason) = started {
-                let what = format!("start service {name}, which depends on {what}: {reason:#}");
-                return Err(refused(win32::SERVICE_DEPENDENCY_FAIL, what).into());
-            }
-        }
-        let root = self.root.clone();
-        self.edit(|model| services::start(model, &root, name))?;
-        let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
-        if action == Some(Action::Dies) {
-            self.end(name)?;
-            return Err(died("it ended right away, as a sandbox fault asked".into()).into());
-        }
-        // The container runtime may be faster than the service.
-        self.play_kubelet()?;
-        let Some(mut hook) = self.on_start.take() else {
-            return Ok(());
-        };
-        let definition = self.model()?.services.get(&Name::new(name)).map(|service| service.definition.clone());
-        self.plays = true;
-        let ran = definition.map_or(Ok(()), |definition| hook(self, name, &definition));
-        self.plays = false;
-        self.on_start = Some(hook);
-        match ran {
-            Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
-                self.end(name)?;
-                let mut died = died("its program failed".into());
-                // What went wrong within knows better what to do about it.
-                died.hint = e.downcast_ref::<crate::fault::Fault>().and_then(|inner| inner.hint.clone()).or(died.hint);
-                Err(e.context(died))
-            }
-            other => other,
-        }
-    }
-
-    /// Removes what CalicoNode keeps of a CNI configuration that is to go or is written anew: first where it
-    /// goes, so that it does not come back, else last.
+    /// Removes CalicoNode's withdrawn copy of a CNI configuration that is removed or written again: before a removal,
+    /// so that the copy does not return, else afterwards.
     fn put_withdrawn(&self, id: &Id, now: bool) -> Result<()> {
         if let (Id::CniConf(path), true) = (id, now) {
             Disk { root: &self.root, model: &self.model()? }.put_file(&withdrawn(path), None)?;
         }
         Ok(())
     }
-
-    fn end(&mut self, name: &str) -> Result<()> {
-        self.edit(|model| {
-            services::end(model, name);
-            Ok(())
-        })
-    }
-
-    fn stop(&mut self, name: &str, action: Option<Action>) -> Result<()> {
-        if action == Some(Action::SlowStop) {
-            self.elapse(Duration::from_secs(services::STOP_LIMIT.into()))?;
-            return Err(services::will_not_stop(name).into());
-        }
-        let mut model = self.model()?;
-        let (seconds, stopped) = services::stop(&mut model, name);
-        self.elapse(Duration::from_secs(seconds.into()))?;
-        stopped?;
-        self.end(name)
-    }
 }
 
 impl Node for SandboxNode {
     fn facts(&self) -> Result<NodeFacts> {
         self.fault(Call::Facts, &["facts".to_owned()])?;
-        Ok(NodeFacts { machine_id: folder::machine_id(&self.root), ..self.model()?.facts() })
+        self.ask_hns("GET /globals/version")?;
+        let facts = NodeFacts { machine_id: folder::machine_id(&self.root), ..self.model()?.facts() };
+        Ok(probe::facts(facts, &self.quirks))
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        self.alive()?;
+        Ok(self.look()?.boot_id.clone())
     }
 
     fn get(&self, id: &Id) -> Result<Option<State>> {
         self.fault(Call::Get, &id_names(id))?;
-        self.read(id, &*self.look()?)
+        if matches!(id, Id::Network(_)) {
+            self.ask_hns("GET /networks/")?;
+        }
+        let found = self.read(id, &*self.look()?)?;
+        Ok(probe::read(id, found, &self.quirks))
     }
 
-    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<Put> {
         let names = id_names(id);
         let action = self.fault(Call::Put, &names)?;
         match action {
@@ -584,18 +552,38 @@ impl Node for SandboxNode {
             self.play_kubelet()?;
         }
         self.put_withdrawn(id, state.is_none())?;
-        self.change(id, state, action)?;
+        if self.is(Quirk::ServiceStays) && matches!(id, Id::Service(_)) && state.is_none() {
+            return Ok(Put::default());
+        }
+        let put = self.change(id, state, action)?;
+        self.put_with_quirks(id, state)?;
         self.put_withdrawn(id, state.is_some())?;
         if matches!(id, Id::CniConf(_)) {
             self.play_kubelet()?;
         }
-        self.fault_after(action, &names)
+        self.fault_after(action, &names).map(|()| put)
     }
 
     fn endpoints(&self) -> Result<Vec<Endpoint>> {
         self.fault(Call::List, &["endpoints".to_owned()])?;
+        self.ask_hns("GET /endpoints/")?;
         self.play_kubelet()?;
         Ok(hns::endpoints(&self.model()?))
+    }
+
+    fn ask_hns(&self, path: &str) -> Result<Result<serde_json::Value, Refusal>> {
+        self.fault(Call::List, &["hns".to_owned(), path.to_owned()])?;
+        let model = self.model()?;
+        hns::answers(&model)?;
+        if self.is(Quirk::HnsIsStuck) {
+            return Err(probe::stuck(path).into());
+        }
+        Ok(probe::hns(&model, path, &self.quirks))
+    }
+
+    fn probe(&mut self, probe: &Probe) -> Result<Option<u32>> {
+        self.alive()?;
+        self.try_out(probe)
     }
 
     fn containers(&self) -> Result<BTreeSet<String>> {
@@ -628,8 +616,9 @@ impl Node for SandboxNode {
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: TellOfEndpoints<'_>,
+        before: EndpointCallback<'_>,
     ) -> Result<Vec<String>> {
+        self.ask_hns("GET /networks/")?;
         let model = self.model()?;
         let is_stale = |name: &Name, network: &model::NodeNetwork| match network.state() {
             State::Network(network) => stale(name.as_str(), &network),
@@ -645,8 +634,7 @@ impl Node for SandboxNode {
             let names = id_names(&Id::Network(name.clone()));
             let action = self.fault(Call::Put, &names)?;
             self.changed.store(true, Relaxed);
-            let seconds = self.edit(|model| hns::delete(model, name, Pods::Gone))?;
-            self.elapse(Duration::from_secs(seconds.into()))?;
+            let _address_away = self.delete_network(name, Pods::Gone)?;
             self.fault_after(action, &names)?;
         }
         Ok(names)
@@ -654,6 +642,7 @@ impl Node for SandboxNode {
 
     fn network_details(&self, name: &str) -> Result<Option<NetworkDetails>> {
         self.alive()?;
+        self.ask_hns("GET /networks/")?;
         let model = self.model()?;
         let network = model.networks.get_key_value(&Name::new(name));
         Ok(network.map(|(name, network)| hns::details(name, network)))
@@ -668,6 +657,9 @@ impl Node for SandboxNode {
             Listing::Adapters => "adapters",
         };
         self.fault(Call::List, &[name.to_owned()])?;
+        if kind == Listing::Networks {
+            self.ask_hns("GET /networks/")?;
+        }
         let model = self.model()?;
         let named = |name: &Name| name.as_str().to_owned();
         Ok(match kind {
@@ -678,6 +670,7 @@ impl Node for SandboxNode {
             Listing::Services => model
                 .services
                 .iter()
+                .filter(|(_, service)| !service.deleted)
                 .map(|(n, s)| (Id::Service(named(n)), State::Service(Box::new(s.definition.clone()))))
                 .collect(),
             Listing::Routes => model.routes.iter().map(|(prefix, route)| (Id::Route(*prefix), route.state())).collect(),
@@ -691,17 +684,32 @@ impl Node for SandboxNode {
 
     fn dependents(&self, service: &str) -> Result<Vec<String>> {
         self.alive()?;
+        if self.is(Quirk::NoDependents) {
+            return Ok(Vec::new());
+        }
         Ok(services::dependents(&*self.look()?, service))
     }
 
+    fn start_stranded(&mut self, service: &str) -> Result<Vec<String>> {
+        self.alive()?;
+        self.revive(service)
+    }
+
+    fn service_state(&self, service: &str) -> Result<Option<ServiceState>> {
+        self.alive()?;
+        Ok(services::get(&*self.look()?, service).map(services::state))
+    }
+
     fn process(&self, service: &str) -> Result<Option<crate::node::Process>> {
+        self.fault(Call::Process, &[service.to_owned()])?;
         let model = self.look()?;
         let pid = model.services.get(&Name::new(service)).and_then(|service| service.pid);
+        let pid = pid.filter(|_| !self.is(Quirk::ServiceHasNoProcess));
         Ok(pid.map(|pid| crate::node::Process { pid, since: None }))
     }
 
     fn processes(&self, image: &str) -> Result<Vec<crate::node::Process>> {
-        self.alive()?;
+        self.fault(Call::Process, &[image.to_owned()])?;
         let model = self.model()?;
         let services = model.services.values().filter_map(|service| Some((service.executable()?, service.pid?)));
         let others = model.processes.iter().map(|process| (process.image.clone(), process.pid));
@@ -710,7 +718,7 @@ impl Node for SandboxNode {
     }
 
     fn runs(&self, process: &crate::node::Process) -> Result<bool> {
-        self.alive()?;
+        self.fault(Call::Process, &[process.pid.to_string()])?;
         let model = self.model()?;
         let services = model.services.values().filter_map(|service| service.pid);
         Ok(services.chain(model.processes.iter().map(|other| other.pid)).any(|pid| pid == process.pid))
@@ -725,12 +733,12 @@ impl Node for SandboxNode {
         Ok(linked && !model.silent.contains(&neighbour))
     }
 
-    /// A stand-in: what runs here is no Windows program, and nothing in a folder could run it.
+    /// A stand-in: this process is not a Windows program, and nothing in the folder could run it.
     fn executable(&self) -> Result<PathBuf> {
         let file = self.root.join(".sandbox").join("calicoctl-win.exe");
         let text = format!("calicoctl-win {} stands here on a real node\n", env!("CARGO_PKG_VERSION"));
         if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) {
-            // A sandbox that began as a node.yaml of one's own has no such folder yet.
+            // A sandbox that began with a user's node.yaml has no such folder yet.
             std::fs::create_dir_all(self.root.join(".sandbox"))
                 .and_then(|()| std::fs::write(&file, text))
                 .with_context(|| format!("write {}", file.display()))?;
@@ -738,8 +746,7 @@ impl Node for SandboxNode {
         Ok(file)
     }
 
-    /// The stand-ins of the synthetic release say in their text which version they are of, and one
-    /// may say what it fails with.
+    /// The stand-ins of the synthetic release have their version in their text, and may have an error to fail with.
     fn ask(&self, program: &Path, _words: &[&str]) -> Result<Option<String>> {
         self.alive()?;
         let bytes = std::fs::read(program).with_context(|| format!("read {}", program.display()))?;
@@ -752,17 +759,17 @@ impl Node for SandboxNode {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::now() + self.ahead
+        Timestamp::now() + self.ahead.get()
     }
 
     fn pause(&mut self, time: Duration) {
-        // A node.yaml that cannot be read or written is said by the next call that can.
+        // The next call reports an error about node.yaml.
         drop(self.alive().and_then(|()| self.elapse(time)));
         if !self.plays
             && let Some(mut hook) = self.on_pause.take()
         {
             self.plays = true;
-            // What an agent cannot do it says in its own state.
+            // The agent reports its errors in its own state.
             drop(hook(self));
             self.plays = false;
             self.on_pause = Some(hook);
@@ -778,10 +785,11 @@ impl Node for SandboxNode {
         let root = std::path::absolute(&self.root).context("find the sandbox")?;
         let place = std::path::absolute(place).with_context(|| format!("find {}", place.display()))?;
         let Some(path) = (Disk { root: &root, model: &model }).path_of(&place) else { return Ok(None) };
-        Ok(Some(Rights { acl: access::acl(&root, &model, &path)?, name: path.to_string() }))
+        let acl = probe::acl(access::acl(&root, &model, &path)?, &self.quirks);
+        Ok(Some(Rights { acl, name: path.to_string() }))
     }
 
-    /// A path that leads out of the sandbox lies below a file, where nothing can be.
+    /// A path that leaves the sandbox is mapped below a file, where nothing can exist.
     fn disk(&self, path: &WinPath) -> PathBuf {
         place::locate(&self.root, path).unwrap_or_else(|_| self.root.join("node.yaml").join("outside"))
     }
@@ -798,7 +806,12 @@ impl Node for SandboxNode {
             _ => {}
         }
         self.changed.fetch_or(is_of_node(path), Relaxed);
-        Disk { root: &self.root, model: &self.model()? }.save(path, bytes, access)?;
+        let disk_model = self.model()?;
+        let disk = Disk { root: &self.root, model: &disk_model };
+        disk.save(path, bytes, access)?;
+        if self.is(Quirk::LeavesTemporary) {
+            disk.half_written(path, bytes)?;
+        }
         self.fault_after(action, &names)
     }
 
@@ -836,7 +849,7 @@ impl Node for SandboxNode {
         let (reason, is_done) = Disk { root: &self.root, model: &self.model()? }.secure(folder)?;
         self.changed.fetch_or(reason.is_some(), Relaxed);
         if is_done {
-            // What was said of it and of all in it was of what was there before.
+            // The access lists of its contents were those of the old folder.
             self.edit(|model| {
                 model.acls.retain(|path, _| !path.is_below(folder));
                 Ok(())
@@ -845,20 +858,12 @@ impl Node for SandboxNode {
         Ok(reason)
     }
 
-    /// Only what tells one boot from another: no service starts by itself in a folder.
+    /// Changes only the boot identity: no service starts by itself in a folder.
     fn restart(&self, _why: &str) -> Result<()> {
         self.alive()?;
         let mut model = self.model()?;
         model.boot_time = self.now();
         model.boot_id = format!("boot-{}", model.boot_time.as_second());
         self.yaml.borrow_mut().write(model)
-    }
-
-    fn left_until_reboot(&self) -> &[WinPath] {
-        &self.left_until_reboot
-    }
-
-    fn unknown_settings(&self) -> &[&'static str] {
-        &[]
     }
 }

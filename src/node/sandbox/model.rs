@@ -1,4 +1,4 @@
-//! What `node.yaml` says: a Windows node but for its disk.
+//! The model of `node.yaml`: a Windows node except its disk.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ pub enum ApiVersion {
     V1Alpha1,
 }
 
-/// The whole of `node.yaml`.
+/// The complete `node.yaml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
@@ -73,22 +73,28 @@ pub struct Model {
     pub boot_time: Timestamp,
     #[serde(default)]
     pub runtime: Option<Runtime>,
-    /// Version of the Host Networking Service; none where it does not answer.
+    /// Version of the Host Networking Service; none if it does not answer.
     #[serde(default)]
     pub hns: Option<HnsVersion>,
+    /// Seconds that HNS needs to make a vSwitch; meanwhile it answers nobody.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub switch_seconds: u32,
+    /// Seconds until HNS answers again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hns_busy: u32,
     /// The metadata service of the cloud that the machine is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<CloudMetadata>,
-    /// What the Linux nodes of the sandbox's own cluster run; another release than before: they were upgraded.
+    /// The Calico release on the Linux nodes of the sandbox's own cluster; a new value means that they were upgraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_calico: Option<String>,
-    /// What waits for Windows to be restarted, a sentence each.
+    /// What requires a restart of Windows, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_reboot: Vec<String>,
-    /// What stands in the registry on TLS; nothing, when left out.
+    /// TLS settings in the registry; empty if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// What Windows does not tell, and in which words.
+    /// What Windows cannot read, with the error text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unread: BTreeMap<Part, String>,
     #[serde(default)]
@@ -97,6 +103,9 @@ pub struct Model {
     pub routes: BTreeMap<Cidr, Route>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Name, NodeNetwork>,
+    /// How many of the next networks of a name version 2 of HNS will not show.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unseen_networks: BTreeMap<Name, u32>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub firewall: BTreeMap<Name, FirewallRule>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -107,13 +116,13 @@ pub struct Model {
     /// Values below HKEY_LOCAL_MACHINE, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub registry: BTreeMap<Name, BTreeMap<Name, RegValue>>,
-    /// What runs besides the services' own processes.
+    /// Processes other than the services' own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
-    /// Files that somebody holds open, so that they cannot be replaced.
+    /// Files that a process has open, so that they cannot be replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_files: Vec<OpenFile>,
-    /// Owner and access list of files and folders, in SDDL, where they are not what Windows makes them.
+    /// Owner and access list of files and folders, in SDDL, if they differ from Windows's defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub acls: BTreeMap<WinPath, String>,
     /// Neighbours on the network that do not answer.
@@ -124,12 +133,12 @@ pub struct Model {
     pub faults: Vec<String>,
 }
 
-/// What answers at the link-local address of metadata services.
+/// The service at the link-local address of metadata services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudMetadata {
     pub flavour: Flavour,
-    /// What the instance is called there; empty where it has no name.
+    /// What the instance is called there; empty if it has no name.
     pub host_name: String,
 }
 
@@ -141,17 +150,21 @@ pub enum Flavour {
     Gce,
     /// EC2's paths without its tokens.
     OpenStack,
-    /// A web page, whatever is asked.
+    /// A web page, for every request.
     CaptivePortal,
 }
 
-/// When a node started that does not say.
+/// The boot time of a node that does not set one.
 fn some_morning() -> Timestamp {
     "2026-01-05T07:58:11Z".parse().expect("a literal time is right")
 }
 
 fn is_some_morning(time: &Timestamp) -> bool {
     *time == some_morning()
+}
+
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
 }
 
 const fn yes() -> bool {
@@ -184,7 +197,7 @@ pub struct NodeAdapter {
     /// Seconds that its addresses need to move to or from a vSwitch.
     #[serde(default = "settle_seconds")]
     pub settle_seconds: u32,
-    /// Addresses on their way.
+    /// Addresses that are still moving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arriving: Option<Arriving>,
 }
@@ -217,7 +230,7 @@ impl NodeAdapter {
         }
     }
 
-    /// What is set is there at once. With DHCP, addresses and gateway are the lease's.
+    /// Manual settings apply at once. With DHCP, addresses and gateway come from the lease.
     pub fn configure(&mut self, config: &IpConfig) {
         self.dns.clone_from(&config.dns);
         self.metric = config.metric;
@@ -230,7 +243,7 @@ impl NodeAdapter {
             }
         }
         self.gateway = config.gateway.or(self.gateway);
-        // What was set by hand is no longer on its way.
+        // Manual addresses do not move.
         self.arriving = None;
     }
 }
@@ -241,7 +254,7 @@ impl Route {
     }
 }
 
-/// An HNS network, flat as HNS shows it.
+/// An HNS network, as flat as in HNS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeNetwork {
@@ -253,11 +266,14 @@ pub struct NodeNetwork {
     pub gateway: Option<Ipv4Addr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsid: Option<u32>,
-    /// The physical adapter below its vSwitch; none for networks that need none.
+    /// The physical adapter of its vSwitch; none for networks without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub management_ip: Option<Ipv4Addr>,
+    /// Version 1 of HNS shows it, version 2 does not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unseen_by_v2: bool,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub endpoints: BTreeMap<Name, Endpoint>,
 }
@@ -267,7 +283,7 @@ pub struct NodeNetwork {
 pub struct Endpoint {
     pub ip: Ipv4Addr,
     pub mac: String,
-    /// Stands for an endpoint of another machine or of the host itself.
+    /// Represents an endpoint of another machine or of the host itself.
     #[serde(default)]
     pub remote: bool,
     /// Provider address: the machine behind it, on overlay networks.
@@ -285,12 +301,32 @@ pub struct Endpoint {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeService {
     pub definition: Service,
-    /// Its process; none when it is stopped.
+    /// Its process; none if it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Seconds that it needs to stop.
     #[serde(default = "one_second")]
     pub stop_seconds: u32,
+    /// It has a process, but is still starting or stopping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Pending>,
+    /// Its last start was given up because a dependency failed (1068).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gave_up: bool,
+    /// A program has it open, for example services.msc: once deleted, its name stays taken until this is false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_open: bool,
+    /// It is deleted, and only its name is left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+/// What a service is about to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Pending {
+    Start,
+    Stop,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,7 +334,7 @@ pub struct NodeService {
 pub struct Process {
     pub pid: u32,
     pub image: WinPath,
-    /// The service that started it and takes it along when it stops.
+    /// The service that started it; it ends with the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }
@@ -307,7 +343,7 @@ pub struct Process {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OpenFile {
     pub path: WinPath,
-    /// Who holds it, for the message.
+    /// The name of the process, for messages.
     pub by: String,
 }
 
@@ -338,8 +374,8 @@ impl Model {
         facts
     }
 
-    /// Whether a node is the same to its user. Ids of processes and of HNS networks are Windows's
-    /// to choose, and a registry key without values is as good as none.
+    /// Whether two models are the same node to a user. Windows chooses the ids of processes and HNS networks, and a
+    /// registry key without values counts as none.
     pub fn same(&self, other: &Self) -> bool {
         fn plain(model: &Model) -> Model {
             let mut model = model.clone();
@@ -356,26 +392,26 @@ impl Model {
         self.firewall.iter().find(|(have, _)| is_the_rule(name, have.as_str()))
     }
 
-    /// The smallest process id that nobody has. Windows gives multiples of four.
+    /// The smallest unused process id. Windows uses multiples of four.
     pub fn free_pid(&self) -> u32 {
         let taken: BTreeSet<u32> =
             self.services.values().filter_map(|s| s.pid).chain(self.processes.iter().map(|p| p.pid)).collect();
         (1000..).map(|n| n * 4).find(|pid| !taken.contains(pid)).unwrap_or_default()
     }
 
-    /// The smallest GUID that no network has.
+    /// The smallest unused GUID of a network.
     pub fn free_guid(&self) -> String {
         let guid = |n: usize| format!("00000000-0000-4000-8000-{n:012x}");
         let taken: BTreeSet<String> = self.networks.values().map(|n| n.id.to_lowercase()).collect();
         (1..=taken.len() + 1).map(guid).find(|id| !taken.contains(id)).unwrap_or_default()
     }
 
-    /// What holds files open, and how to name it.
+    /// The open files, and the process that has each open.
     pub fn locks(&self) -> impl Iterator<Item = (WinPath, String)> {
         self.programs().chain(self.open_files.iter().map(|file| (file.path.clone(), file.by.clone())))
     }
 
-    /// The programs that run. Windows lets them be renamed.
+    /// The running programs. Windows lets them be renamed.
     pub fn programs(&self) -> impl Iterator<Item = (WinPath, String)> {
         let services = self.services.iter().filter_map(|(name, service)| {
             let pid = service.pid?;
@@ -399,10 +435,14 @@ impl NodeAdapter {
         }
     }
 
-    /// The first address that others can reach it at.
+    /// The first address that others can reach.
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.addresses.iter().map(|cidr| cidr.addr()).find(|ip| !ip.is_loopback() && !ip.is_link_local())
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl NodeNetwork {
@@ -419,6 +459,11 @@ impl NodeNetwork {
 }
 
 impl NodeService {
+    /// One that stops within a second, and that nobody has open.
+    pub const fn new(definition: Service, pid: Option<u32>) -> Self {
+        Self { definition, pid, stop_seconds: 1, pending: None, gave_up: false, held_open: false, deleted: false }
+    }
+
     /// The program in its command line: quoted, or up to the first `.exe` or blank.
     pub fn executable(&self) -> Option<WinPath> {
         let line = self.definition.image_path.trim();

@@ -1,4 +1,4 @@
-//! Where a path of the node lies below the sandbox's folder.
+//! Maps a path of the node to the sandbox's folder.
 
 use std::fs;
 use std::io;
@@ -8,11 +8,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::values::WinPath;
 
-/// Where a path of the node lies in the folder `root`. Existing names are taken as they are
-/// written there, others as they are asked for.
+/// The place of a node's path in the folder `root`. Existing names keep their case, others are as given.
 ///
 /// # Errors
-/// When the path climbs (`..`) or goes through a symbolic link, which could lead out of the folder.
+/// When the path contains `..` or a symbolic link, which could leave the folder.
 pub fn locate(root: &Path, path: &WinPath) -> Result<PathBuf> {
     let drive = path.as_str().chars().next().unwrap_or('C').to_ascii_uppercase();
     let mut place = root.join(drive.to_string());

@@ -6,48 +6,64 @@ use anyhow::Result;
 
 use crate::fault::Fault;
 use crate::item::{Service, StartType};
+use crate::node::ServiceState;
 use crate::node::win32::{self, refused};
 
-use super::model::{Model, Name, NodeService};
+use super::model::{Model, Name, NodeService, Pending};
 use super::place::locate;
 
-/// Seconds that a stop is waited for before it counts as refused.
+/// How many seconds a stop may take before it counts as refused.
 pub const STOP_LIMIT: u32 = 60;
 
-/// Makes, changes or removes a service's definition.
-pub fn put_definition(model: &mut Model, name: &str, wanted: Option<&Service>) -> Result<()> {
+/// A service that is not deleted.
+pub fn get<'a>(model: &'a Model, name: &str) -> Option<&'a NodeService> {
+    model.services.get(&Name::new(name)).filter(|service| !service.deleted)
+}
+
+/// Creates, changes or removes a service's definition. Returns whether a deleted one's name stays taken.
+pub fn put_definition(model: &mut Model, name: &str, wanted: Option<&Service>) -> Result<bool> {
     let key = Name::new(name);
     match (model.services.get_mut(&key), wanted) {
-        (Some(service), Some(wanted)) => service.definition = wanted.clone(),
-        (None, Some(wanted)) => {
-            let service = NodeService { definition: wanted.clone(), pid: None, stop_seconds: 1 };
+        (Some(NodeService { deleted: true, held_open: true, .. }), Some(_)) => {
+            return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, format!("make service {name}")).into());
+        }
+        (Some(service), Some(wanted)) if !service.deleted => service.definition = wanted.clone(),
+        (_, Some(wanted)) => {
+            let service = NodeService::new(wanted.clone(), None);
             model.services.insert(key, service);
         }
         (Some(NodeService { pid: Some(pid), .. }), None) => {
             let what = format!("delete service {name}, which runs (pid {pid})");
             return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, what).into());
         }
+        (Some(service), None) if service.held_open => {
+            service.deleted = true;
+            return Ok(true);
+        }
         (_, None) => {
             model.services.remove(&key);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
-/// Something that a service depends on.
+/// A dependency of a service.
 pub enum Needed {
     Service(String),
-    /// A load ordering group and its members. One that runs is enough, once all were asked to start.
+    /// A load ordering group and its members. One running member is enough, once all were started.
     Group(String, Vec<String>),
 }
 
-/// What must be started before a service, of what it depends on itself; none when it runs already.
+/// The direct dependencies that must be started before a service; none if it already runs.
 pub fn to_start(model: &Model, name: &str) -> Result<Option<Vec<Needed>>> {
     let Some(service) = model.services.get(&Name::new(name)) else {
         return Err(refused(win32::SERVICE_DOES_NOT_EXIST, format!("start service {name}")).into());
     };
     if service.pid.is_some() {
         return Ok(None);
+    }
+    if service.deleted {
+        return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, format!("start service {name}")).into());
     }
     if service.definition.start == StartType::Disabled {
         return Err(refused(win32::SERVICE_DISABLED, format!("start service {name}")).into());
@@ -67,7 +83,7 @@ pub fn to_start(model: &Model, name: &str) -> Result<Option<Vec<Needed>>> {
     Ok(Some(needed))
 }
 
-/// Starts a service itself: its process is there afterwards.
+/// Starts a service itself: it has a process afterwards.
 pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<()> {
     let key = Name::new(name);
     let pid = model.free_pid();
@@ -83,11 +99,38 @@ pub fn start(model: &mut Model, root: &Path, name: &str) -> Result<()> {
         let program = executable.map_or_else(|| service.definition.image_path.clone(), |path| path.to_string());
         return Err(refused(win32::FILE_NOT_FOUND, format!("start service {name}: {program}")).into());
     }
-    service.pid = Some(pid);
+    (service.pid, service.gave_up) = (Some(pid), false);
     Ok(())
 }
 
-/// The services that depend on this one, also by way of others, whether they run or not.
+/// A service's start was given up because of what it depends on.
+pub fn give_up(model: &mut Model, name: &str) {
+    if let Some(service) = model.services.get_mut(&Name::new(name)) {
+        service.gave_up = true;
+    }
+}
+
+/// The automatic services that depend on this one and whose start was given up.
+pub fn stranded(model: &Model, name: &str) -> Vec<String> {
+    let is_stranded = |name: &String| {
+        let service = model.services.get(&Name::new(name.as_str()));
+        service.is_some_and(|service| {
+            service.pid.is_none() && service.gave_up && service.definition.start == StartType::Auto
+        })
+    };
+    dependents(model, name).into_iter().filter(is_stranded).collect()
+}
+
+pub fn state(service: &NodeService) -> ServiceState {
+    match (service.pid, service.pending) {
+        (None, _) => ServiceState::Stopped,
+        (Some(_), Some(Pending::Start)) => ServiceState::Starting,
+        (Some(_), Some(Pending::Stop)) => ServiceState::Stopping,
+        (Some(_), None) => ServiceState::Running,
+    }
+}
+
+/// The services that depend on this one, also indirectly, running or not.
 pub fn dependents(model: &Model, name: &str) -> Vec<String> {
     if !model.services.contains_key(&Name::new(name)) {
         return Vec::new();
@@ -104,8 +147,7 @@ pub fn dependents(model: &Model, name: &str) -> Vec<String> {
     found[1..].iter().map(|name| name.as_str().to_owned()).collect()
 }
 
-/// Stops a service and what it started. Gives the seconds that it took, also when the limit came
-/// before the service stopped.
+/// Stops a service and what it started. Returns the seconds that it took, also if the limit was reached first.
 pub fn stop(model: &mut Model, name: &str) -> (u32, Result<()>) {
     let key = Name::new(name);
     let Some(service) = model.services.get(&key).filter(|service| service.pid.is_some()) else {
@@ -125,7 +167,7 @@ pub fn stop(model: &mut Model, name: &str) -> (u32, Result<()>) {
     (took, Ok(()))
 }
 
-/// A stop that was waited for in vain.
+/// A stop that reached the limit.
 pub fn will_not_stop(name: &str) -> Fault {
     refused(win32::SERVICE_REQUEST_TIMEOUT, format!("stop service {name}: still stopping after {STOP_LIMIT} s"))
 }
@@ -134,7 +176,7 @@ pub fn will_not_stop(name: &str) -> Fault {
 pub fn end(model: &mut Model, name: &str) {
     let key = Name::new(name);
     if let Some(service) = model.services.get_mut(&key) {
-        service.pid = None;
+        (service.pid, service.pending) = (None, None);
     }
     model.processes.retain(|process| process.service.as_ref().is_none_or(|own| Name::new(own.as_str()) != key));
 }

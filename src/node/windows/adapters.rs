@@ -24,11 +24,10 @@ use crate::item::IpConfig;
 use crate::node::win32::{self, refused};
 use crate::values::Cidr;
 
-/// What the route of a gateway has when nobody says otherwise.
+/// The metric of a gateway's route by default.
 const GATEWAY_METRIC: u32 = 256;
 
-/// Every adapter that is up, as [`crate::facts::NodeFacts`] has it: the preferred default route
-/// first.
+/// Every adapter that is up, for [`crate::facts::NodeFacts`]: the preferred default route first.
 pub fn facts() -> Result<Vec<Adapter>> {
     let interfaces = iphelper::interfaces()?;
     let rows = iphelper::routes()?;
@@ -45,8 +44,8 @@ pub fn facts() -> Result<Vec<Adapter>> {
     Ok(up.into_iter().map(fact).collect())
 }
 
-/// Windows' own teaming (LBFO) shows its team as one adapter of this driver. HNS builds no vSwitch
-/// on it from Server 2022 on.
+/// Windows' own teaming (LBFO) shows its team as one adapter of this driver. HNS cannot create a vSwitch on it from
+/// Server 2022 on.
 fn is_team(description: &str) -> bool {
     description.to_lowercase().contains("network adapter multiplexor")
 }
@@ -65,12 +64,11 @@ pub fn get(name: &str) -> Result<Option<IpConfig>> {
     Ok(Some(config(&interface, &iphelper::routes()?)))
 }
 
-/// Gives an adapter back what a vSwitch made it lose. With DHCP only the metric and the DNS servers
-/// that were set by hand: the rest is the lease's. Addresses and routes are of the active store, so
-/// after a reboot they are looked at again.
+/// Restores what a vSwitch made an adapter lose. With DHCP only the metric and the DNS servers that were set by hand:
+/// the rest comes from the lease. Addresses and gateway count at once, and after the next boot.
 ///
 /// # Errors
-/// Windows error 1168 when there is no such adapter.
+/// Windows error 1168 if there is no such adapter.
 pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
     let Some(interface) = iphelper::interface_named(name)? else {
         return Err(refused(win32::NOT_FOUND, format!("configure adapter {name}")).into());
@@ -78,11 +76,12 @@ pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
     let rows = iphelper::routes()?;
     let now = config(&interface, &rows);
     if !wanted.dhcp {
+        keep(&interface, wanted)?;
         for address in wanted.addresses.iter().filter(|address| !now.addresses.contains(address)) {
             add_address(&interface, *address)?;
         }
         if let Some(gateway) = wanted.gateway.filter(|_| now.gateway != wanted.gateway) {
-            let prefix = routes::everywhere();
+            let prefix = routes::default_prefix();
             let row = RouteRow { prefix, interface: interface.index, next_hop: gateway, metric: GATEWAY_METRIC };
             routes::add(&row).with_context(|| format!("set the gateway of adapter {name}"))?;
         }
@@ -96,10 +95,34 @@ pub fn put(name: &str, wanted: &IpConfig) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a neighbour's hardware address; what the cache has of it does not count.
+/// Writes a static configuration for the next boot, when the DHCP client reads it and gives it to the adapter: the IP
+/// helper changes the active store alone. The values are those of Microsoft's "TCP/IP and NBT configuration parameters"
+/// (KB 314053).
+fn keep(interface: &Interface, wanted: &IpConfig) -> Result<()> {
+    let what = || format!("keep the static address of adapter {}", interface.name);
+    let key = LOCAL_MACHINE.create(interface_key(interface)).with_context(what)?;
+    let addresses: Vec<String> = wanted.addresses.iter().map(|cidr| cidr.addr().to_string()).collect();
+    let masks: Vec<String> = wanted.addresses.iter().map(|cidr| cidr.netmask().to_string()).collect();
+    let gateways: Vec<String> = wanted.gateway.iter().map(ToString::to_string).collect();
+    let metrics: Vec<String> = gateways.iter().map(|_| "0".to_owned()).collect();
+    let lists = [
+        ("IPAddress", addresses),
+        ("SubnetMask", masks),
+        ("DefaultGateway", gateways),
+        ("DefaultGatewayMetric", metrics),
+    ];
+    for (name, list) in lists {
+        let list: Vec<&str> = list.iter().map(String::as_str).collect();
+        key.set_multi_string(name, &list).with_context(what)?;
+    }
+    // Last: without it Windows ignores the others.
+    key.set_u32("EnableDHCP", 0).with_context(what)
+}
+
+/// Asks for a neighbour's hardware address; its cached address does not count.
 ///
 /// # Errors
-/// When no adapter is on its network, and where Windows cannot ask.
+/// When no adapter is on its network, and if Windows cannot ask.
 pub fn answers(neighbour: Ipv4Addr) -> Result<bool> {
     type Resolve = unsafe extern "system" fn(*mut MIB_IPNET_ROW2, *const SOCKADDR_INET) -> u32;
     let what = || format!("ask {neighbour} for its hardware address");
@@ -118,7 +141,7 @@ pub fn answers(neighbour: Ipv4Addr) -> Result<bool> {
     // SAFETY: the row outlives the call, which writes to it; no address to ask from is given.
     match unsafe { resolve(&raw mut row, std::ptr::null()) } {
         0 => Ok(true),
-        // Nobody has that address, or the link is down.
+        // No machine has that address, or the link is down.
         ERROR_BAD_NET_NAME | ERROR_NOT_FOUND | ERROR_GEN_FAILURE => Ok(false),
         code => Err(refused(code, what()).into()),
     }
@@ -136,28 +159,28 @@ fn config(interface: &Interface, rows: &[RouteRow]) -> IpConfig {
 
 /// Next hop of the interface's own default route.
 fn gateway(rows: &[RouteRow], interface: &Interface) -> Option<Ipv4Addr> {
-    let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
+    let best = routes::best(rows, std::slice::from_ref(interface), &routes::default_prefix())?;
     Some(best.next_hop).filter(|ip| !ip.is_unspecified())
 }
 
-/// What Windows compares: the route's own metric and the interface's.
+/// The value that Windows compares: the sum of the route's own metric and the interface's.
 fn default_route_metric(rows: &[RouteRow], interface: &Interface) -> Option<u32> {
-    let best = routes::best(rows, std::slice::from_ref(interface), &routes::everywhere())?;
+    let best = routes::best(rows, std::slice::from_ref(interface), &routes::default_prefix())?;
     Some(best.metric.saturating_add(interface.metric))
 }
 
-/// Where Windows keeps the servers that were set by hand.
-fn dns_key(interface: &Interface) -> String {
+/// The registry key with what was set by hand.
+fn interface_key(interface: &Interface) -> String {
     format!(r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters\Interfaces\{}", interface.guid)
 }
 
 fn dns(interface: &Interface) -> Vec<Ipv4Addr> {
-    let servers = LOCAL_MACHINE.open(dns_key(interface)).and_then(|key| key.get_string("NameServer"));
+    let servers = LOCAL_MACHINE.open(interface_key(interface)).and_then(|key| key.get_string("NameServer"));
     let servers = servers.unwrap_or_default();
     servers.split([',', ' ']).filter_map(|server| server.parse().ok()).collect()
 }
 
-/// The interface metric where somebody set it. Windows that cannot be asked chooses it itself.
+/// The interface metric, if it was set. If Windows cannot be asked, treat it as automatic.
 fn metric(interface: &Interface) -> Option<u32> {
     let row = interface_row(interface).ok()?;
     (!row.UseAutomaticMetric).then_some(row.Metric)
@@ -174,7 +197,7 @@ fn set_metric(interface: &Interface, metric: Option<u32>) -> Result<()> {
     let mut row = interface_row(interface)?;
     row.UseAutomaticMetric = metric.is_none();
     row.Metric = metric.unwrap_or(0);
-    // Windows gives 64 for IPv4 and takes only 0 (SetIpInterfaceEntry, remarks).
+    // Windows reads 64 for IPv4 and accepts only 0 (SetIpInterfaceEntry, remarks).
     row.SitePrefixLength = 0;
     change(c"SetIpInterfaceEntry", &mut row, format!("set the metric of adapter {}", interface.name))
 }
@@ -188,19 +211,19 @@ fn add_address(interface: &Interface, address: Cidr) -> Result<()> {
         ValidLifetime: u32::MAX,
         PreferredLifetime: u32::MAX,
         OnLinkPrefixLength: address.prefix_len(),
-        // Known to be free: the adapter had it before.
+        // Known to be unique: the adapter had it before.
         DadState: IpDadStatePreferred,
         ..Default::default()
     };
     let to = format!("give adapter {} the address {address}", interface.name);
     match change(c"CreateUnicastIpAddressEntry", &mut row, to) {
-        // There, but still probed for duplicates.
+        // It exists, but is still being probed for duplicates.
         Err(e) if e.downcast_ref::<crate::fault::Fault>().is_some_and(|fault| fault.id == "AlreadyExists") => Ok(()),
         other => other,
     }
 }
 
-/// Calls a function of the IP helper that takes a row and answers with an error number.
+/// Calls a function of the IP helper that takes a row and returns an error number.
 fn change<Row>(name: &CStr, row: &mut Row, to: String) -> Result<()> {
     let found = iphelper::function(name, &to)?;
     // SAFETY: this module's callers pass the row that the named function takes (netioapi.h); a
@@ -210,7 +233,7 @@ fn change<Row>(name: &CStr, row: &mut Row, to: String) -> Result<()> {
     iphelper::check(unsafe { call(row) }, || to)
 }
 
-/// Sets the DNS servers, by the function that Windows has for it since 2004, or else where that
+/// Sets the DNS servers, with the function that Windows has for it since 2004, or else in the registry, where that
 /// function writes them; the DNS client reads them there when the adapter comes up again.
 fn set_dns(interface: &Interface, servers: &[Ipv4Addr]) -> Result<()> {
     let what = || format!("set the DNS servers of adapter {}", interface.name);
@@ -218,7 +241,7 @@ fn set_dns(interface: &Interface, servers: &[Ipv4Addr]) -> Result<()> {
     let text = text.join(",");
     let (Ok(found), Some(guid)) = (dll::function("iphlpapi.dll", c"SetInterfaceDnsSettings"), guid(&interface.guid))
     else {
-        let key = LOCAL_MACHINE.create(dns_key(interface)).with_context(what)?;
+        let key = LOCAL_MACHINE.create(interface_key(interface)).with_context(what)?;
         return key.set_string("NameServer", &text).with_context(what);
     };
     let mut servers = wide(&text);
@@ -244,16 +267,44 @@ fn guid(text: &str) -> Option<GUID> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::windows::testing::Machine;
 
     #[test]
-    fn a_team_is_noticed_by_its_driver() {
+    fn a_team_is_recognized_by_its_driver() {
         assert!(is_team("Microsoft Network Adapter Multiplexor Driver"));
         assert!(is_team("Microsoft Network Adapter Multiplexor Driver #2"));
         assert!(!is_team("vmxnet3 Ethernet Adapter"));
     }
 
+    /// calico issue 4631: an address in the active store is gone after the next boot.
     #[test]
-    fn an_interfaces_guid_is_read() {
+    fn a_static_address_that_is_put_back_is_kept_for_the_next_boot() {
+        let Some(machine) = Machine::new() else { return };
+        machine.write("adapters", &machine.read("adapters").replace("10.20.0.21/24\t0", "169.254.21.21/16\t1"));
+        let wanted = IpConfig {
+            dhcp: false,
+            addresses: vec!["10.20.0.21/24".parse().unwrap(), "10.20.0.22/20".parse().unwrap()],
+            gateway: Some([10, 20, 0, 1].into()),
+            dns: Vec::new(),
+            metric: None,
+        };
+        put("Ethernet", &wanted).unwrap();
+        let interface = iphelper::interface_named("Ethernet").unwrap().unwrap();
+        let key = LOCAL_MACHINE.open(interface_key(&interface)).unwrap();
+        let list = |name: &str| key.get_multi_string(name).unwrap();
+        assert_eq!(key.get_u32("EnableDHCP").unwrap(), 0);
+        assert_eq!(list("IPAddress"), ["10.20.0.21", "10.20.0.22"]);
+        assert_eq!(list("SubnetMask"), ["255.255.255.0", "255.255.240.0"]);
+        assert_eq!(
+            (list("DefaultGateway"), list("DefaultGatewayMetric")),
+            (vec!["10.20.0.1".into()], vec!["0".into()])
+        );
+        drop(key);
+        LOCAL_MACHINE.remove_tree(interface_key(&interface)).unwrap();
+    }
+
+    #[test]
+    fn an_interfaces_guid_is_parsed() {
         let read = guid("{6B29FC40-CA47-1067-B31D-00DD010662DA}").unwrap();
         assert_eq!((read.data1, read.data2, read.data4[7]), (0x6B29_FC40, 0xCA47, 0xDA));
         assert!(guid("lo").is_none());

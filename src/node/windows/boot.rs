@@ -1,8 +1,8 @@
-//! Which boot this is.
+//! The identity of this boot.
 //!
-//! A volatile registry key is gone after a boot, whatever the clock and the time zone do in
-//! between. A boot time that is computed or printed moves with both, and has made upstream's
-//! scripts wipe the networks of a running node (calico#9359).
+//! A volatile registry key is gone after a boot, whatever happens to the clock and the time zone. A boot time that is
+//! computed or printed changes with both, and has made upstream's scripts delete the networks of a running node
+//! (calico#9359).
 
 use anyhow::Result;
 use windows_registry::{Key, LOCAL_MACHINE};
@@ -15,16 +15,15 @@ use crate::node::win32::{self, refused};
 
 const VALUE: &str = "Id";
 
-/// Windows builds all below `HKLM\HARDWARE` anew at each boot and keeps it in memory alone. Nothing
-/// writes to the first of these later; not every machine has it.
+/// Windows rebuilds everything below `HKLM\HARDWARE` at each boot and keeps it in memory only. Nothing writes to the
+/// first of these later; not every machine has it.
 const HARDWARE: [&str; 2] = [r"HARDWARE\DESCRIPTION\System\BIOS", r"HARDWARE\DESCRIPTION\System"];
 
 /// The identity of this boot.
 ///
-/// It is made from the moment at which Windows wrote down what hardware it found, which anybody may
-/// read. The first run that finds Calico's key and may write puts it into a volatile key below it,
-/// from which it is read from then on. So looking at a machine without Calico leaves no trace, and
-/// a run without an administrator's rights has the same answer as one with them.
+/// It is derived from the time at which Windows recorded the hardware, which every account may read. The first run that
+/// finds Calico's key and may write stores it in a volatile key below it, and later runs read it there. So reading a
+/// machine without Calico leaves no trace, and a run without administrator rights gets the same answer.
 ///
 /// # Errors
 /// When the registry cannot be read.
@@ -35,7 +34,7 @@ pub fn id() -> Result<String> {
     }
     let id = hardware()?;
     if registry::exists(KEY)? {
-        // Without the rights it goes unmarked: the next look finds the same.
+        // Without the rights it is not stored: the next run computes the same.
         let _unmarked = LOCAL_MACHINE
             .options()
             .read()
@@ -62,7 +61,7 @@ fn hardware() -> Result<String> {
 fn written(key: &Key, name: &str) -> Result<String> {
     let null = std::ptr::null_mut::<u32>;
     let mut written = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
-    // SAFETY: the key is open; what is not asked for may be null.
+    // SAFETY: the key is open; what is not requested may be null.
     let code = unsafe {
         RegQueryInfoKeyW(
             key.as_raw(),

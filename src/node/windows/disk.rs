@@ -1,4 +1,4 @@
-//! Files, folders and release trees, with the rights they are to have.
+//! Files, folders and release trees, with their access rights.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use crate::node::win32::{self, refused};
 use crate::node::{STORE_DIR, unsafe_folder};
 use crate::values::{Sha256, WinPath};
 
-/// Where a path lies for [`std::fs`].
+/// A path for [`std::fs`].
 pub fn place(path: &WinPath) -> PathBuf {
     PathBuf::from(path.as_str())
 }
@@ -33,7 +33,7 @@ pub fn get_dir(path: &WinPath) -> Result<Option<State>> {
 }
 
 /// # Errors
-/// `UnsafeFolder` for a link: what it leads to is not what stands there.
+/// `UnsafeFolder` for a link: its target is not the folder.
 pub fn get_tree(path: &WinPath) -> Result<Option<State>> {
     let folder = place(path);
     not_a_link(path, &folder)?;
@@ -51,14 +51,14 @@ pub fn get_file(path: &WinPath) -> Result<Option<State>> {
     Ok(Some(State::File { sha256, access }))
 }
 
-/// Gives the folder when it only goes when Windows starts next.
+/// Returns the folder if it is deleted only when Windows starts next.
 pub fn put_dir(path: &WinPath, wanted: Option<&Access>) -> Result<Option<WinPath>> {
     let folder = place(path);
     let Some(wanted) = wanted else {
         return match fs::remove_dir(&folder) {
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                // Nothing in it but our programs that still run: it goes with them. What others put
-                // there is theirs, and then Windows leaves it too.
+                // Its only contents are our programs that still run: delete it with them. Windows keeps it if others
+                // add files to it.
                 let waits = files::holds_renamed_only(&folder) && delete_at_boot(&folder).is_ok();
                 Ok(waits.then(|| path.clone()))
             }
@@ -92,15 +92,15 @@ pub fn put_tree(path: &WinPath, wanted: Option<&Tree>) -> Result<()> {
     not_a_link(path, &folder)?;
     let store = place(&WinPath::known(STORE_DIR).join("trees"));
     files::swap_tree(&folder, &store, wanted).map_err(|error| in_use(path, &folder, error))?;
-    // What runs from a release runs as SYSTEM, so nobody else may change it. In the store it was so
-    // by inheritance, which the next change at the drive's root would undo.
+    // Programs of a release run as SYSTEM, so nobody else may change them. In the store that was inherited, and the
+    // next change at the drive's root would undo it.
     if matches!(wanted, Some(Tree::Release(_) | Tree::Drifted { .. })) {
         security::restrict(&folder).map_err(failed(|| format!("set the access list of {path}")))?;
     }
     Ok(())
 }
 
-/// Gives the file that only goes when Windows starts next, where there is one.
+/// Returns the file that is deleted only when Windows starts next, if there is one.
 pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Option<WinPath>> {
     let file = place(path);
     if file.is_dir() {
@@ -116,7 +116,7 @@ pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Op
     }
     parent_is_there(path, &file)?;
     replace(&file, access, |new| {
-        // The bytes and nothing else: no mark of the web comes along with a download.
+        // The bytes and nothing else: no mark of the web from a download.
         copy(&blob, new)?;
         let whole = files::digest(&blob)? == *sha256;
         let what = || format!("{blob_path} was damaged: its bytes are not those of its name");
@@ -126,7 +126,7 @@ pub fn put_file(path: &WinPath, wanted: Option<(&Sha256, &Access)>) -> Result<Op
     Ok(None)
 }
 
-/// Folders that are missing are made for administrators alone.
+/// Missing folders are created for administrators only.
 pub fn save(path: &WinPath, bytes: &[u8], access: Access) -> Result<()> {
     let file = place(path);
     make_folders(path, &file)?;
@@ -140,7 +140,7 @@ pub fn append(path: &WinPath, line: &str) -> Result<()> {
     files::append(&file, format!("{line}\n").as_bytes()).map_err(failed(|| format!("append to {path}")))
 }
 
-/// As [`super::super::Node::secure`].
+/// Like [`super::super::Node::secure`].
 ///
 /// # Errors
 /// `UnsafeFolder`.
@@ -172,7 +172,7 @@ pub fn secure(path: &WinPath) -> Result<Option<String>> {
     }
 }
 
-/// Looks again at a folder that was just made: between look and making another may have been at it.
+/// Checks a folder again that was just created: another process may have been faster.
 fn still_ours(path: &WinPath, folder: &Path) -> Result<()> {
     not_a_link(path, folder)?;
     match acl(folder)?.other(&security::caller(), acl::CHANGE_FOLDER) {
@@ -184,12 +184,12 @@ fn still_ours(path: &WinPath, folder: &Path) -> Result<()> {
     }
 }
 
-/// Owner and access list of what stands at a place, of a link those of the link.
+/// Owner and access list of a file or folder; of a link, those of the link.
 pub fn acl(place: &Path) -> Result<Acl> {
     security::acl(place).map_err(failed(|| format!("read the access list of {}", place.display())))
 }
 
-/// What stands at a path; none when nothing does. Not to be let in is no answer.
+/// The metadata of a path; none if it does not exist. "Access denied" is an error.
 fn look(path: &WinPath, place: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(place) {
         Ok(found) => Ok(Some(found)),
@@ -217,7 +217,7 @@ fn make_folders(path: &WinPath, file: &Path) -> Result<()> {
     let mut missing: Vec<&Path> = file.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
     while let Some(folder) = missing.pop() {
         match security::create_folder(folder, &Access::Administrators) {
-            // Another run at the same moment, or somebody else.
+            // Another run at the same time, or another process.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => still_ours(path, folder)?,
             other => other.map_err(failed(|| format!("create the folder of {path}")))?,
         }
@@ -225,8 +225,7 @@ fn make_folders(path: &WinPath, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a file in one step, with its access list from the first byte on. Nothing of it is half
-/// there at any time; a failure leaves what was there.
+/// Replaces a file atomically, with its access list from the first byte on. A failure leaves the old file.
 fn replace(file: &Path, access: &Access, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let new = files::beside(file);
     gone(fs::remove_file(&new))?;
@@ -234,14 +233,14 @@ fn replace(file: &Path, access: &Access, fill: impl FnOnce(&mut File) -> io::Res
         .and_then(|mut made| fill(&mut made).and_then(|()| made.sync_all()))
         .and_then(|()| put_in_place(&new, file));
     if written.is_err() {
-        // The error that counts is the first one.
+        // Report the first error.
         drop(fs::remove_file(&new));
     }
     written
 }
 
-/// Renames over a file, also over a program that runs: that one can only be renamed away. When the
-/// new one then does not get its place, the old one gets it back.
+/// Renames over a file, also over a running program, which is first renamed itself. If the new file then cannot take
+/// its name, the old name is restored.
 fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
     files::make_writable(file)?;
     match fs::rename(new, file) {
@@ -253,12 +252,12 @@ fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     let old = files::free_name(file);
-    // Held in a way that it cannot even be renamed: by a virus scanner, for a moment.
+    // Open in a way that prevents even renaming: by a virus scanner, for a moment.
     if fs::rename(file, &old).is_err() {
         return files::rename(new, file);
     }
     if let Err(error) = files::rename(new, file) {
-        // It was there a moment ago, so there is room for it.
+        // The name was free a moment ago, so this works.
         drop(fs::rename(&old, file));
         return Err(error);
     }
@@ -266,7 +265,7 @@ fn put_in_place(new: &Path, file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes a file. A program that runs is renamed away and goes when Windows starts next.
+/// Deletes a file. A running program is renamed, and deleted when Windows starts next.
 fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
     let what = || format!("delete {path}");
     files::make_writable(file).map_err(failed(what))?;
@@ -283,7 +282,7 @@ fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
             Err(_) => Err(failed(what)(error)),
         };
     }
-    // It may have ended in between.
+    // It may have ended meanwhile.
     if gone(fs::remove_file(&old)).is_ok() {
         return Ok(None);
     }
@@ -295,7 +294,7 @@ fn delete(path: &WinPath, file: &Path) -> Result<Option<WinPath>> {
     Ok(path.parent().map(|folder| folder.join(&name)))
 }
 
-/// Lets Windows delete a file, or a folder that is empty by then, when it starts next.
+/// Lets Windows delete a file, or a folder that is empty by then, at its next start.
 fn delete_at_boot(path: &Path) -> io::Result<()> {
     let name = wide_path(path);
     // SAFETY: the name is zero-terminated; no second name means to delete.
@@ -314,8 +313,8 @@ fn copy(from: &Path, to: &mut File) -> io::Result<()> {
     }
 }
 
-/// An error of a swap. Windows does not move a folder in which a file is open, and does not say
-/// which: the first that cannot be opened alone is named.
+/// An error of a swap. Windows does not move a folder in which a file is open, and does not say which: name the first
+/// file that cannot be opened exclusively.
 fn in_use(path: &WinPath, folder: &Path, error: anyhow::Error) -> anyhow::Error {
     let refusal = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).filter(|e| files::is_in_use(e));
     if refusal.is_none() {
@@ -328,7 +327,7 @@ fn in_use(path: &WinPath, folder: &Path, error: anyhow::Error) -> anyhow::Error 
     error.context(refused(win32::ACCESS_DENIED, what))
 }
 
-/// A file in a folder that somebody else has open.
+/// A file in a folder that another process has open.
 fn held(folder: &Path) -> Option<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -341,7 +340,7 @@ fn held(folder: &Path) -> Option<PathBuf> {
                 folders.push(path);
                 continue;
             }
-            // To write and for nobody else besides: no other way shows a program that runs.
+            // For writing and exclusively: no other way detects a running program.
             let alone = File::options().write(true).share_mode(0).open(&path);
             if alone.is_err_and(|error| error.raw_os_error() == Some(win32::SHARING_VIOLATION.cast_signed())) {
                 return Some(path);
@@ -351,7 +350,7 @@ fn held(folder: &Path) -> Option<PathBuf> {
     None
 }
 
-/// An error of the disk as a fault, where its number is known.
+/// A disk error as a fault, if its number is known.
 fn failed(what: impl FnOnce() -> String) -> impl FnOnce(io::Error) -> anyhow::Error {
     move |error| match error.raw_os_error().map(i32::cast_unsigned) {
         Some(code) if win32::is_known(code) => refused(code, what()).into(),

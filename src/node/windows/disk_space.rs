@@ -1,8 +1,8 @@
-//! How much room the system's disk has.
+//! The free space of the system's disk.
 
 use windows_sys::Win32::Storage::FileSystem::GetDiskFreeSpaceExW;
 
-/// Bytes that may be written to `C:`; none where Windows does not say.
+/// Bytes that may be written to `C:`; none if Windows does not say.
 pub fn free_bytes() -> Option<u64> {
     let path = super::wide::wide(r"C:\");
     let mut free = 0;

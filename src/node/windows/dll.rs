@@ -1,5 +1,5 @@
-//! Libraries (DLLs): functions that not every Windows has, looked up when they are needed, since an
-//! import that is missing would keep the whole program from starting; and where Windows may look.
+//! Libraries (DLLs): functions that not every Windows has, looked up when needed, since a missing import would keep the
+//! whole program from starting; and where Windows searches for them.
 
 use std::ffi::CStr;
 
@@ -8,26 +8,26 @@ use windows_sys::Win32::System::LibraryLoader::{GetProcAddress, LOAD_LIBRARY_SEA
 
 use super::wide::{last_error, wide};
 
-/// From here on a library is looked for in `System32` alone: not beside the executable, where an
-/// ordinary user may have put one when it was started from a downloads folder, and not in the
-/// current folder or on `PATH`. First of all calls of the program.
+/// From here on libraries are loaded from `System32` only: not from the executable's folder, where an ordinary user may
+/// have put one if it was started from a downloads folder, and not from the current folder or `PATH`. The first call of
+/// the program.
 ///
-/// What lacks the function (Windows before 8) is refused later with a sentence.
+/// A Windows without the function (before 8) is refused later with a message.
 pub fn restrict_search() {
     type SetDefaultDllDirectories = unsafe extern "system" fn(u32) -> i32;
     if let Ok(Some(found)) = function("kernel32.dll", c"SetDefaultDllDirectories") {
         // SAFETY: this is the function's documented signature.
         let set =
             unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, SetDefaultDllDirectories>(found) };
-        // SAFETY: takes a number of flags. A refusal leaves the search as it was.
+        // SAFETY: takes a number of flags. On failure the search order is unchanged.
         unsafe { set(LOAD_LIBRARY_SEARCH_SYSTEM32) };
     }
 }
 
-/// Whether a library of Windows's own is there and loads.
+/// Whether a library of Windows exists and loads.
 ///
 /// # Errors
-/// Windows's number where it does not: 126 where it is not there.
+/// Windows's number if not: 126 if it does not exist.
 pub fn loads(name: &str) -> Result<(), u32> {
     load(name).map(drop)
 }
@@ -35,7 +35,7 @@ pub fn loads(name: &str) -> Result<(), u32> {
 /// A function of a DLL in the system's own folder, and only there. The DLL stays loaded.
 ///
 /// # Errors
-/// Windows error 126 when there is no such DLL, 127 when it has no such function.
+/// Windows error 126 if there is no such DLL, 127 if it has no such function.
 pub fn function(dll: &str, name: &CStr) -> Result<FARPROC, u32> {
     let module = load(dll)?;
     // SAFETY: the module is loaded and never freed, and `name` has a zero at its end.
@@ -58,7 +58,7 @@ mod tests {
     use crate::node::win32;
 
     #[test]
-    fn a_missing_dll_and_a_missing_function_are_told_apart() {
+    fn a_missing_dll_and_a_missing_function_differ() {
         assert_eq!(function("no-such-thing.dll", c"f").unwrap_err(), win32::MODULE_NOT_FOUND);
         assert_eq!(function("kernel32.dll", c"NoSuchThing").unwrap_err(), win32::PROCEDURE_NOT_FOUND);
         assert!(function("kernel32.dll", c"GetTickCount64").unwrap().is_some());

@@ -1,4 +1,4 @@
-//! What the machine is.
+//! Measures the machine.
 
 use anyhow::{Context, Result};
 
@@ -6,17 +6,17 @@ use super::{adapters, boot, features, hns, os, reboot, registry, runtime, tls};
 use crate::facts::{NodeFacts, Part};
 use crate::fault::Fault;
 
-/// Measures this machine. Nothing is changed but for the mark of this boot (see [`boot::id`]), and
-/// no process is started. A part that Windows does not tell is left out, and says why.
+/// Measures this machine. Changes nothing except the mark of this boot (see [`boot::id`]), and starts no process. A
+/// part that Windows cannot read is left out, with the reason.
 ///
 /// # Errors
-/// `HnsStuck`. Naming what nothing can be said without; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
+/// `HnsStuck`. Errors of the parts that everything needs; `UNSUPPORTED` for a 32-bit program on a 64-bit Windows.
 pub fn measure() -> Result<NodeFacts> {
     let mut facts = NodeFacts {
         os: os::facts().context("measure Windows")?,
         host_name: os::host_name()?,
         elevated: false,
-        // Windows makes it when it is set up, so that clones of an image differ.
+        // Windows creates it during setup, so clones of an image differ.
         machine_id: registry::text(r"SOFTWARE\Microsoft\Cryptography", "MachineGuid")?,
         boot_id: boot::id().context("find out which boot this is")?,
         runtime: None,
@@ -42,7 +42,7 @@ pub fn measure() -> Result<NodeFacts> {
     ];
     for (part, what, read) in parts {
         if let Err(error) = read(&mut facts).context(what) {
-            // Every later look would hang as long, and a run has many.
+            // Every later call would hang as long, and a run makes many.
             if Fault::id_of(&error) == "HnsStuck" {
                 return Err(error);
             }
@@ -66,9 +66,9 @@ mod tests {
 
     use super::*;
 
-    /// Values of a type that no setting has, as a script in a hurry writes them.
+    /// Values of a type that no setting has, as a careless script writes them.
     #[test]
-    fn a_value_that_cannot_be_read_leaves_its_part_out_and_no_other() {
+    fn an_unreadable_value_leaves_out_only_its_part() {
         let key = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANNEL\Protocols\TLS 1.2\Client";
         let opened = LOCAL_MACHINE.create(key).unwrap();
         opened.set_bytes("DisabledByDefault", Type::Other(11_000), &[1]).unwrap();

@@ -1,17 +1,17 @@
-//! Windows features, seen by what they bring. Asking DISM takes seconds and starts its own process.
+//! Windows features, detected by what they install. DISM would take seconds and start its own process.
 
 use anyhow::Result;
 
 use super::{dll, registry};
 use crate::facts::Features;
 
-/// Looks which features are there.
+/// Detects the installed features.
 ///
 /// # Errors
 /// When the registry cannot be read.
 pub fn facts() -> Result<Features> {
     Ok(Features {
-        // The services' keys stay for a while after the feature is gone; its library does not.
+        // The services' keys remain for a while after the feature is removed; its library does not.
         containers: has_service("hns")? && has_service("vmcompute")? && dll::loads("vmcompute.dll").is_ok(),
         remote_access: has_service("RemoteAccess")?,
     })

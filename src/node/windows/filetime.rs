@@ -1,11 +1,11 @@
-//! How Windows counts time.
+//! Windows time stamps.
 
 use jiff::Timestamp;
 
-/// The moment that is so many steps of 100 ns after the beginning of 1601, where Windows begins to count.
+/// The time that is this many steps of 100 ns after the beginning of 1601, where Windows time stamps begin.
 ///
 /// # Errors
-/// When it is beyond what a [`Timestamp`] holds.
+/// When it is outside the range of a [`Timestamp`].
 pub fn timestamp(ticks: i64) -> Result<Timestamp, jiff::Error> {
     /// From 1601 to 1970.
     const EPOCH: i128 = 116_444_736_000_000_000;

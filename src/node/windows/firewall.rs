@@ -26,18 +26,17 @@ const PROTOCOLS: [(&str, i32); 3] = [("TCP", TCP), ("UDP", 17), ("Any", ANY)];
 const TCP: i32 = 6;
 const ANY: i32 = 256;
 
-/// An inbound rule by its name, or by another name of the same rule; the state has the name it
-/// bears.
+/// An inbound rule by its name, or by another name of the same rule; the state has the rule's own name.
 pub fn get(name: &str) -> Result<Option<FirewallRule>> {
     let firewall = Firewall::open()?;
     firewall.named(name)?.first().map(read).transpose()
 }
 
-/// Makes the one inbound rule of this name so, or removes every one. A rule that is there is
-/// changed in place: adding would make a second one of the same name.
+/// Sets the one inbound rule of this name, or removes every one. An existing rule is changed in place: adding would
+/// create a second one of the same name.
 ///
 /// # Errors
-/// `FirewallStopped` where the firewall's service does not run.
+/// `FirewallStopped` if the firewall's service does not run.
 pub fn put(name: &str, rule: Option<&FirewallRule>) -> Result<()> {
     let firewall = Firewall::open()?;
     let there = firewall.named(name)?;
@@ -56,7 +55,17 @@ pub fn put(name: &str, rule: Option<&FirewallRule>) -> Result<()> {
     }
 }
 
-/// Our inbound rules, and those that bear the name of one of ours.
+/// Whether there is an inbound rule of this name and it applies in every network profile.
+pub fn is_in_every_profile(name: &str) -> Result<bool> {
+    const EVERY: i32 = NET_FW_PROFILE2_DOMAIN.0 | NET_FW_PROFILE2_PRIVATE.0 | NET_FW_PROFILE2_PUBLIC.0;
+    let firewall = Firewall::open()?;
+    let Some(rule) = firewall.named(name)?.into_iter().next() else { return Ok(false) };
+    // SAFETY: a method of a live object.
+    let profiles = unsafe { rule.Profiles() }.map_err(|e| told(&e, "read a firewall rule"))?;
+    Ok(profiles & EVERY == EVERY)
+}
+
+/// Our inbound rules, and those that have the name of one of ours.
 pub fn list() -> Result<Vec<(String, FirewallRule)>> {
     let firewall = Firewall::open()?;
     let mut found = Vec::new();
@@ -69,10 +78,10 @@ pub fn list() -> Result<Vec<(String, FirewallRule)>> {
     Ok(found)
 }
 
-/// Which of these TCP ports the firewall lets strangers in on, in the networks that the machine is in now.
+/// Which of these TCP ports the firewall opens, in the machine's current network profiles.
 ///
 /// # Errors
-/// When the firewall does not tell.
+/// When the firewall cannot be read.
 pub fn lets_in(ports: &[u16]) -> Result<BTreeMap<u16, bool>> {
     let firewall = Firewall::open()?;
     let profiles = firewall.guarded().map_err(|e| told(&e, "ask where the firewall is on"))?;
@@ -85,7 +94,7 @@ pub fn lets_in(ports: &[u16]) -> Result<BTreeMap<u16, bool>> {
     Ok(ports.iter().map(|port| (*port, profiles == 0 || firewall::lets_in(&gates, *port))).collect())
 }
 
-/// A rule that is on in one of these profiles.
+/// A rule that is enabled in one of these profiles.
 fn gate(rule: &INetFwRule, profiles: i32) -> windows::core::Result<Option<Gate>> {
     // SAFETY: methods of a live object.
     unsafe {
@@ -101,7 +110,7 @@ fn gate(rule: &INetFwRule, profiles: i32) -> windows::core::Result<Option<Gate>>
     }
 }
 
-/// The firewall's rules, with COM ready on this thread for as long as they are used.
+/// The firewall's rules, with COM initialized on this thread while they are used.
 struct Firewall {
     policy: INetFwPolicy2,
     rules: INetFwRules,
@@ -120,8 +129,7 @@ impl Firewall {
         Ok(Self { policy, rules, _com: com })
     }
 
-    /// The profiles of the networks that the machine is in, where the firewall keeps out what no rule
-    /// lets in; a bit for each.
+    /// The machine's current network profiles in which the firewall blocks what no rule allows; a bit for each.
     fn guarded(&self) -> windows::core::Result<i32> {
         // SAFETY: methods of a live object.
         unsafe {
@@ -139,7 +147,7 @@ impl Firewall {
         }
     }
 
-    /// The inbound rules that a name stands for.
+    /// The inbound rules of a name.
     fn named(&self, name: &str) -> Result<Vec<INetFwRule>> {
         let mut found = Vec::new();
         for rule in self.inbound()? {
@@ -178,15 +186,11 @@ impl Firewall {
             .map_err(|e| told(&e, "make a firewall rule"))?;
         write(&rule, wanted)?;
         // SAFETY: methods of live objects.
-        unsafe {
-            rule.SetDirection(NET_FW_RULE_DIR_IN)
-                .and_then(|()| rule.SetProfiles(NET_FW_PROFILE2_ALL.0))
-                .and_then(|()| self.rules.Add(&rule))
-        }
-        .map_err(|e| told(&e, "add it to the firewall's rules"))
+        unsafe { rule.SetDirection(NET_FW_RULE_DIR_IN).and_then(|()| self.rules.Add(&rule)) }
+            .map_err(|e| told(&e, "add it to the firewall's rules"))
     }
 
-    /// Removes rules by their names, each of which the firewall takes off one rule at a time.
+    /// Removes rules by name; the firewall removes one rule per call.
     fn remove(&self, rules: &[INetFwRule]) -> Result<()> {
         for rule in rules {
             let name = title(rule)?;
@@ -200,7 +204,7 @@ impl Firewall {
     }
 }
 
-/// The rule in a value of the enumeration, which is emptied.
+/// The rule in a value of the enumeration; the value is cleared.
 fn rule_in(value: &mut VARIANT) -> Option<INetFwRule> {
     // SAFETY: the tag says which member of the union is there.
     let rule = unsafe {
@@ -217,7 +221,31 @@ fn title(rule: &INetFwRule) -> Result<String> {
     Ok(unsafe { rule.Name() }.map_err(|e| told(&e, "read the name of a firewall rule"))?.to_string())
 }
 
-/// A rule as it is. One that blocks counts as one that is not enabled.
+const PROFILES: [(&str, i32); 3] = [
+    ("Domain", NET_FW_PROFILE2_DOMAIN.0),
+    ("Private", NET_FW_PROFILE2_PRIVATE.0),
+    ("Public", NET_FW_PROFILE2_PUBLIC.0),
+];
+
+/// Profiles by their names; empty for all.
+fn profiles_text(bits: i32) -> String {
+    if PROFILES.iter().all(|(_, bit)| bits & bit != 0) {
+        return String::new();
+    }
+    let names: Vec<&str> = PROFILES.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect();
+    if names.is_empty() { "none".into() } else { names.join(",") }
+}
+
+/// The opposite of [`profiles_text`].
+fn profiles_in(text: &str) -> i32 {
+    if text.is_empty() {
+        return NET_FW_PROFILE2_ALL.0;
+    }
+    let named = |name: &str| PROFILES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    text.split(',').filter_map(named).fold(0, |bits, (_, bit)| bits | bit)
+}
+
+/// A rule as it is. A blocking rule counts as not enabled.
 fn read(rule: &INetFwRule) -> Result<FirewallRule> {
     let name = title(rule)?;
     let read = || {
@@ -231,19 +259,26 @@ fn read(rule: &INetFwRule) -> Result<FirewallRule> {
                 protocol: known.map_or_else(|| protocol.to_string(), |(name, _)| (*name).to_owned()),
                 local_ports: rule.LocalPorts()?.to_string(),
                 enabled: rule.Enabled()? == VARIANT_TRUE && rule.Action()? == NET_FW_ACTION_ALLOW,
+                profiles: profiles_text(rule.Profiles()?),
+                remote_addresses: Some(rule.RemoteAddresses()?.to_string())
+                    .filter(|all| all != "*")
+                    .unwrap_or_default(),
+                edge_traversal: rule.EdgeTraversal()? == VARIANT_TRUE,
             })
         }
     };
     read().map_err(|e| told(&e, &format!("read firewall rule {name}")))
 }
 
-/// Gives a rule its values. Windows refuses ports before the protocol that has them.
+/// Sets a rule's values. Windows refuses ports before the protocol is set.
 fn write(rule: &INetFwRule, wanted: &FirewallRule) -> Result<()> {
     let named = PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&wanted.protocol));
     let protocol = match named {
         Some((_, number)) => *number,
         None => wanted.protocol.parse().with_context(|| format!("`{}` is no protocol", wanted.protocol))?,
     };
+    let profiles = profiles_in(&wanted.profiles);
+    let addresses = if wanted.remote_addresses.is_empty() { "*" } else { &*wanted.remote_addresses };
     let write = || {
         // SAFETY: methods of a live object.
         unsafe {
@@ -253,6 +288,9 @@ fn write(rule: &INetFwRule, wanted: &FirewallRule) -> Result<()> {
             if !wanted.local_ports.is_empty() {
                 rule.SetLocalPorts(&BSTR::from(&*wanted.local_ports))?;
             }
+            rule.SetProfiles(profiles)?;
+            rule.SetRemoteAddresses(&BSTR::from(addresses))?;
+            rule.SetEdgeTraversal(if wanted.edge_traversal { VARIANT_TRUE } else { VARIANT_FALSE })?;
             rule.SetAction(NET_FW_ACTION_ALLOW)?;
             rule.SetEnabled(if wanted.enabled { VARIANT_TRUE } else { VARIANT_FALSE })
         }
@@ -260,7 +298,7 @@ fn write(rule: &INetFwRule, wanted: &FirewallRule) -> Result<()> {
     write().map_err(|e| told(&e, &format!("set firewall rule {}", wanted.display_name)))
 }
 
-/// The Win32 error in a COM error, where one is in it.
+/// The Win32 error in a COM error, if there is one.
 fn code(error: &windows::core::Error) -> u32 {
     let code = error.code().0.cast_unsigned();
     if code >> 16 == 0x8007 { code & 0xFFFF } else { code }
@@ -268,7 +306,7 @@ fn code(error: &windows::core::Error) -> u32 {
 
 fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
     match code(error) {
-        // The firewall's interface answers so when its service is stopped.
+        // The firewall's interface returns this when its service is stopped.
         win32::RPC_NOT_REGISTERED | win32::RPC_UNAVAILABLE => {
             let what = format!("{what}: the service mpssvc does not answer (Windows error {:#010X})", error.code().0);
             Fault::new(Exit::Failed, "FirewallStopped", what)
@@ -280,7 +318,7 @@ fn told(error: &windows::core::Error, what: &str) -> anyhow::Error {
     }
 }
 
-/// COM, ready on this thread until it is dropped.
+/// COM, initialized on this thread until dropped.
 struct Com(HRESULT);
 
 impl Com {

@@ -1,5 +1,5 @@
-//! The Host Networking Service, through `HNSCall` of `vmcompute.dll`. What its documents and error
-//! numbers mean is in [`crate::node::hns`].
+//! The Host Networking Service, through `HNSCall` of `vmcompute.dll`. Its documents and error numbers are in
+//! [`crate::node::hns`].
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,39 +13,43 @@ use windows_sys::Win32::Foundation::FARPROC;
 use windows_sys::Win32::System::Com::CoTaskMemFree;
 
 use super::dll;
-use super::iphelper;
+use super::iphelper::{self, Interface};
 use super::mutex::{self, NetworkLock};
 use super::wide::wide;
 use crate::facts::HnsVersion;
 use crate::fault::{Exit, Fault};
 use crate::item::{Network, State};
 use crate::node::NetworkDetails;
-use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal};
+use crate::node::hns::{self, Endpoint, KnownNetwork, Pods, Reaction, Refusal, With};
 use crate::node::win32::{self, refused};
 
-/// How long HNS may think. Its calls cannot be broken off, and some were seen never to return.
-const LOOK_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
-const CHANGE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
-/// How long a network may be refused because its adapter is not back from the last vSwitch.
-const CREATE_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
-/// How long a deleted network may still be listed.
-const GONE_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
-/// How long the host's address may take from a vSwitch back to an adapter (as rke2 waits).
-const ADDRESS_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
+mod hcn;
 
-/// When this process deleted a network whose adapter was not seen to come back: one that is missing
-/// now may be on its way.
+/// How long a call of HNS may take. Calls cannot be cancelled, and some were seen never to return.
+const CALL_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+const CHANGE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
+/// How long all deletions for one network may take together: the CNI plugin waits for the lock meanwhile.
+const DELETE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 4 } else { 300 });
+/// How long creating a network is retried because its adapter has not returned from the last vSwitch, or HNS is busy.
+const CREATE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
+/// How long a deleted network may still be listed.
+const GONE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
+/// How long the host's address may take to return from a vSwitch to an adapter: rke2 waits 30 s, which slow DHCP
+/// exceeds.
+const ADDRESS_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 120 });
+
+/// When this process deleted a network whose adapter was not seen to return: a missing adapter may be returning.
 static LAST_DELETED: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// None where HNS is not installed.
+/// None if HNS is not installed.
 ///
 /// # Errors
-/// When it refuses to tell, and `HnsStuck` when it does not answer: neither is a machine without HNS.
+/// When it returns an error, and `HnsStuck` if it does not answer: neither means a machine without HNS.
 pub fn version() -> Result<Option<HnsVersion>> {
-    match call("GET", "/globals/version", String::new(), LOOK_LIMIT) {
+    match call("GET", "/globals/version", String::new(), CALL_LIMIT) {
         Ok(Ok(output)) => hns::version(&output).map(Some).context("read the version that HNS tells"),
         Ok(Err(refusal)) => Err(refusal.fault("ask HNS for its version".to_owned()).into()),
-        Err(error) if Fault::id_of(&error) == "HnsNotAvailable" => Ok(None),
+        Err(error) if Fault::id_of(&error) == "HnsAvailable" => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -76,7 +80,11 @@ pub fn list() -> Result<Vec<(String, Network)>> {
 pub fn details(name: &str) -> Result<Option<NetworkDetails>> {
     let Some(network) = find(name)? else { return Ok(None) };
     let own = endpoints()?.into_iter().filter(|endpoint| endpoint.network_id.eq_ignore_ascii_case(&network.id));
-    Ok(Some(NetworkDetails { endpoints: own.map(|endpoint| endpoint.name).collect(), dr_mac: network.dr_mac }))
+    Ok(Some(NetworkDetails {
+        endpoints: own.map(|endpoint| endpoint.name).collect(),
+        unseen_by_v2: hcn::networks(CALL_LIMIT)?.is_some_and(|shown| !shown.contains(&network.id.to_lowercase())),
+        dr_mac: network.dr_mac,
+    }))
 }
 
 /// Every endpoint. Felix's and kube-proxy's source address is the one named `Calico_ep`.
@@ -84,28 +92,53 @@ pub fn endpoints() -> Result<Vec<Endpoint>> {
     Ok(hns::endpoints(&look("/endpoints/")?))
 }
 
-/// Creates a network, unless the one that is there will do, or deletes it with what refers to it.
-/// Meanwhile Calico's own programs change no networks.
+/// What HNS answers to a question, as it is.
 ///
 /// # Errors
-/// `HnsNotAvailable`, `HnsStuck`, `HnsStopped`, `HnsAdapterNotFound`, `HnsNetworkExists` when one of
-/// that name is another, `HnsNetworkInUse` when pods are attached, `AdapterNotBack`.
-pub fn put(name: &str, network: Option<&Network>) -> Result<()> {
-    if network.is_none() && find(name)?.is_none() {
-        return Ok(());
-    }
-    let _held = NetworkLock::hold(mutex::LIMIT)?;
-    match network {
-        Some(wanted) => create(name, wanted),
-        None => delete(name, Pods::Live),
-    }
+/// `HnsAvailable`, `HnsStuck`. The inner error is HNS's own.
+pub fn ask_for(path: &str) -> Result<Result<Value, Refusal>> {
+    call("GET", path, String::new(), CALL_LIMIT)
 }
 
-/// Deletes the networks from before the boot that `stale` means, with the endpoints that are on them. `before`
-/// is told of those of pods that run. Gives the networks' names.
+/// Creates an endpoint on a network. Returns the error of HNS; none if there is one now.
 ///
 /// # Errors
-/// As of [`put`], but for pods.
+/// `HnsAvailable`, `HnsStuck`, and when there is no such network.
+pub fn make_endpoint(network: &str, name: &str, ip: Ipv4Addr) -> Result<Option<u32>> {
+    let network = find(network)?.with_context(|| format!("find HNS network {network}"))?;
+    let body = serde_json::json!({ "Name": name, "VirtualNetwork": network.id, "IPAddress": ip.to_string() });
+    let made = call("POST", "/endpoints/", body.to_string(), CHANGE_LIMIT)?;
+    Ok(made.err().map(|refusal| refusal.code.unwrap_or(win32::UNSPECIFIED)))
+}
+
+/// Creates a network, unless the existing one satisfies. Calico's own programs change no networks meanwhile.
+///
+/// # Errors
+/// `HnsAvailable`, `HnsStuck`, `HnsStopped`, `HnsAdapterNotFound`, `HnsNetworkExists` when one of
+/// that name is another.
+pub fn put(name: &str, network: &Network) -> Result<()> {
+    let _held = NetworkLock::hold(mutex::LIMIT)?;
+    create(name, network)
+}
+
+/// Deletes a network with everything that refers to it. Calico's own programs change no networks meanwhile. Returns the
+/// host's address if no adapter has it back in time.
+///
+/// # Errors
+/// `HnsStuck`, `HnsStopped`, `ForeignNetwork`, `HnsNetworkInUse` when pods are attached.
+pub fn remove(name: &str) -> Result<Option<Ipv4Addr>> {
+    if find(name)?.is_none() {
+        return Ok(None);
+    }
+    let _held = NetworkLock::hold(mutex::LIMIT)?;
+    find(name)?.map_or(Ok(None), |network| delete(&network, Pods::Live))
+}
+
+/// Deletes the networks from before the boot that `stale` selects, with their endpoints. `before` gets the endpoints of
+/// running pods. Returns the networks' names.
+///
+/// # Errors
+/// Those of [`put`], except for pods.
 pub fn remove_stale(
     stale: &dyn Fn(&str, &Network) -> bool,
     before: &mut dyn FnMut(Vec<Endpoint>) -> Result<()>,
@@ -116,13 +149,14 @@ pub fn remove_stale(
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    // `External` last: it holds the vSwitch.
+    // `External` last: it keeps the vSwitch.
     found.sort_by(|a, b| a.name.cmp(&b.name));
     let on = |endpoint: &Endpoint| found.iter().any(|network| network.id.eq_ignore_ascii_case(&endpoint.network_id));
     let running = containers()?;
     before(endpoints()?.into_iter().filter(|endpoint| on(endpoint) && endpoint.is_used(&running)).collect())?;
     for network in &found {
-        delete_known(network, Pods::Gone)?;
+        // CalicoNode waits for an address next.
+        let _address_away = delete(network, Pods::Gone)?;
     }
     Ok(found.into_iter().map(|network| network.name).collect())
 }
@@ -130,7 +164,7 @@ pub fn remove_stale(
 /// Deletes one endpoint.
 ///
 /// # Errors
-/// `HnsStuck`, and what HNS refuses with.
+/// `HnsStuck`, and HNS's own error.
 pub fn delete_endpoint(id: &str) -> Result<()> {
     match call("DELETE", &format!("/endpoints/{id}"), String::new(), CHANGE_LIMIT)? {
         Err(refusal) if refusal.on_delete() != Reaction::Gone => {
@@ -140,10 +174,10 @@ pub fn delete_endpoint(id: &str) -> Result<()> {
     }
 }
 
-/// Replaces the ACLs of an endpoint by such as let everything through.
+/// Replaces the ACLs of an endpoint by ACLs that allow everything.
 ///
 /// # Errors
-/// As of [`put`].
+/// Those of [`put`].
 pub fn let_all_through(id: &str) -> Result<()> {
     match call("POST", &format!("/endpoints/{id}"), hns::acls_body(id, &hns::all_through()), CHANGE_LIMIT)? {
         Err(refusal) if refusal.on_delete() != Reaction::Gone => {
@@ -155,10 +189,10 @@ pub fn let_all_through(id: &str) -> Result<()> {
 
 type EnumerateComputeSystems = unsafe extern "system" fn(*const u16, *mut *mut u16, *mut *mut u16) -> i32;
 
-/// The containers that run, as the Host Compute Service, HNS's neighbour in the same library, knows them.
+/// The running containers, from the Host Compute Service, which is in the same library as HNS.
 ///
 /// # Errors
-/// When it does not answer, or refuses: without it nobody knows whether an endpoint is still used.
+/// When it does not answer, or refuses: without it, whether an endpoint is still used is unknown.
 pub fn containers() -> Result<BTreeSet<String>> {
     let found = match dll::function("vmcompute.dll", c"HcsEnumerateComputeSystems") {
         Ok(found) => found,
@@ -174,8 +208,8 @@ pub fn containers() -> Result<BTreeSet<String>> {
         .name("HCS".into())
         .spawn(move || drop(answer.send(enumerate(entry))))
         .context("start a thread for a call of HCS")?;
-    let Ok((hresult, systems)) = answered.recv_timeout(LOOK_LIMIT) else {
-        return Err(stuck(format!("HCS did not list the containers in {} s", LOOK_LIMIT.as_secs())).into());
+    let Ok((hresult, systems)) = answered.recv_timeout(CALL_LIMIT) else {
+        return Err(stuck(format!("HCS did not list the containers in {} s", CALL_LIMIT.as_secs())).into());
     };
     if hresult < 0 {
         return Err(refused(hresult.cast_unsigned(), "list the containers").into());
@@ -199,7 +233,7 @@ fn create(name: &str, wanted: &Network) -> Result<()> {
     let body = hns::create_body(name, wanted).to_string();
     let satisfies = |there: &Network| State::Network(there.clone()).satisfies(&State::Network(wanted.clone()));
     let exists = || Err(refused(win32::HNS_NETWORK_EXISTS, what.clone()).into());
-    let mut patience = Patience::new(CREATE_PATIENCE);
+    let mut backoff = Backoff::new(CREATE_LIMIT);
     loop {
         match find(name)?.map(|found| found.network) {
             Some(Some(there)) if satisfies(&there) => return Ok(()),
@@ -209,32 +243,43 @@ fn create(name: &str, wanted: &Network) -> Result<()> {
         let Err(refusal) = call("POST", "/networks/", body.clone(), CHANGE_LIMIT)? else {
             return Ok(());
         };
-        match refusal.on_create() {
-            Reaction::TryAgain if may_come_back(wanted.adapter.as_deref())? && patience.wait() => (),
-            Reaction::Exists if find(name)?.is_some() => return exists(),
-            Reaction::Exists => {
-                return Err(refusal
-                    .fault(format!("{what}, though HNS lists none of that name"))
-                    .hint(format!("HNS's state is stale: {RESTART_HNS}"))
-                    .into());
-            }
-            _ if refusal.code == Some(win32::HNS_ADAPTER_NOT_FOUND) => {
-                let there: Vec<String> = iphelper::interfaces()?.into_iter().map(|interface| interface.name).collect();
-                return Err(refusal.fault(format!("{what}; there are: {}", there.join(", "))).into());
-            }
-            _ if refusal.code == Some(win32::INVALID_PARAMETER) => {
-                let left = "a vSwitch may be left over from before a reboot: look at `Get-HnsNetwork` and \
-                            `Get-NetAdapter`, restart the machine, then run again";
-                return Err(refusal.fault(format!("{what} with {body}")).hint(left).into());
-            }
-            _ => return Err(refusal.fault(what).into()),
+        let again = match refusal.on_create() {
+            Reaction::TryAgain => may_return(wanted.adapter.as_deref())?,
+            // The one that was just deleted may still count.
+            Reaction::Exists => find(name)?.is_none(),
+            _ => false,
+        };
+        if !(again && backoff.wait()) {
+            return match refusal.on_create() {
+                Reaction::Exists if find(name)?.is_some() => exists(),
+                _ => Err(not_created(&refusal, what, &body)?.into()),
+            };
         }
     }
 }
 
-/// Whether an adapter that HNS does not find may be found later: it is there, or this process has
-/// just taken a vSwitch off. A host's own `vEthernet` can never hold a vSwitch.
-fn may_come_back(adapter: Option<&str>) -> Result<bool> {
+/// Why HNS did not create a network, for people.
+fn not_created(refusal: &Refusal, what: String, body: &str) -> Result<Fault> {
+    Ok(match refusal.code {
+        Some(win32::HNS_NETWORK_EXISTS) => refusal
+            .fault(format!("{what}, though HNS lists none of that name"))
+            .hint(format!("HNS's state is stale: {RESTART_HNS}")),
+        Some(win32::HNS_ADAPTER_NOT_FOUND) => {
+            let there: Vec<String> = iphelper::interfaces()?.into_iter().map(|interface| interface.name).collect();
+            refusal.fault(format!("{what}; there are: {}", there.join(", ")))
+        }
+        Some(win32::INVALID_PARAMETER) => {
+            let left = "a vSwitch may be left over from before a reboot: look at `Get-HnsNetwork` and \
+                        `Get-NetAdapter`, restart the machine, then run again";
+            refusal.fault(format!("{what} with {body}")).hint(left)
+        }
+        _ => refusal.fault(what),
+    })
+}
+
+/// Whether an adapter that HNS does not find may be found later: it exists, or this process has just removed a vSwitch.
+/// A host's own `vEthernet` can never carry a vSwitch.
+fn may_return(adapter: Option<&str>) -> Result<bool> {
     let Some(name) = adapter.map(str::to_lowercase) else {
         return Ok(true);
     };
@@ -244,62 +289,75 @@ fn may_come_back(adapter: Option<&str>) -> Result<bool> {
         have == name || have == host
     });
     let deleted = LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(!name.starts_with("vethernet (") && (there || deleted.is_some_and(|then| then.elapsed() < CREATE_PATIENCE)))
+    Ok(!name.starts_with("vethernet (") && (there || deleted.is_some_and(|then| then.elapsed() < CREATE_LIMIT)))
 }
 
-fn delete(name: &str, pods: Pods) -> Result<()> {
-    find(name)?.map_or(Ok(()), |network| delete_known(&network, pods))
-}
-
-fn delete_known(network: &KnownNetwork, pods: Pods) -> Result<()> {
+/// Deletes a network, and returns the host's address if no adapter has it back in time.
+fn delete(network: &KnownNetwork, pods: Pods) -> Result<Option<Ipv4Addr>> {
     let name = network.name.as_str();
-    if !hns::is_calicos(&network.name) {
+    if !hns::is_calicos(name) {
         return Err(hns::foreign(name).into());
     }
-    let management_ip = network.network.as_ref().and_then(|network| network.management_ip);
-    let former = management_ip.filter(|ip| is_on_an_interface(*ip).unwrap_or_default());
-    for last_try in [false, false, true] {
-        let paths = hns::removal(network, &endpoints()?, &look("/policylists/")?, pods).map_err(|used| {
+    let address = network.network.as_ref().and_then(|network| network.management_ip);
+    let holder = address.and_then(|ip| iphelper::interfaces().ok()?.into_iter().find(|there| there.holds(ip)));
+    let until = Instant::now() + DELETE_LIMIT;
+    for (last_try, with) in [(false, With::Own), (false, With::Remote), (true, With::Remote)] {
+        let lists = look("/policylists/")?;
+        let paths = hns::removal(network, &endpoints()?, &lists, pods, with).map_err(|used| {
             let to = used.join(", ");
             refused(
                 win32::HNS_HAS_REFERENCES,
                 format!("delete HNS network {name}, to which endpoints are attached: {to}"),
             )
         })?;
-        match delete_all(&paths)? {
+        match delete_all(name, &paths, until)? {
             None => break,
             // Something was attached since they were listed.
             Some(refusal) if refusal.on_delete() == Reaction::References && !last_try => (),
-            // An old build that gives no number may only have had nothing to delete.
+            // An old build without a number may only have had nothing to delete.
             Some(refusal) if refusal.code.is_none() && find(name)?.is_none() => break,
             Some(refusal) => return Err(refusal.fault(format!("delete HNS network {name}")).into()),
         }
     }
     *LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    let mut patience = Patience::new(GONE_PATIENCE);
-    while find(name)?.is_some_and(|found| found.id.eq_ignore_ascii_case(&network.id)) {
-        if !patience.wait() {
-            let what = format!("delete HNS network {name}: HNS still lists it after {} s", GONE_PATIENCE.as_secs());
-            return Err(stuck(what).into());
+    await_gone(network)?;
+    let (Some(ip), Some(holder)) = (address, holder) else {
+        return Ok(None);
+    };
+    if !is_back(ip, &holder)? {
+        return Ok(Some(ip));
+    }
+    *LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    Ok(None)
+}
+
+/// Waits until HNS lists a deleted network no more.
+fn await_gone(network: &KnownNetwork) -> Result<()> {
+    let mut backoff = Backoff::new(GONE_LIMIT);
+    while find(&network.name)?.is_some_and(|found| found.id.eq_ignore_ascii_case(&network.id)) {
+        if !backoff.wait() {
+            let (name, limit) = (&network.name, GONE_LIMIT.as_secs());
+            return Err(stuck(format!("delete HNS network {name}: HNS still lists it after {limit} s")).into());
         }
     }
-    let Some(ip) = former else {
-        return Ok(());
-    };
-    await_address(ip, name)?;
-    *LAST_DELETED.lock().unwrap_or_else(PoisonError::into_inner) = None;
     Ok(())
 }
 
-/// Deletes things of HNS in order. Gives the refusal that stopped it, of the network itself; what
-/// refers to it may be gone or detached already.
-fn delete_all(paths: &[String]) -> Result<Option<Refusal>> {
+/// Deletes things of HNS in order. Returns the error that stopped it, that of the network itself; what refers to the
+/// network may already be deleted or detached.
+fn delete_all(name: &str, paths: &[String], until: Instant) -> Result<Option<Refusal>> {
     for (at, path) in paths.iter().enumerate() {
-        if let Err(refusal) = call("DELETE", path, String::new(), CHANGE_LIMIT)? {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let (limit, rest) = (DELETE_LIMIT.as_secs(), paths.len() - at);
+            let what = format!("delete HNS network {name}: after {limit} s {rest} of {} things remain", paths.len());
+            return Err(stuck(what).into());
+        }
+        if let Err(refusal) = call("DELETE", path, String::new(), left.min(CHANGE_LIMIT))? {
             match refusal.on_delete() {
                 Reaction::Gone => (),
                 Reaction::Denied | Reaction::Stopped => return Ok(Some(refusal)),
-                // HNS deletes a network with what is left of it.
+                // HNS deletes a network with the rest of its references.
                 _ if at + 1 < paths.len() => (),
                 _ => return Ok(Some(refusal)),
             }
@@ -308,26 +366,27 @@ fn delete_all(paths: &[String]) -> Result<Option<Refusal>> {
     Ok(None)
 }
 
-/// With the last network of a vSwitch its adapter comes back, and meanwhile the machine is nowhere.
-fn await_address(ip: Ipv4Addr, name: &str) -> Result<()> {
+/// Whether the host's address returned in time: with the last network of a vSwitch its adapter does, and until then the
+/// machine has no address.
+fn is_back(ip: Ipv4Addr, holder: &Interface) -> Result<bool> {
+    let others = known()?.into_iter().filter_map(|other| other.network);
+    let keeps = |other: Network| other.takes_adapter() && other.management_ip == Some(ip);
+    // The host's side of the vSwitch has the address while it dies.
+    let dies = hns::physical(&holder.name) != holder.name && !others.into_iter().any(keeps);
+    let dying = dies.then_some(holder.index);
     let begun = Instant::now();
-    while !is_on_an_interface(ip)? {
-        if begun.elapsed() > ADDRESS_PATIENCE {
-            let what = format!(
-                "HNS network {name} is deleted, but {} s later no adapter has its address {ip} back",
-                ADDRESS_PATIENCE.as_secs()
-            );
-            return Err(Fault::new(Exit::Failed, "AdapterNotBack", what)
-                .hint("look at `Get-NetIPAddress`: renew the lease or set the address again, then run again")
-                .into());
+    while !has_returned(&iphelper::interfaces()?, ip, dying) {
+        if begun.elapsed() > ADDRESS_LIMIT {
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(())
+    Ok(true)
 }
 
-fn is_on_an_interface(ip: Ipv4Addr) -> Result<bool> {
-    Ok(iphelper::interfaces()?.iter().any(|interface| interface.addresses.iter().any(|cidr| cidr.addr() == ip)))
+/// Whether an adapter that is up has an address, other than the interface with the index `dying`.
+fn has_returned(interfaces: &[Interface], ip: Ipv4Addr, dying: Option<u32>) -> bool {
+    interfaces.iter().any(|there| there.up && Some(there.index) != dying && there.holds(ip))
 }
 
 fn find(name: &str) -> Result<Option<KnownNetwork>> {
@@ -335,15 +394,22 @@ fn find(name: &str) -> Result<Option<KnownNetwork>> {
 }
 
 fn known() -> Result<Vec<KnownNetwork>> {
-    Ok(hns::networks(&look("/networks/")?))
+    let mut known = hns::networks(&look("/networks/")?);
+    let mut networks = known.iter_mut().filter_map(|found| found.network.as_mut()).peekable();
+    if networks.peek().is_some() {
+        let there = iphelper::interfaces()?;
+        let holder = |ip| there.iter().find(|interface| interface.holds(ip)).map(|interface| interface.name.clone());
+        networks.for_each(|network| network.complete(holder));
+    }
+    Ok(known)
 }
 
-/// Lists what there is; without HNS that is nothing.
+/// Lists what exists; nothing without HNS.
 fn look(path: &str) -> Result<Value> {
     if entry().map_err(unavailable)?.is_none() {
         return Ok(Value::Null);
     }
-    match call("GET", path, String::new(), LOOK_LIMIT)? {
+    match call("GET", path, String::new(), CALL_LIMIT)? {
         Ok(output) => Ok(output),
         Err(refusal) if refusal.on_delete() == Reaction::Gone => Ok(Value::Null),
         Err(refusal) => Err(refusal.fault(format!("list {} of HNS", path.trim_matches('/'))).into()),
@@ -352,7 +418,7 @@ fn look(path: &str) -> Result<Value> {
 
 type HnsCall = unsafe extern "system" fn(*const u16, *const u16, *const u16, *mut *mut u16) -> i32;
 
-/// The entry of HNS; none where its DLL is not installed.
+/// The entry of HNS; none if its DLL is not installed.
 fn entry() -> Result<Option<HnsCall>, u32> {
     match dll::function("vmcompute.dll", c"HNSCall") {
         // SAFETY: HNSCall has this form (hcsshim, internal/hns); `Option` of a function has the
@@ -370,16 +436,15 @@ fn unavailable(code: u32) -> anyhow::Error {
         _ => "vmcompute.dll cannot be loaded",
     };
     let what = format!("the Host Networking Service is not installed: {why} (Windows error {code})");
-    Fault::new(Exit::Failed, "HnsNotAvailable", what)
+    Fault::new(Exit::Failed, "HnsAvailable", what)
         .hint("enable the Windows feature Containers, restart, then run again")
         .into()
 }
 
-/// One call of HNS, in a thread of its own. One that does not return in time is left behind: it
-/// ends with the process.
+/// One call of HNS, on its own thread. One that does not return in time is abandoned: it ends with the process.
 ///
 /// # Errors
-/// `HnsNotAvailable`, `HnsStuck`. A refusal of HNS is the inner one.
+/// `HnsAvailable`, `HnsStuck`. The inner result is HNS's own error.
 fn call(method: &str, path: &str, body: String, limit: Duration) -> Result<Result<Value, Refusal>> {
     let entry = entry().map_err(unavailable)?.ok_or_else(|| unavailable(win32::MODULE_NOT_FOUND))?;
     let (method_wide, path_wide, body) = (wide(method), wide(path), wide(&body));
@@ -387,7 +452,7 @@ fn call(method: &str, path: &str, body: String, limit: Duration) -> Result<Resul
     std::thread::Builder::new()
         .name("HNS".into())
         .spawn(move || {
-            // Nobody listens any more after the limit.
+            // After the limit there is no receiver.
             drop(answer.send(ask(entry, &method_wide, &path_wide, &body)));
         })
         .context("start a thread for a call of HNS")?;
@@ -417,7 +482,7 @@ fn ask(entry: HnsCall, method: &[u16], path: &[u16], body: &[u16]) -> (i32, Stri
     (hresult, taken(response))
 }
 
-/// A text that HNS or HCS gave, or none, and that is ours to free.
+/// A text that HNS or HCS allocated, or none, and that we must free.
 fn taken(response: *mut u16) -> String {
     if response.is_null() {
         return String::new();
@@ -431,29 +496,30 @@ fn taken(response: *mut u16) -> String {
     text
 }
 
-/// Waits that grow from 50 ms to 4 s, for as long as a limit lets.
-struct Patience {
-    left: Duration,
+/// Waits that grow from 50 ms to 4 s, up to a limit that counts the calls between them too.
+struct Backoff {
+    until: Instant,
     next: Duration,
 }
 
-impl Patience {
-    const fn new(limit: Duration) -> Self {
-        Self { left: limit, next: Duration::from_millis(50) }
+impl Backoff {
+    fn new(limit: Duration) -> Self {
+        Self { until: Instant::now() + limit, next: Duration::from_millis(50) }
     }
 
-    /// Waits a while. False, and at once, when the limit is reached.
+    /// Waits a while. Returns false at once if the limit is reached.
     fn wait(&mut self) -> bool {
-        let time = self.next.min(self.left);
+        let time = self.next.min(self.until.saturating_duration_since(Instant::now()));
         if time.is_zero() {
             return false;
         }
         std::thread::sleep(time);
-        self.left -= time;
         self.next = (self.next * 2).min(Duration::from_secs(4));
         true
     }
 }
 
+#[cfg(test)]
+mod recorded;
 #[cfg(test)]
 mod stories;

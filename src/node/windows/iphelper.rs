@@ -25,27 +25,34 @@ use crate::values::Cidr;
 /// `IF_TYPE_SOFTWARE_LOOPBACK`.
 const LOOPBACK: u32 = 24;
 
-/// An interface that speaks IPv4.
+/// An interface with IPv4.
 #[derive(Debug, Clone)]
 pub struct Interface {
     pub index: u32,
     /// GUID in braces: the name of its registry key.
     pub guid: String,
-    /// The alias, as `Ethernet`.
+    /// The alias, for example `Ethernet`.
     pub name: String,
-    /// The driver's, as `vmxnet3 Ethernet Adapter`.
+    /// The driver's name, for example `vmxnet3 Ethernet Adapter`.
     pub description: String,
-    /// As `00-15-5D-01-02-03`.
+    /// For example `00-15-5D-01-02-03`.
     pub mac: String,
     pub up: bool,
     pub dhcp: bool,
-    /// What is added to the metrics of its routes.
+    /// Added to the metrics of its routes.
     pub metric: u32,
-    /// Those that may be used: addresses still probed for duplicates are left out.
+    /// The usable ones: addresses still being probed for duplicates are left out.
     pub addresses: Vec<Cidr>,
 }
 
-/// Every interface but the loopback.
+impl Interface {
+    /// Whether it has this address.
+    pub fn holds(&self, ip: Ipv4Addr) -> bool {
+        self.addresses.iter().any(|cidr| cidr.addr() == ip)
+    }
+}
+
+/// Every interface except the loopback.
 pub fn interfaces() -> Result<Vec<Interface>> {
     const FLAGS: u32 = GAA_FLAG_SKIP_ANYCAST | GAA_FLAG_SKIP_MULTICAST | GAA_FLAG_SKIP_DNS_SERVER;
     let buffer = table("list the network adapters", |buffer, size| {
@@ -69,9 +76,9 @@ pub fn interfaces() -> Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// What a call writes that says itself how much room it needs: nothing when there is nothing to list.
+/// Reads a table from a call that reports the size it needs; empty if there is nothing to list.
 fn table(to: &str, call: impl Fn(*mut u64, &mut u32) -> u32) -> Result<Vec<u64>> {
-    // Room for some tens of adapters; the table may also grow between two calls.
+    // Enough for some tens of adapters; the table may also grow between two calls.
     let mut size: u32 = 16 * 1024;
     let mut buffer = Vec::new();
     let mut tries = 0;
@@ -86,8 +93,8 @@ fn table(to: &str, call: impl Fn(*mut u64, &mut u32) -> u32) -> Result<Vec<u64>>
     }
 }
 
-/// Whether a socket has this UDP port, at any address: one of IPv6 may take IPv4 too. It looks and does
-/// not try to open the port: two programs that try at the same time would each hold the other for a stranger.
+/// Whether a socket uses this UDP port, at any address: an IPv6 socket may receive IPv4 too. It reads the table and
+/// does not try to open the port: two programs that try at the same time would each report the other.
 pub fn udp_port_is_taken(port: u16) -> Result<bool> {
     let v4 = udp_rows::<MIB_UDPROW>(AF_INET)?.into_iter().map(|row| row.dwLocalPort);
     let v6 = udp_rows::<MIB_UDP6ROW>(AF_INET6)?.into_iter().map(|row| row.dwLocalPort);
@@ -157,7 +164,7 @@ unsafe fn text(pointer: *const u16) -> String {
     String::from_utf16_lossy(unsafe { std::slice::from_raw_parts(pointer, length) })
 }
 
-/// The interface of an alias, without regard to case.
+/// The interface with an alias, without regard to case.
 pub fn interface_named(name: &str) -> Result<Option<Interface>> {
     Ok(interfaces()?.into_iter().find(|interface| interface.name.to_lowercase() == name.to_lowercase()))
 }
@@ -205,7 +212,7 @@ fn ipv4(address: &SOCKADDR_IN) -> Ipv4Addr {
     Ipv4Addr::from(unsafe { address.sin_addr.S_un.S_addr }.to_ne_bytes())
 }
 
-/// An IPv4 address as the IP helper takes it.
+/// An IPv4 address in the IP helper's form.
 pub fn sockaddr(ip: Ipv4Addr) -> SOCKADDR_INET {
     let mut address = SOCKADDR_INET::default();
     // SAFETY: all of the union is zero, which is a valid address of any kind.
@@ -218,7 +225,7 @@ pub fn sockaddr(ip: Ipv4Addr) -> SOCKADDR_INET {
 /// A function of the IP helper that not every system has.
 ///
 /// # Errors
-/// UNSUPPORTED, naming the function and what it was needed for.
+/// UNSUPPORTED, naming the function and what it is needed for.
 pub fn function(name: &CStr, to: &str) -> Result<FARPROC> {
     dll::function("iphlpapi.dll", name).map_err(|code| {
         let what = format!("{to}: iphlpapi.dll has no {} (Windows error {code})", name.to_string_lossy());
@@ -228,7 +235,7 @@ pub fn function(name: &CStr, to: &str) -> Result<FARPROC> {
     })
 }
 
-/// The answer of a call of the IP helper.
+/// Checks the result of a call of the IP helper.
 pub fn check(code: u32, what: impl FnOnce() -> String) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -242,13 +249,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_function_is_named_with_what_it_was_for() {
+    fn a_missing_function_is_named_with_its_purpose() {
         let error = function(c"NoSuchThing", "add route 1.2.3.4/32").unwrap_err();
         assert_eq!(error.to_string(), "add route 1.2.3.4/32: iphlpapi.dll has no NoSuchThing (Windows error 127)");
     }
 
     #[test]
-    fn a_udp_port_is_taken_while_a_socket_has_it() {
+    fn a_udp_port_is_taken_while_a_socket_uses_it() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let socket = std::net::UdpSocket::bind(address).unwrap();
             let port = socket.local_addr().unwrap().port();
@@ -259,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_go_there_and_back() {
+    fn addresses_survive_a_round_trip() {
         let ip = Ipv4Addr::new(10, 20, 0, 21);
         let address = sockaddr(ip);
         // SAFETY: `sockaddr` makes an IPv4 address.

@@ -15,6 +15,7 @@ pub mod hns;
 pub mod iphelper;
 mod mutex;
 pub mod os;
+mod probe;
 pub mod processes;
 pub mod reboot;
 pub mod registry;
@@ -23,6 +24,7 @@ pub mod runtime;
 mod scm;
 pub mod security;
 mod service_key;
+mod service_state;
 pub mod services;
 pub mod sid;
 #[cfg(test)]
@@ -30,6 +32,7 @@ mod testing;
 pub mod tls;
 pub mod wide;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -42,24 +45,34 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 
 use super::acl::Caller;
-use super::hns::Endpoint;
+use super::hns::{Endpoint, Refusal};
+use super::probe::Probe;
 use super::trust::Rights;
-use super::{Listing, NetworkDetails, Node, Process, TellOfEndpoints, is_key_alone, is_of_node, program, withdrawn};
+use super::{
+    EndpointCallback, Listing, NetworkDetails, Node, Process, Put, ServiceState, is_key_alone, is_of_node, program,
+    withdrawn,
+};
 use crate::facts::NodeFacts;
 use crate::item::{Access, Id, Network, State};
 use crate::values::WinPath;
 
+use processes::{Running, Watched};
+
 /// This machine.
 #[derive(Debug, Default)]
 pub struct WindowsNode {
-    left_until_reboot: Vec<WinPath>,
-    unknown_settings: Vec<&'static str>,
     changed: Arc<AtomicBool>,
+    /// The process that [`Node::runs`] was asked about last.
+    watched: RefCell<Option<Watched>>,
 }
 
 impl Node for WindowsNode {
     fn facts(&self) -> Result<NodeFacts> {
         facts::measure()
+    }
+
+    fn boot_id(&self) -> Result<String> {
+        boot::id().context("find out which boot this is")
     }
 
     fn get(&self, id: &Id) -> Result<Option<State>> {
@@ -85,26 +98,20 @@ impl Node for WindowsNode {
         }
     }
 
-    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+    fn put(&mut self, id: &Id, state: Option<&State>) -> Result<Put> {
         let key_alone = is_key_alone(id, state) && self.get(id)?.is_none();
         self.changed.fetch_or(!key_alone, Relaxed);
         match (id, state) {
-            (Id::Dir(path), None) => {
-                let left = disk::put_dir(path, None)?;
-                self.left_until_reboot.extend(left);
-                Ok(())
-            }
+            (Id::Dir(path), None) => return disk::put_dir(path, None).map(Put::leaving),
             (Id::Dir(path), Some(State::Dir { access })) => disk::put_dir(path, Some(access)).map(drop),
             (Id::Tree(path), None) => disk::put_tree(path, None),
             (Id::Tree(path), Some(State::Tree(tree))) => disk::put_tree(path, Some(tree)),
             (Id::File(path) | Id::CniConf(path), None) => {
                 if matches!(id, Id::CniConf(_)) {
-                    // First what CalicoNode keeps of it, so that it does not come back.
+                    // First CalicoNode's withdrawn copy, so that it does not return.
                     disk::put_file(&withdrawn(path), None)?;
                 }
-                let left = disk::put_file(path, None)?;
-                self.left_until_reboot.extend(left);
-                Ok(())
+                return disk::put_file(path, None).map(Put::leaving);
             }
             (Id::File(path), Some(State::File { sha256, access })) => {
                 disk::put_file(path, Some((sha256, access))).map(drop)
@@ -117,19 +124,14 @@ impl Node for WindowsNode {
             (Id::RegValue { key, name }, Some(State::RegValue(value))) => registry::put(key, name, Some(value)),
             (Id::Firewall(name), None) => firewall::put(name, None),
             (Id::Firewall(name), Some(State::Firewall(rule))) => firewall::put(name, Some(rule)),
-            (Id::Service(name), None) => services::put(name, None).map(drop),
-            (Id::Service(name), Some(State::Service(service))) => {
-                for setting in services::put(name, Some(service))? {
-                    if !self.unknown_settings.contains(&setting) {
-                        self.unknown_settings.push(setting);
-                    }
-                }
-                Ok(())
-            }
+            (Id::Service(name), None) => return services::put(name, None),
+            (Id::Service(name), Some(State::Service(service))) => return services::put(name, Some(service)),
             (Id::DependsOn(name), None) => bail!("what service {name} depends on goes with the service"),
             (Id::DependsOn(name), Some(State::DependsOn(needed))) => services::put_depends_on(name, needed),
-            (Id::Network(name), None) => hns::put(name, None),
-            (Id::Network(name), Some(State::Network(network))) => hns::put(name, Some(network)),
+            (Id::Network(name), None) => {
+                return Ok(Put { address_away: hns::remove(name)?, ..Put::default() });
+            }
+            (Id::Network(name), Some(State::Network(network))) => hns::put(name, network),
             (Id::Route(prefix), None) => routes::put(prefix, None),
             (Id::Route(prefix), Some(route @ State::Route { .. })) => routes::put(prefix, Some(route)),
             (Id::Adapter(name), None) => bail!("adapter {name} cannot be removed: it is hardware"),
@@ -140,13 +142,14 @@ impl Node for WindowsNode {
                 bail!("{id} is in the cluster, and not on this machine")
             }
             (id, Some(other)) => bail!("{id} cannot be put as {other:?}"),
-        }
+        }?;
+        Ok(Put::default())
     }
 
     fn remove_stale_networks(
         &mut self,
         stale: &dyn Fn(&str, &Network) -> bool,
-        before: TellOfEndpoints<'_>,
+        before: EndpointCallback<'_>,
     ) -> Result<Vec<String>> {
         self.changed.store(true, Relaxed);
         hns::remove_stale(stale, &mut |lost| before(self, lost))
@@ -158,6 +161,14 @@ impl Node for WindowsNode {
 
     fn endpoints(&self) -> Result<Vec<Endpoint>> {
         hns::endpoints()
+    }
+
+    fn ask_hns(&self, path: &str) -> Result<Result<serde_json::Value, Refusal>> {
+        hns::ask_for(path)
+    }
+
+    fn probe(&mut self, probe: &Probe) -> Result<Option<u32>> {
+        probe::run(probe)
     }
 
     fn containers(&self) -> Result<BTreeSet<String>> {
@@ -197,18 +208,30 @@ impl Node for WindowsNode {
         services::dependents(service)
     }
 
+    fn start_stranded(&mut self, service: &str) -> Result<Vec<String>> {
+        service_state::start_stranded(service)
+    }
+
+    fn service_state(&self, service: &str) -> Result<Option<ServiceState>> {
+        service_state::state(service)
+    }
+
     fn process(&self, service: &str) -> Result<Option<Process>> {
         services::process(service)
     }
 
     fn processes(&self, image: &str) -> Result<Vec<Process>> {
         let running = processes::named(image)?;
-        Ok(running.into_iter().map(|found| Process { pid: found.pid, since: Some(found.created) }).collect())
+        Ok(running.into_iter().map(|found| Process { pid: found.pid, since: found.created }).collect())
     }
 
     fn runs(&self, process: &Process) -> Result<bool> {
-        Ok(processes::by_pid(process.pid)?
-            .is_some_and(|found| process.since.is_none_or(|since| since == found.created)))
+        let process = Running { pid: process.pid, created: process.since };
+        let mut watched = self.watched.borrow_mut();
+        if !watched.as_ref().is_some_and(|watched| watched.is(&process)) {
+            *watched = Watched::open(&process)?;
+        }
+        watched.as_ref().map_or_else(|| processes::is_there(&process), Watched::runs)
     }
 
     fn answers(&self, neighbour: Ipv4Addr) -> Result<bool> {
@@ -269,13 +292,5 @@ impl Node for WindowsNode {
 
     fn restart(&self, why: &str) -> Result<()> {
         reboot::restart(why)
-    }
-
-    fn left_until_reboot(&self) -> &[WinPath] {
-        &self.left_until_reboot
-    }
-
-    fn unknown_settings(&self) -> &[&'static str] {
-        &self.unknown_settings
     }
 }

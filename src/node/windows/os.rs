@@ -1,4 +1,4 @@
-//! Windows itself: its version, the processor, the name of the machine, and who runs this program.
+//! Windows itself: its version, the processor, the name of the machine, and the account that runs this program.
 
 use anyhow::{Context, Result};
 use windows_sys::Wdk::System::SystemServices::RtlGetVersion;
@@ -8,8 +8,8 @@ use windows_sys::Win32::Security::{
     TOKEN_ADJUST_PRIVILEGES, TOKEN_ELEVATION, TOKEN_PRIVILEGES, TOKEN_QUERY, TOKEN_USER, TokenElevation, TokenUser,
 };
 use windows_sys::Win32::System::SystemInformation::{
-    ComputerNamePhysicalDnsHostname, GetComputerNameExW, IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64,
-    IMAGE_FILE_MACHINE_I386, IMAGE_FILE_MACHINE_UNKNOWN, OSVERSIONINFOEXW,
+    ComputerNamePhysicalDnsHostname, GetComputerNameExW, GetSystemWindowsDirectoryW, IMAGE_FILE_MACHINE_AMD64,
+    IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386, IMAGE_FILE_MACHINE_UNKNOWN, OSVERSIONINFOEXW,
 };
 use windows_sys::Win32::System::SystemServices::{VER_NT_DOMAIN_CONTROLLER, VER_NT_SERVER};
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
@@ -22,8 +22,8 @@ use crate::node::win32::refused;
 
 const CURRENT_VERSION: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
 
-/// Version and edition. The build is the kernel's own word, which no manifest and no compatibility
-/// setting changes; what the kernel does not say stands in the registry.
+/// Version and edition. The build comes from the kernel, which no manifest and no compatibility setting changes; the
+/// rest comes from the registry.
 ///
 /// # Errors
 /// When the registry cannot be read.
@@ -45,6 +45,28 @@ pub fn facts() -> Result<Os> {
     })
 }
 
+/// Refuses a Windows that is not on drive C:. Calico's own programs and scripts name that drive, and so do we.
+///
+/// # Errors
+/// Fault `SystemDrive`.
+pub fn refuse_another_drive() -> Result<(), Fault> {
+    let mut name = [0_u16; 260];
+    // SAFETY: the buffer is as long as is said and outlives the call.
+    let length = unsafe { GetSystemWindowsDirectoryW(name.as_mut_ptr(), 260) };
+    let length = usize::try_from(length).unwrap_or_default().min(name.len());
+    on_drive_c(&String::from_utf16_lossy(&name[..length]))
+}
+
+fn on_drive_c(windows: &str) -> Result<(), Fault> {
+    // Without an answer there is nothing to refuse.
+    if windows.is_empty() || windows.to_ascii_uppercase().starts_with("C:") {
+        return Ok(());
+    }
+    let what = format!("Windows is in {windows}, and Calico for Windows works only where it is on drive C:");
+    Err(Fault::new(Exit::Unsupported, "SystemDrive", what)
+        .hint("run Calico on a machine whose Windows is installed on drive C:"))
+}
+
 fn version() -> OSVERSIONINFOEXW {
     let mut version = OSVERSIONINFOEXW {
         dwOSVersionInfoSize: size_of::<OSVERSIONINFOEXW>().try_into().expect("it is 284 bytes"),
@@ -56,11 +78,11 @@ fn version() -> OSVERSIONINFOEXW {
     version
 }
 
-/// The machine's processor: `amd64`, `arm64`, or the number that Windows has for it.
+/// The machine's processor: `amd64`, `arm64`, or Windows's number for it.
 ///
 /// # Errors
-/// `UNSUPPORTED` where this program runs as one of 32 bits on a machine of 64, where Windows would
-/// show it another registry and another `System32`.
+/// `UNSUPPORTED` if this is a 32-bit program on a 64-bit machine, where Windows would show it another registry and
+/// another `System32`.
 fn machine() -> Result<String> {
     let (process, native) = machines();
     if process == IMAGE_FILE_MACHINE_I386 && native != IMAGE_FILE_MACHINE_I386 {
@@ -80,8 +102,8 @@ fn machine() -> Result<String> {
     })
 }
 
-/// What this process is made for, when it is not what the machine is, and what the machine is.
-/// Looked up: Windows before 1709 does not have it, and there the two are the same.
+/// The architecture of this process, if it differs from the machine's, and the machine's. Looked up: Windows before
+/// 1709 does not have the function, and there the two are the same.
 fn machines() -> (u16, u16) {
     type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
     let own = if cfg!(target_pointer_width = "32") { IMAGE_FILE_MACHINE_I386 } else { IMAGE_FILE_MACHINE_AMD64 };
@@ -95,7 +117,7 @@ fn machines() -> (u16, u16) {
     (process, native)
 }
 
-/// The DNS host name in lower case, not the NetBIOS name, which is cut off after 15 characters.
+/// The DNS host name in lower case, not the NetBIOS name, which is limited to 15 characters.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -111,7 +133,7 @@ pub fn host_name() -> Result<String> {
     Ok(String::from_utf16(&name).context("read the host name")?.to_lowercase())
 }
 
-/// Whether this process runs with an administrator's full rights, as SYSTEM always does.
+/// Whether this process has full administrator rights, as SYSTEM always does.
 ///
 /// # Errors
 /// When Windows refuses to say.
@@ -129,10 +151,10 @@ pub fn is_elevated() -> Result<bool> {
     Ok(elevation.TokenIsElevated != 0)
 }
 
-/// The SID of the account that this program runs as; none when Windows does not say.
+/// The SID of the account that runs this program; none if Windows does not say.
 pub fn own_sid() -> Option<String> {
     let token = Token::open(TOKEN_QUERY).ok()?;
-    // A TOKEN_USER with its SID behind it: 16 and 68 bytes at most. Words, so that it is aligned.
+    // A TOKEN_USER followed by its SID: 16 and 68 bytes at most. Words, for alignment.
     let mut buffer = [0u64; 16];
     let mut needed = 0;
     let size = size_of_val(&buffer).try_into().ok()?;
@@ -145,10 +167,10 @@ pub fn own_sid() -> Option<String> {
     Some(unsafe { sid::sid_text((*buffer.as_ptr().cast::<TOKEN_USER>()).User.Sid) })
 }
 
-/// Turns on a right that administrators have and that is off until it is used, as `SeShutdownPrivilege`.
+/// Enables a privilege that administrators have and that is disabled by default, for example `SeShutdownPrivilege`.
 ///
 /// # Errors
-/// When this process has no such right.
+/// When this process does not have the privilege.
 pub fn enable(right: &str) -> Result<()> {
     let what = || format!("take the right {right}");
     let token = Token::open(TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY)?;
@@ -167,7 +189,7 @@ pub fn enable(right: &str) -> Result<()> {
     // not asked for.
     let done = unsafe { AdjustTokenPrivileges(token.handle(), 0, &raw const wanted, 0, none, std::ptr::null_mut()) };
     match last_error() {
-        // Success, and yet not: this process has no such right.
+        // Windows reports success, but this process does not have the privilege.
         ERROR_NOT_ALL_ASSIGNED => Err(refused(ERROR_NOT_ALL_ASSIGNED, what()).into()),
         _ if done != 0 => Ok(()),
         code => Err(refused(code, what()).into()),
@@ -178,7 +200,7 @@ pub fn enable(right: &str) -> Result<()> {
 pub struct Token(HANDLE);
 
 impl Token {
-    /// Opens it for what `access` says, as `TOKEN_QUERY`.
+    /// Opens it with `access`, for example `TOKEN_QUERY`.
     ///
     /// # Errors
     /// When Windows refuses.
@@ -191,7 +213,7 @@ impl Token {
         Ok(Self(token))
     }
 
-    /// Open for as long as this lives.
+    /// Open while this value lives.
     const fn handle(&self) -> HANDLE {
         self.0
     }
@@ -201,5 +223,19 @@ impl Drop for Token {
     fn drop(&mut self) {
         // SAFETY: opened by us, and not used any more.
         unsafe { CloseHandle(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_windows_on_another_drive_is_refused() {
+        on_drive_c(r"c:\windows").unwrap();
+        on_drive_c("").unwrap();
+        let refused = on_drive_c(r"D:\Windows").unwrap_err();
+        assert_eq!((refused.exit, refused.id), (Exit::Unsupported, "SystemDrive"));
+        refuse_another_drive().unwrap();
     }
 }

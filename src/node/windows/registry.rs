@@ -8,10 +8,10 @@ use super::wide::wide;
 use crate::item::RegValue;
 use crate::node::win32::{self, refused};
 
-/// A value; none where it, or its key, is not there. An empty name is the key's default value.
+/// A value; none if it, or its key, does not exist. An empty name is the key's default value.
 ///
 /// # Errors
-/// When Windows refuses, and for a value of a type that could not be put back as it was.
+/// When Windows refuses, and for a value of a type that could not be restored.
 pub fn get(key: &str, name: &str) -> Result<Option<RegValue>> {
     let what = || format!("read HKLM\\{key}\\{name}");
     let Some(opened) = open(key)? else { return Ok(None) };
@@ -22,9 +22,8 @@ pub fn get(key: &str, name: &str) -> Result<Option<RegValue>> {
     }
 }
 
-/// Writes a value, with the keys it needs, or removes it. A key that is left without values and
-/// subkeys goes with its last value, and so do the keys above it that held nothing else; in `SYSTEM`
-/// only the key itself, since those above it are Windows's own.
+/// Writes a value, with the keys it needs, or removes it. A key without values and subkeys is removed with its last
+/// value, and so are empty keys above it; in `SYSTEM` only the key itself, since those above it are Windows's own.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -35,15 +34,15 @@ pub fn put(key: &str, name: &str, value: Option<&RegValue>) -> Result<()> {
     }
 }
 
-/// Whether a key is there.
+/// Whether a key exists.
 ///
 /// # Errors
-/// When Windows refuses to say.
+/// When Windows refuses.
 pub fn exists(key: &str) -> Result<bool> {
     Ok(open(key)?.is_some())
 }
 
-/// The names of a key's subkeys; none where the key is not there.
+/// The names of a key's subkeys; none if the key is not there.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -56,10 +55,10 @@ pub fn subkeys(key: &str) -> Result<Vec<String>> {
     }
 }
 
-/// A text value, of either kind; none where there is none.
+/// A text value, of either kind; none if there is none.
 ///
 /// # Errors
-/// As [`get`].
+/// Those of [`get`].
 pub fn text(key: &str, name: &str) -> Result<Option<String>> {
     Ok(match get(key, name)? {
         Some(RegValue::String(text) | RegValue::ExpandString(text)) => Some(text),
@@ -67,10 +66,10 @@ pub fn text(key: &str, name: &str) -> Result<Option<String>> {
     })
 }
 
-/// A number of 32 bits; none where there is none.
+/// A number of 32 bits; none if there is none.
 ///
 /// # Errors
-/// As [`get`].
+/// Those of [`get`].
 pub fn number(key: &str, name: &str) -> Result<Option<u32>> {
     Ok(match get(key, name)? {
         Some(RegValue::Dword(number)) => Some(number),
@@ -78,7 +77,7 @@ pub fn number(key: &str, name: &str) -> Result<Option<u32>> {
     })
 }
 
-/// Opens a key to read; none where it is not there.
+/// Opens a key to read; none if it is not there.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -119,7 +118,7 @@ fn write(key: &str, name: &str, value: &RegValue) -> Result<()> {
         .open(key)
         .map_err(|error| failed(error.code().0, format!("create HKLM\\{key}")))?;
     let (kind, bytes) = encode(value);
-    // No bytes must lie somewhere too: error 998 otherwise.
+    // An empty value still needs a valid pointer: error 998 otherwise.
     let bytes = if bytes.is_empty() { &[0; 8][..0] } else { &bytes };
     opened.set_bytes(name, kind, bytes).map_err(|error| failed(error.code().0, what()))
 }
@@ -132,20 +131,19 @@ fn remove(key: &str, name: &str) -> Result<()> {
             }
             _ => {}
         },
-        // Keys are made one after the other, and the power may go between two: those above may be there.
+        // Keys are created one by one, and a power cut may come between two: those above may exist.
         Err(error) if is_absent(error.code().0) => {}
         Err(error) => return Err(failed(error.code().0, format!("open HKLM\\{key}"))),
     }
     remove_empty(key)
 }
 
-/// Windows' own, and kept though nothing be in it: our source of events is below.
+/// Windows' own, and kept even if empty: our event source is below it.
 const LOG_OF_APPLICATIONS: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\Application";
 
-/// Removes a key that holds nothing, and those above it. The mark of this boot below a key of ours
-/// is nothing to others, so it does not hold the key. What lies directly below the hive's own keys
-/// (`SOFTWARE`, `SYSTEM`) may go; those themselves never. Above a key of `SYSTEM` all are Windows's
-/// own, also the empty ones: `Services\EventLog\Application`.
+/// Removes an empty key, and empty keys above it. The mark of this boot below a key of ours does not count. Keys
+/// directly below the hive's own keys (`SOFTWARE`, `SYSTEM`) may be removed; those themselves never. Above a key of
+/// `SYSTEM` all are Windows's own, also the empty ones: `Services\EventLog\Application`.
 fn remove_empty(key: &str) -> Result<()> {
     let mut key = key;
     while key.contains('\\') && !key.eq_ignore_ascii_case(LOG_OF_APPLICATIONS) {
@@ -180,18 +178,22 @@ fn delete_key(key: &str) -> Result<()> {
     let code = unsafe { RegDeleteKeyExW(LOCAL_MACHINE.as_raw(), name.as_ptr(), KEY_WOW64_64KEY, 0) };
     match code {
         0 | win32::FILE_NOT_FOUND => Ok(()),
-        // Also the answer when somebody made a subkey in it just now: then the key is theirs.
+        // Also returned if another process just created a subkey: then the key is in use.
         win32::ACCESS_DENIED if !subkeys(key)?.is_empty() => Ok(()),
         win32::ACCESS_DENIED => Err(win32::denied(format!("remove HKLM\\{key}")).into()),
         code => Err(refused(code, format!("remove HKLM\\{key}")).into()),
     }
 }
 
-fn decode(value: Value) -> Result<RegValue> {
+/// A value as it can be restored.
+///
+/// # Errors
+/// For a type that no program of today writes, and for bytes that are not of their type.
+pub fn decode(value: Value) -> Result<RegValue> {
     Ok(match value.ty() {
         Type::String => RegValue::String(value.try_into()?),
         Type::ExpandString => RegValue::ExpandString(value.try_into()?),
-        // Some writers leave the last zero out.
+        // Some programs leave out the last zero.
         Type::MultiString => RegValue::MultiString(
             value
                 .as_wide()
@@ -207,7 +209,8 @@ fn decode(value: Value) -> Result<RegValue> {
     })
 }
 
-fn encode(value: &RegValue) -> (Type, Vec<u8>) {
+/// A value's type and bytes.
+pub fn encode(value: &RegValue) -> (Type, Vec<u8>) {
     let bytes = |text: &str| wide(text).iter().flat_map(|unit| unit.to_le_bytes()).collect::<Vec<u8>>();
     match value {
         RegValue::String(text) => (Type::String, bytes(text)),

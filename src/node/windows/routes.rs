@@ -1,5 +1,4 @@
-//! IPv4 routes of the active store, through the IP helper. They are gone after a reboot, and when
-//! their adapter is reset.
+//! IPv4 routes of the active store, through the IP helper. They are lost at a reboot, and when their adapter is reset.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -13,17 +12,17 @@ use crate::item::{Id, State};
 use crate::node::win32::{self, refused};
 use crate::values::Cidr;
 
-/// Creates, deletes or changes a route; answers with a Windows error.
+/// Creates, deletes or changes a route; returns a Windows error.
 type Change = unsafe extern "system" fn(*const MIB_IPFORWARD_ROW2) -> u32;
 
-/// Every route on an interface that has a name. A prefix with several routes is there as often.
+/// Every route on an interface that has a name. A prefix with several routes appears once for each.
 pub fn list() -> Result<Vec<(Id, State)>> {
     let names = names(iphelper::interfaces()?);
     let state = |row: RouteRow| Some((Id::Route(row.prefix), state(&row, names.get(&row.interface)?)));
     Ok(iphelper::routes()?.into_iter().filter_map(state).collect())
 }
 
-/// The route to a prefix: of several the one that Windows takes.
+/// The route to a prefix: of several, the one that Windows uses.
 pub fn get(prefix: &Cidr) -> Result<Option<State>> {
     let interfaces = iphelper::interfaces()?;
     let best = best(&iphelper::routes()?, &interfaces, prefix);
@@ -31,11 +30,11 @@ pub fn get(prefix: &Cidr) -> Result<Option<State>> {
     Ok(best.and_then(|row| Some(state(&row, names.get(&row.interface)?))))
 }
 
-/// Makes this the one route to its prefix, or removes all of them. Only the default route may have
-/// others beside it: other adapters' are not ours.
+/// Makes this the only route to its prefix, or removes all of them. Only the default route may have others: those of
+/// other adapters are not ours.
 ///
 /// # Errors
-/// Windows error 1168 when there is no such interface.
+/// Windows error 1168 if there is no such interface.
 pub fn put(prefix: &Cidr, route: Option<&State>) -> Result<()> {
     let old: Vec<RouteRow> = iphelper::routes()?.into_iter().filter(|row| row.prefix == *prefix).collect();
     let Some(state) = route else {
@@ -54,7 +53,7 @@ pub fn put(prefix: &Cidr, route: Option<&State>) -> Result<()> {
     old.iter().filter(|row| row.interface != adapter.index || row.next_hop != *next_hop).try_for_each(delete)
 }
 
-/// Adds a route, or gives the one that is there its metric.
+/// Adds a route, or sets the metric of an existing one.
 pub fn add(row: &RouteRow) -> Result<()> {
     match change(c"CreateIpForwardEntry2", row, "add")? {
         win32::OBJECT_ALREADY_EXISTS => {
@@ -67,7 +66,7 @@ pub fn add(row: &RouteRow) -> Result<()> {
 
 fn delete(row: &RouteRow) -> Result<()> {
     match change(c"DeleteIpForwardEntry2", row, "delete")? {
-        // Gone already, with its adapter for example.
+        // Already gone, for example with its adapter.
         win32::NOT_FOUND | win32::FILE_NOT_FOUND => Ok(()),
         code => iphelper::check(code, || describe("delete", row)),
     }
@@ -83,7 +82,7 @@ fn change(function: &std::ffi::CStr, row: &RouteRow, verb: &str) -> Result<u32> 
     Ok(unsafe { call(&raw const entry) })
 }
 
-/// The row as InitializeIpForwardEntry would begin it: for ever, made by the administrator.
+/// The row with the defaults of InitializeIpForwardEntry: no expiry, created by the administrator.
 fn entry(row: &RouteRow) -> MIB_IPFORWARD_ROW2 {
     let mut entry = MIB_IPFORWARD_ROW2 {
         InterfaceIndex: row.interface,
@@ -101,7 +100,7 @@ fn entry(row: &RouteRow) -> MIB_IPFORWARD_ROW2 {
     entry
 }
 
-/// Of the routes to a prefix the one with the lowest sum of its own and its interface's metric.
+/// Of the routes to a prefix, the one with the lowest sum of its own and its interface's metric.
 pub fn best(routes: &[RouteRow], interfaces: &[Interface], prefix: &Cidr) -> Option<RouteRow> {
     let metric = |index: u32| interfaces.iter().find(|interface| interface.index == index).map(|i| i.metric);
     routes
@@ -113,7 +112,7 @@ pub fn best(routes: &[RouteRow], interfaces: &[Interface], prefix: &Cidr) -> Opt
 }
 
 /// The default route's prefix.
-pub fn everywhere() -> Cidr {
+pub fn default_prefix() -> Cidr {
     Cidr::new(ipnet::Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0))
 }
 
@@ -144,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn of_several_routes_the_one_that_windows_takes_is_told() {
+    fn of_several_routes_the_one_that_windows_uses_is_returned() {
         let Some(machine) = Machine::new() else { return };
         let adapter = |index: u32, name: &str, metric: u32| {
             format!("{index}\t{name}\t00-15-5D-01-02-03\t1\t{metric}\tvmxnet3\t10.{index}.0.21/24\t0\n")
         };
         machine.write("adapters", &[adapter(7, "Slow", 100), adapter(8, "Fast", 5), adapter(9, "Lab", 50)].concat());
         let row = |index: u32, metric: u32| format!("0.0.0.0/0\t{index}\t10.{index}.0.1\t{metric}\n");
-        // Also a route on an interface that is nowhere.
+        // Also a route on an unknown interface.
         machine.write("routes", &[row(7, 0), row(8, 20), row(42, 0)].concat());
-        let State::Route { interface, metric, .. } = get(&everywhere()).unwrap().unwrap() else { unreachable!() };
+        let State::Route { interface, metric, .. } = get(&default_prefix()).unwrap().unwrap() else { unreachable!() };
         assert_eq!((interface.as_str(), metric), ("Fast", 20), "route and interface metric count together");
         let facts = super::super::adapters::facts().unwrap();
         let names: Vec<&str> = facts.iter().map(|adapter| adapter.name.as_str()).collect();
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_follows_its_adapter_and_a_default_route_leaves_others_alone() {
+    fn a_route_moves_with_its_adapter_and_a_default_route_keeps_others() {
         let Some(machine) = Machine::new() else { return };
         let second = "8\tBackup\t00-15-5D-01-02-04\t1\tauto\tvmxnet3\t10.30.0.21/24\t0\n";
         machine.write("adapters", &(machine.read("adapters") + second));
@@ -171,8 +170,8 @@ mod tests {
         assert_eq!(get(&metadata()).unwrap(), Some(on("Backup", 256)));
         assert_eq!(list().unwrap().len(), 2, "the old one is gone");
         let route = State::Route { interface: "Backup".into(), next_hop: "10.30.0.1".parse().unwrap(), metric: 256 };
-        put(&everywhere(), Some(&route)).unwrap();
-        assert_eq!(list().unwrap().iter().filter(|(id, _)| *id == Id::Route(everywhere())).count(), 2);
+        put(&default_prefix(), Some(&route)).unwrap();
+        assert_eq!(list().unwrap().iter().filter(|(id, _)| *id == Id::Route(default_prefix())).count(), 2);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The container runtime, from the services that run it.
+//! The container runtime, from its service.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,8 +18,8 @@ use crate::node::arguments;
 use crate::node::containerd::{self, CniDirs, Files};
 use crate::values::WinPath;
 
-/// The runtime whose service is there, containerd before Docker; none where neither is. Whether it
-/// runs does not count: a stopped containerd is no sign of Docker (defect B21).
+/// The runtime whose service exists, containerd before Docker; none if neither does. Whether it runs does not matter: a
+/// stopped containerd does not mean Docker (defect B21).
 ///
 /// # Errors
 /// When the registry or containerd's configuration cannot be read.
@@ -34,8 +34,8 @@ pub fn facts() -> Result<Option<Runtime>> {
     let (program, arguments) = nssm::program(&service).unwrap_or_default();
     let program = expand(&program).trim_matches('"').parse::<WinPath>().ok();
     let dirs = match kind {
-        RuntimeKind::Containerd => cni_dirs(program.as_ref(), &arguments::split(&expand(&arguments)))?,
-        // Where kubelet's own dockershim looked.
+        RuntimeKind::Containerd => cni_dirs(&arguments::split(&expand(&arguments)))?,
+        // The folders of kubelet's own dockershim.
         RuntimeKind::Docker => CniDirs { bin: WinPath::known(r"C:\k\cni"), conf: WinPath::known(r"C:\k\cni\config") },
     };
     Ok(Some(Runtime {
@@ -46,8 +46,8 @@ pub fn facts() -> Result<Option<Runtime>> {
     }))
 }
 
-/// A service as far as it says what it runs. From the registry, which anybody may read and which
-/// answers also while the service manager is busy.
+/// A service, as far as needed to find its program. From the registry, which every account may read, also while the
+/// service manager is busy.
 fn definition(name: &str) -> Result<Option<Service>> {
     let key = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
     let Some(image_path) = registry::text(&key, "ImagePath")? else { return Ok(None) };
@@ -65,20 +65,27 @@ fn definition(name: &str) -> Result<Option<Service>> {
         start: StartType::Auto,
         depends_on: Vec::new(),
         restart_after: Vec::new(),
+        recovery: None,
         parameters,
     }))
 }
 
-/// What containerd's configuration says, from where it is read: the file it was told, else the one
-/// beside it, else the one in its usual place. None of them there, it runs on its defaults.
-fn cni_dirs(program: Option<&WinPath>, arguments: &[String]) -> Result<CniDirs> {
-    let beside = program.and_then(WinPath::parent).map(|folder| folder.join("config.toml"));
-    let usual = WinPath::known(r"C:\Program Files\containerd\config.toml");
+/// The file that containerd reads: the one given on its command line, else that in `%ProgramFiles%\containerd`, wherever
+/// its executable lies (`defaults_windows.go` of containerd).
+fn config(arguments: &[String], program_files: Option<String>) -> WinPath {
     let told = arguments::option(arguments, &["--config", "-config", "-c"]);
-    let told = told.and_then(|path| path.parse::<WinPath>().ok());
-    let mut candidates = told.map_or_else(|| beside.into_iter().chain([usual]).collect(), |told| vec![told]);
-    candidates.retain(|path| Path::new(path.as_str()).is_file());
-    let Some(config) = candidates.first() else { return Ok(CniDirs::default()) };
+    let usual = program_files.map(|folder| format!(r"{folder}\containerd\config.toml"));
+    told.and_then(|path| path.parse().ok())
+        .or_else(|| usual?.parse().ok())
+        .unwrap_or_else(|| WinPath::known(r"C:\Program Files\containerd\config.toml"))
+}
+
+/// The folders in containerd's configuration; without one, the defaults.
+fn cni_dirs(arguments: &[String]) -> Result<CniDirs> {
+    let config = &config(arguments, std::env::var("ProgramFiles").ok());
+    if !Path::new(config.as_str()).is_file() {
+        return Ok(CniDirs::default());
+    }
     let read = |path: &WinPath| match std::fs::read_to_string(path.as_str()) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -92,7 +99,7 @@ fn cni_dirs(program: Option<&WinPath>, arguments: &[String]) -> Result<CniDirs> 
     containerd::cni_dirs(config, &Files { read: &read, list: &list })
 }
 
-/// The version that a program's own resource names; empty where it has none. Nothing is run to ask.
+/// The version in a program's own resource; empty if it has none. The program is not run.
 fn version(program: &WinPath) -> String {
     read_version(Path::new(program.as_str())).map_or_else(String::new, |[a, b, c]| format!("{a}.{b}.{c}"))
 }
@@ -125,7 +132,7 @@ fn read_version(program: &Path) -> Option<[u16; 3]> {
     ])
 }
 
-/// `%SystemDrive%` and the like. A name that is no variable's stays as it is.
+/// Expands `%SystemDrive%` and the like. Unknown names are unchanged.
 fn expand(text: &str) -> String {
     let mut expanded = String::new();
     let mut rest = text;
@@ -150,13 +157,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_put_in_and_other_percents_stay() {
+    fn variables_are_expanded_and_other_percents_are_kept() {
         let drive = std::env::var("SystemDrive").unwrap();
         assert_eq!(expand(r"%SystemDrive%\k\a%20b.exe 100%"), format!(r"{drive}\k\a%20b.exe 100%"));
     }
 
     #[test]
-    fn a_program_of_windows_names_its_version() {
+    fn containerd_reads_the_file_it_is_told_or_the_one_in_program_files_and_none_beside_itself() {
+        let read = |arguments: &str| config(&arguments::split(arguments), Some(r"D:\Programs".into())).to_string();
+        assert_eq!(read("--run-service"), r"D:\Programs\containerd\config.toml");
+        assert_eq!(read(r"--config C:\k\config.toml --run-service"), r"C:\k\config.toml");
+        assert_eq!(config(&[], None).as_str(), r"C:\Program Files\containerd\config.toml");
+    }
+
+    #[test]
+    fn a_program_of_windows_has_its_version() {
         assert_ne!(version(&WinPath::known(r"C:\windows\system32\version.dll")), "");
         assert_eq!(version(&WinPath::known(r"C:\windows\no-such.exe")), "");
     }

@@ -1,5 +1,5 @@
-//! The Service Control Manager's calls, with what the crate `windows-service` leaves out: command
-//! lines as they are, dependencies that are cleared, the process of a service that starts or stops.
+//! Calls of the Service Control Manager that the crate `windows-service` lacks: exact command lines, clearing
+//! dependencies, the process of a service that starts or stops.
 
 use std::ffi::c_void;
 use std::io;
@@ -12,28 +12,28 @@ use windows_service::service::{Service, ServiceAccess};
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_sys::Win32::Foundation::{ERROR_MORE_DATA, ERROR_SERVICE_DOES_NOT_EXIST};
 use windows_sys::Win32::System::Services::{
-    ChangeServiceConfigW, CloseServiceHandle, CreateServiceW, ENUM_SERVICE_STATE, ENUM_SERVICE_STATUS_PROCESSW,
-    ENUM_SERVICE_STATUSW, EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW, QueryServiceConfig2W,
-    QueryServiceStatusEx, SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT, SC_MANAGER_CREATE_SERVICE,
-    SC_MANAGER_ENUMERATE_SERVICE, SC_STATUS_PROCESS_INFO, SERVICE_AUTO_START, SERVICE_CONFIG_DESCRIPTION,
-    SERVICE_DEMAND_START, SERVICE_DESCRIPTIONW, SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_NO_CHANGE,
-    SERVICE_QUERY_STATUS, SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32,
-    SERVICE_WIN32_OWN_PROCESS,
+    ChangeServiceConfig2W, ChangeServiceConfigW, CloseServiceHandle, CreateServiceW, ENUM_SERVICE_STATE,
+    ENUM_SERVICE_STATUS_PROCESSW, ENUM_SERVICE_STATUSW, EnumDependentServicesW, EnumServicesStatusExW, OpenSCManagerW,
+    QueryServiceConfig2W, QueryServiceStatusEx, SC_ACTION, SC_ENUM_PROCESS_INFO, SC_HANDLE, SC_MANAGER_CONNECT,
+    SC_MANAGER_CREATE_SERVICE, SC_MANAGER_ENUMERATE_SERVICE, SC_STATUS_PROCESS_INFO, SERVICE_AUTO_START,
+    SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS, SERVICE_DEMAND_START, SERVICE_DESCRIPTIONW,
+    SERVICE_DISABLED, SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE, SERVICE_QUERY_STATUS,
+    SERVICE_STATE_ALL, SERVICE_STATUS_CURRENT_STATE, SERVICE_STATUS_PROCESS, SERVICE_WIN32, SERVICE_WIN32_OWN_PROCESS,
 };
 
 use crate::item::{self, StartType};
 use crate::node::win32::{self, refused};
 
-/// What became of a service, with what the crate's status leaves out.
+/// A service's status, with what the crate's status leaves out.
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
-    /// As `SERVICE_RUNNING`.
+    /// For example `SERVICE_RUNNING`.
     pub state: SERVICE_STATUS_CURRENT_STATE,
-    /// Also while it starts and stops. None when there is no process.
+    /// Also while it starts and stops. None if there is no process.
     pub pid: Option<u32>,
     /// Whether the process is the service's alone, so that it ends with the service.
     pub own_process: bool,
-    /// Windows error of the last end; 1066 says that `specific` is meant.
+    /// Windows error of the last exit; 1066 means that `specific` applies.
     pub exit: u32,
     /// The service's own exit code.
     pub specific: u32,
@@ -41,7 +41,7 @@ pub struct Status {
     pub wait_hint: Duration,
 }
 
-/// A service; none when there is none of that name.
+/// A service; none if there is none of that name.
 pub fn open(name: &str, access: ServiceAccess) -> windows_service::Result<Option<Service>> {
     let manager = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT)?;
     match manager.open_service(name, access) {
@@ -59,7 +59,7 @@ pub fn code(error: &Error) -> Option<u32> {
     }
 }
 
-/// What was tried and why it was refused.
+/// What was tried and why it failed.
 pub fn said(error: Error, what: impl Into<String>) -> anyhow::Error {
     match code(&error) {
         Some(win32::ACCESS_DENIED) => win32::denied(what).into(),
@@ -94,7 +94,7 @@ pub fn status(service: &Service) -> windows_service::Result<Status> {
     })
 }
 
-/// Registers a service and gives it, open with all rights.
+/// Registers a service.
 pub fn create(name: &str, wanted: &item::Service) -> windows_service::Result<()> {
     let access = SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE;
     let texts = Texts::of(wanted);
@@ -102,7 +102,7 @@ pub fn create(name: &str, wanted: &item::Service) -> windows_service::Result<()>
     // SAFETY: null stands for this machine and its one database.
     let manager = Handle(unsafe { OpenSCManagerW(ptr::null(), ptr::null(), access) });
     manager.opened()?;
-    // SAFETY: every text ends with a null and outlives the call; null where nothing is set.
+    // SAFETY: every text ends with a null and outlives the call; null if nothing is set.
     let service = Handle(unsafe {
         CreateServiceW(
             manager.0,
@@ -123,33 +123,34 @@ pub fn create(name: &str, wanted: &item::Service) -> windows_service::Result<()>
     service.opened()
 }
 
-/// Changes a service in place, as far as it differs from `now`: an account that is named again
-/// would want its password again.
+/// Changes a service in place, only where it differs from `now`: setting the account again would require its password,
+/// and a text that Windows translates (`@DLL,-number`) would be lost. Dependencies are always given: a service manager
+/// that does not return them forgets them otherwise.
 pub fn change(service: &Service, now: &item::Service, wanted: &item::Service) -> windows_service::Result<()> {
     let texts = Texts::of(wanted);
+    let unless = |same: bool, text: &[u16]| if same { ptr::null() } else { text.as_ptr() };
     let same_account = now.account.eq_ignore_ascii_case(&wanted.account);
-    let account = if same_account { ptr::null() } else { texts.account.as_ptr() };
-    // SAFETY: the handle is open; every text ends with a null and outlives the call; null leaves
+    // SAFETY: the handle is open; every text ends with a null and outlives the call; null and SERVICE_NO_CHANGE leave
     // a setting as it is. Dependencies are cleared by an empty list, which two nulls are.
     let done = unsafe {
         ChangeServiceConfigW(
             service.raw_handle(),
             SERVICE_NO_CHANGE,
-            start_type(wanted.start),
+            if now.start == wanted.start { SERVICE_NO_CHANGE } else { start_type(wanted.start) },
             SERVICE_NO_CHANGE,
-            texts.image_path.as_ptr(),
+            unless(now.image_path == wanted.image_path, &texts.image_path),
             ptr::null(),
             ptr::null_mut(),
             texts.depends_on.as_ptr(),
-            account,
+            unless(same_account, &texts.account),
             ptr::null(),
-            texts.display_name.as_ptr(),
+            unless(now.display_name == wanted.display_name, &texts.display_name),
         )
     };
     succeeded(done)
 }
 
-/// Changes what a service depends on alone.
+/// Changes only a service's dependencies.
 pub fn change_dependencies(service: &Service, names: &[String]) -> windows_service::Result<()> {
     let names = list(names);
     // SAFETY: the handle is open; the list ends with a null of its own and outlives the call; null and
@@ -172,9 +173,31 @@ pub fn change_dependencies(service: &Service, names: &[String]) -> windows_servi
     succeeded(done)
 }
 
-/// The description; empty where there is none.
+/// Sets the recovery actions, of any kind. An empty text removes the one before.
+pub fn set_recovery(service: &Service, wanted: &item::Recovery) -> windows_service::Result<()> {
+    let (mut message, mut command) = (wide(&wanted.reboot_message), wide(&wanted.command));
+    let action = |action: &item::RecoveryAction| SC_ACTION { Type: action.kind.cast_signed(), Delay: action.after_ms };
+    let mut actions: Vec<SC_ACTION> = wanted.actions.iter().map(action).collect();
+    let count = u32::try_from(actions.len()).unwrap_or(u32::MAX);
+    // Windows removes the actions only if this pointer is not null.
+    actions.push(SC_ACTION::default());
+    let info = SERVICE_FAILURE_ACTIONSW {
+        dwResetPeriod: wanted.reset_after,
+        lpRebootMsg: message.as_mut_ptr(),
+        lpCommand: command.as_mut_ptr(),
+        cActions: count,
+        lpsaActions: actions.as_mut_ptr(),
+    };
+    // SAFETY: the handle is open; the record is of this level, and all that it points to outlives the call.
+    let done = unsafe {
+        ChangeServiceConfig2W(service.raw_handle(), SERVICE_CONFIG_FAILURE_ACTIONS, (&raw const info).cast())
+    };
+    succeeded(done)
+}
+
+/// The description; empty if there is none.
 pub fn description(service: &Service) -> windows_service::Result<String> {
-    // Words, so that the structure in front is aligned.
+    // Words, so that the structure at the start is aligned.
     let mut buffer = vec![0_u64; 1024];
     let mut needed = 0;
     // SAFETY: the handle is open, and the buffer is as large as is said: 8 KB is the most there is.
@@ -203,7 +226,7 @@ pub fn names() -> windows_service::Result<Vec<String>> {
     let mut names = Vec::new();
     let (mut needed, mut count, mut resume) = (0, 0, 0);
     loop {
-        // 64 KB, words for the sake of alignment: the call gives on where it left off.
+        // 64 KB, in words for alignment: each call continues where the last one stopped.
         let mut buffer = vec![0_u64; 8 * 1024];
         // SAFETY: the handle is open, and the buffer is as large as is said.
         let done = unsafe {
@@ -230,7 +253,7 @@ pub fn names() -> windows_service::Result<Vec<String>> {
             // SAFETY: Windows filled that many entries, aligned, with names that lie in the buffer.
             names.push(unsafe { text((*entries.add(at)).lpServiceName) });
         }
-        // A first call without room for a single entry would never end.
+        // Without room for a single entry the loop would never end.
         if !more || count == 0 {
             return Ok(names);
         }
@@ -239,7 +262,7 @@ pub fn names() -> windows_service::Result<Vec<String>> {
 
 /// The services in this state that depend on this one.
 pub fn dependents(service: &Service, state: ENUM_SERVICE_STATE) -> windows_service::Result<Vec<String>> {
-    // The documented most: 256 KB.
+    // The documented maximum: 256 KB.
     let mut buffer = vec![0_u64; 32 * 1024];
     let (mut needed, mut count) = (0, 0);
     // SAFETY: the handle is open, and the buffer is as large as is said.
@@ -259,11 +282,11 @@ pub fn dependents(service: &Service, state: ENUM_SERVICE_STATE) -> windows_servi
     Ok((0..count as usize).map(|at| unsafe { text((*entries.add(at)).lpServiceName) }).collect())
 }
 
-/// A definition's texts as Windows takes them.
+/// A definition's texts in Windows's form.
 struct Texts {
     display_name: Vec<u16>,
     image_path: Vec<u16>,
-    /// Each with its null, and one more; two where there are none.
+    /// Each with its null, and one more; two if there are none.
     depends_on: Vec<u16>,
     account: Vec<u16>,
 }
@@ -316,7 +339,7 @@ fn succeeded(done: i32) -> windows_service::Result<()> {
     if done == 0 { Err(Error::Winapi(io::Error::last_os_error())) } else { Ok(()) }
 }
 
-/// A handle of the Service Control Manager that is closed when it goes.
+/// A handle of the Service Control Manager that is closed when dropped.
 struct Handle(SC_HANDLE);
 
 impl Handle {

@@ -1,14 +1,14 @@
-//! Who may do what with a file or folder: access lists as Windows has them.
+//! Access rights of files and folders: Windows access lists.
 //!
-//! Set with the making of a file, or by `SetFileSecurityW`, which alone of its kind Wine is
-//! faithful in. Read by their trustees and not by the flag "protected", which Wine drops.
+//! Set when a file is created, or by `SetFileSecurityW`, the only such call that Wine implements correctly. Read by
+//! their trustees and not by the flag "protected", which Wine drops.
 
 use std::fs::File;
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle};
 use std::path::Path;
 
-use windows_sys::Win32::Foundation::{GENERIC_WRITE, INVALID_HANDLE_VALUE, LocalFree};
+use windows_sys::Win32::Foundation::{GENERIC_WRITE, HANDLE, INVALID_HANDLE_VALUE, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
     ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertStringSecurityDescriptorToSecurityDescriptorW,
     ConvertStringSidToSidW, SDDL_REVISION_1, SE_FILE_OBJECT, SetNamedSecurityInfoW,
@@ -30,26 +30,26 @@ use super::wide::{wide, wide_path};
 use crate::item::Access;
 use crate::node::acl::{self, Acl, Caller};
 
-/// A file that nobody but SYSTEM and Administrators may touch, whatever its folder gives.
+/// A file that only SYSTEM and Administrators may access, whatever its folder allows.
 const FILE: &str = "D:P(A;;FA;;;SY)(A;;FA;;;BA)";
 
-/// The same for one that is there already: another owner could change its list again.
+/// The same for an existing file: another owner could change its list again.
 const FILE_AND_OWNER: &str = "O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)";
 
-/// The same for a folder and all that is made in it. Administrators own it: an owner may always
-/// change the access list, so it must be nobody else.
+/// The same for a folder and everything created in it. Administrators own it: an owner may always change the access
+/// list.
 const FOLDER: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 
-/// One that users may read, with all that is made in it: FILE_GENERIC_READ and FILE_GENERIC_EXECUTE, as
-/// below `C:\Program Files`.
+/// A folder that users may read, with everything created in it: FILE_GENERIC_READ and FILE_GENERIC_EXECUTE, as below
+/// `C:\Program Files`.
 const CLOSED: &str = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1200a9;;;BU)";
 
 const ACCESS_ALLOWED: u8 = 0;
-/// `ACCESS_ALLOWED_CALLBACK_ACE_TYPE`: an ordinary one with a condition behind the trustee.
+/// `ACCESS_ALLOWED_CALLBACK_ACE_TYPE`: an ordinary entry with a condition after the trustee.
 const ACCESS_ALLOWED_IF: u8 = 9;
 const ACCESS_DENIED: u8 = 1;
 
-/// Makes a file that is not there yet, with its access list from the first moment on, and opens it.
+/// Creates a file with its access list from the start, and opens it.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -80,7 +80,7 @@ pub fn create_file(path: &Path, access: &Access) -> io::Result<File> {
     Ok(unsafe { File::from_raw_handle(handle) })
 }
 
-/// Makes a folder that is not there yet, with its access list from the first moment on.
+/// Creates a folder with its access list from the start.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -98,8 +98,8 @@ pub fn create_folder(path: &Path, access: &Access) -> io::Result<()> {
     done(unsafe { CreateDirectoryW(name.as_ptr(), &raw const attributes) })
 }
 
-/// Makes an existing file or folder one for SYSTEM and Administrators alone. What is in a folder
-/// keeps its own access list.
+/// Restricts an existing file or folder to SYSTEM and Administrators. The contents of a folder keep their own access
+/// lists.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -107,8 +107,8 @@ pub fn restrict(path: &Path) -> io::Result<()> {
     set(path, if path.is_dir() { FOLDER } else { FILE_AND_OWNER })
 }
 
-/// Makes an existing folder one in which only SYSTEM and Administrators may write. What is in it keeps its
-/// own access list.
+/// Restricts an existing folder so that only SYSTEM and Administrators may write. Its contents keep their own access
+/// lists.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -116,21 +116,20 @@ pub fn close(folder: &Path) -> io::Result<()> {
     set(folder, CLOSED)
 }
 
-/// Gives a folder back owner and access list as [`access`] found them.
+/// Restores a folder's owner and access list from [`access`].
 ///
 /// # Errors
 /// When Windows refuses.
 pub fn restore(folder: &Path, sddl: &str) -> io::Result<()> {
-    // Only who has this right may give something to somebody else. Without it Windows says so below.
+    // Only with this privilege can the owner be set to another account. Without it Windows returns an error below.
     let _may_give_away = os::enable("SeRestorePrivilege");
-    // Who sets a list has to ask for it to be marked as inheriting (AUTO_INHERIT_REQ with AUTO_INHERITED).
+    // The list is marked as inheriting only if that is requested (AUTO_INHERIT_REQ with AUTO_INHERITED).
     let (owner, list) = sddl.split_once("D:").unwrap_or(("", sddl));
     let (flags, entries) = list.split_at(list.find('(').unwrap_or(list.len()));
     set(folder, &format!("{owner}D:{}{entries}", flags.replace("AI", "ARAI")))
 }
 
-/// Gives an existing file or folder the access list, and the owner if there is one, of a text in
-/// Windows's language for them (SDDL).
+/// Sets the access list of an existing file or folder, and the owner if there is one, from a text in SDDL.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -145,7 +144,7 @@ pub fn set(path: &Path, sddl: &str) -> io::Result<()> {
     done(unsafe { SetFileSecurityW(name.as_ptr(), parts, descriptor.0) })
 }
 
-/// Takes a folder's own access list away, so that it has what the folder above gives.
+/// Removes a folder's own access list, so that it inherits from the folder above.
 ///
 /// # Errors
 /// When Windows refuses.
@@ -157,23 +156,22 @@ pub fn inherit(folder: &Path) -> io::Result<()> {
     done(unsafe { InitializeAcl(&raw mut empty, size, ACL_REVISION) })?;
     let parts = DACL_SECURITY_INFORMATION | UNPROTECTED_DACL_SECURITY_INFORMATION;
     let null = std::ptr::null_mut;
-    // SAFETY: the name is zero-terminated and the list valid; what is not set is null. This one and
-    // not SetFileSecurityW, since it computes what is inherited.
+    // SAFETY: the name is zero-terminated and the list valid; what is not set is null. Not SetFileSecurityW, since only
+    // this one computes inherited entries.
     let code = unsafe {
         SetNamedSecurityInfoW(name.as_ptr(), SE_FILE_OBJECT, parts, null(), null(), &raw const empty, std::ptr::null())
     };
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.cast_signed())) }
 }
 
-/// Who runs this program.
+/// The account that runs this program.
 pub fn caller() -> Caller {
     Caller { elevated: os::is_elevated().unwrap_or(false), sid: os::own_sid() }
 }
 
-/// Who may read and write a file or folder. `Administrators` is one that has a word of its own to say on
-/// it and names nobody but SYSTEM, Administrators and the account that this program runs as when that is an
-/// administrator's; `Closed` one that has, and lets others read; `Open` a folder that lets others write. What
-/// only inherits is `Inherited`, however little that gives.
+/// The access to a file or folder. `Administrators`: it has entries of its own, only for SYSTEM, Administrators and
+/// this program's account if that is an administrator; `Closed`: it has entries of its own and others may read; `Open`:
+/// a folder in which others may write. With inherited entries only it is `Inherited`, however little they allow.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -193,7 +191,7 @@ pub fn access(path: &Path) -> io::Result<Access> {
     })
 }
 
-/// Owner and access list of a file or folder; of a link those of the link itself.
+/// Owner and access list of a file or folder; of a link, those of the link itself.
 ///
 /// # Errors
 /// When they cannot be read.
@@ -201,7 +199,7 @@ pub fn acl(path: &Path) -> io::Result<Acl> {
     List::read(path, Links::Themselves)?.acl()
 }
 
-/// What Windows calls an account, as `BUILTIN\Users`; none for one that it does not know.
+/// Windows's name for an account, for example `BUILTIN\Users`; none for an unknown one.
 pub fn account(sid: &str) -> Option<String> {
     let text = wide(sid);
     let mut parsed: PSID = std::ptr::null_mut();
@@ -234,14 +232,14 @@ pub fn account(sid: &str) -> Option<String> {
     Some(if domain.is_empty() { name } else { format!(r"{domain}\{name}") })
 }
 
-/// Whose list is read where a path ends in a link.
+/// Whether the list of a link or of its target is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Links {
     Followed,
     Themselves,
 }
 
-/// A security descriptor as Windows gave it: 64-bit words, so that it is aligned.
+/// A security descriptor from Windows: 64-bit words, for alignment.
 struct List(Vec<u64>);
 
 impl List {
@@ -265,15 +263,19 @@ impl List {
         }
         // SAFETY: the handle is a file's or folder's, was just made, and nobody else has it.
         let open = unsafe { File::from_raw_handle(handle) };
+        Self::of(open.as_raw_handle())
+    }
+
+    /// That of an open object.
+    fn of(open: HANDLE) -> io::Result<Self> {
         let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
         let mut needed = 0;
         let mut buffer = vec![0u64; 64];
         loop {
             let size = u32::try_from(buffer.len() * 8).expect("a descriptor is 128 KiB at most");
             // SAFETY: the handle is open, and the buffer has the size that is said.
-            let read = unsafe {
-                GetKernelObjectSecurity(open.as_raw_handle(), parts, buffer.as_mut_ptr().cast(), size, &raw mut needed)
-            };
+            let read =
+                unsafe { GetKernelObjectSecurity(open, parts, buffer.as_mut_ptr().cast(), size, &raw mut needed) };
             if read != 0 {
                 return Ok(Self(buffer));
             }
@@ -302,7 +304,7 @@ impl List {
         Ok(Acl { owner, entries: Some(entries) })
     }
 
-    /// In Windows's language for it.
+    /// As SDDL.
     fn sddl(&self) -> io::Result<String> {
         let parts = OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION;
         let mut text = std::ptr::null_mut();
@@ -321,6 +323,18 @@ impl List {
     }
 }
 
+/// Owner and access list of a kernel object that was opened with READ_CONTROL.
+pub fn acl_of(object: HANDLE) -> io::Result<Acl> {
+    List::of(object)?.acl()
+}
+
+/// Makes an object with an access list of its own.
+pub fn with_list<T>(sddl: &str, make: impl FnOnce(*const SECURITY_ATTRIBUTES) -> T) -> io::Result<T> {
+    let descriptor = Descriptor::parse(sddl)?;
+    let attributes = descriptor.attributes();
+    Ok(make(&raw const attributes))
+}
+
 /// The entries of a list that allow or deny something.
 ///
 /// # Safety
@@ -337,7 +351,7 @@ unsafe fn entries(list: *const ACL) -> Vec<acl::Entry> {
         }
         // SAFETY: every entry begins with a header.
         let header = unsafe { entry.cast::<ACE_HEADER>().read() };
-        // A denial with a condition binds nobody for sure.
+        // A denial with a condition may not apply.
         if ![ACCESS_ALLOWED, ACCESS_ALLOWED_IF, ACCESS_DENIED].contains(&header.AceType) {
             continue;
         }
@@ -350,7 +364,7 @@ unsafe fn entries(list: *const ACL) -> Vec<acl::Entry> {
     found
 }
 
-/// A security descriptor that Windows made of a text in its language for them, SDDL.
+/// A security descriptor that Windows parsed from SDDL.
 struct Descriptor(*mut core::ffi::c_void);
 
 impl Descriptor {

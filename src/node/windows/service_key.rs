@@ -1,7 +1,6 @@
-//! What stands in a service's own registry key: `Parameters`, where NSSM keeps what it runs, and
-//! what the Service Control Manager itself keeps there. The latter is read where it takes recovery
-//! actions or dependencies but does not tell them, and written where it did not keep them: else
-//! what was put could never be seen to be so.
+//! Values in a service's own registry key: `Parameters`, where NSSM keeps its settings, and the Service Control
+//! Manager's own. The latter are read if it accepts recovery actions or dependencies but does not return them, and
+//! written if it did not store them: otherwise a put could never be verified.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +8,21 @@ use anyhow::{Context, Result};
 use windows_registry::{Key, LOCAL_MACHINE, Type, Value};
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_KEY_DELETED};
 
-use crate::item::RegValue;
+use super::registry;
+use crate::item::{Recovery, RegValue};
 use crate::node::{recovery, win32};
 
 const RECOVERY: &str = "FailureActions";
+const MESSAGE: &str = "RebootMessage";
+const COMMAND: &str = "FailureCommand";
 const DEPENDENCIES: &str = "DependOnService";
 
 fn key(service: &str) -> String {
     format!(r"SYSTEM\CurrentControlSet\Services\{service}")
 }
 
-/// The values below `Parameters`, with `subkey\` before the name where there is one. A value of a
-/// kind that NSSM does not write is kept as its bytes.
+/// The values below `Parameters`, with `subkey\` before the name of a value in a subkey. A value of a type that NSSM
+/// does not write is kept as its bytes.
 pub fn parameters(service: &str) -> Result<BTreeMap<String, RegValue>> {
     let mut found = BTreeMap::new();
     let what = || about("read", service);
@@ -30,7 +32,7 @@ pub fn parameters(service: &str) -> Result<BTreeMap<String, RegValue>> {
     Ok(found)
 }
 
-/// Makes the values below `Parameters` these and no others; with none, the key goes.
+/// Makes these the only values below `Parameters`; if there are none, removes the key.
 pub fn put_parameters(service: &str, wanted: &BTreeMap<String, RegValue>) -> Result<()> {
     let what = || about("write", service);
     let service_key = LOCAL_MACHINE.options().read().write().open(key(service)).with_context(what)?;
@@ -43,29 +45,44 @@ pub fn put_parameters(service: &str, wanted: &BTreeMap<String, RegValue>) -> Res
         let key = if below.is_empty() { service_key.create("Parameters") } else { top.create(below) };
         Ok((key?, name.to_owned()))
     };
-    // First, since names have no case: a value that differs in its case alone must not take the
-    // wanted one along.
+    // First, since names have no case: a value that differs only in case must not remove the wanted one.
     for name in parameters(service)?.into_keys().filter(|name| !wanted.contains_key(name)) {
         let (key, name) = place(&name).with_context(what)?;
         there(key.remove_value(name)).with_context(what)?;
     }
     for (name, value) in wanted {
         let (key, name) = place(name).with_context(what)?;
-        let (kind, bytes) = bytes(value);
+        let (kind, bytes) = registry::encode(value);
         key.set_bytes(name, kind, &bytes).with_context(what)?;
     }
     Ok(())
 }
 
-/// The seconds before each restart, from where the Service Control Manager keeps them.
-pub fn recovery(service: &str) -> Result<Vec<u32>> {
-    let what = || format!("read the recovery actions of service {service}");
-    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Vec::new()) };
-    let kept = there(key.get_value(RECOVERY)).with_context(what)?;
-    Ok(kept.map(|bytes| recovery::decode(&bytes)).unwrap_or_default())
+/// Whether the Service Control Manager has marked a service as deleted: it is gone when nobody has it open any more.
+pub fn is_deleted(service: &str) -> Result<bool> {
+    let what = || format!("read whether service {service} is deleted");
+    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(false) };
+    let flag = explained(there(key.get_value("DeleteFlag")), what)?;
+    Ok(flag.is_some_and(|flag| reg_value(&flag) == RegValue::Dword(1)))
 }
 
-/// The description as the Service Control Manager keeps it, which may be `@dll,-id`; empty without one.
+/// The recovery actions, from the Service Control Manager's own key: it has each kind, also those of later Windows
+/// versions.
+pub fn recovery(service: &str) -> Result<Recovery> {
+    let what = || format!("read the recovery actions of service {service}");
+    let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Recovery::default()) };
+    let kept = explained(there(key.get_value(RECOVERY)), what)?;
+    let text = |name: &str| -> Result<String> {
+        Ok(match explained(there(key.get_value(name)), what)?.as_ref().map(reg_value) {
+            Some(RegValue::String(text) | RegValue::ExpandString(text)) => text,
+            _ => String::new(),
+        })
+    };
+    let found = kept.map(|bytes| recovery::decode(&bytes)).unwrap_or_default();
+    Ok(Recovery { reboot_message: text(MESSAGE)?, command: text(COMMAND)?, ..found })
+}
+
+/// The description from the Service Control Manager's own key, which may be `@dll,-id`; empty without one.
 pub fn description(service: &str) -> Result<String> {
     let what = || format!("read the description of service {service}");
     let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(String::new()) };
@@ -75,17 +92,24 @@ pub fn description(service: &str) -> Result<String> {
     })
 }
 
-/// Puts them there.
-pub fn keep_recovery(service: &str, restart_after: &[u32]) -> Result<()> {
+/// Writes recovery actions there.
+pub fn write_recovery(service: &str, wanted: &Recovery) -> Result<()> {
     let what = || format!("keep the recovery actions of service {service}");
     let key = LOCAL_MACHINE.options().read().write().open(key(service)).with_context(what)?;
-    if restart_after.is_empty() {
+    for (name, text) in [(MESSAGE, &wanted.reboot_message), (COMMAND, &wanted.command)] {
+        if text.is_empty() {
+            there(key.remove_value(name)).with_context(what)?;
+        } else {
+            key.set_string(name, text).with_context(what)?;
+        }
+    }
+    if wanted.actions.is_empty() {
         return there(key.remove_value(RECOVERY)).map(drop).with_context(what);
     }
-    key.set_bytes(RECOVERY, Type::Bytes, &recovery::encode(restart_after)).with_context(what)
+    key.set_bytes(RECOVERY, Type::Bytes, &recovery::encode(wanted)).with_context(what)
 }
 
-/// What a service depends on, from where the Service Control Manager keeps it.
+/// A service's dependencies, from the Service Control Manager's own key.
 pub fn dependencies(service: &str) -> Result<Vec<String>> {
     let what = || format!("read the dependencies of service {service}");
     let Some(key) = explained(there(LOCAL_MACHINE.open(key(service))), what)? else { return Ok(Vec::new()) };
@@ -95,14 +119,14 @@ pub fn dependencies(service: &str) -> Result<Vec<String>> {
     })
 }
 
-/// Puts them there.
-pub fn keep_dependencies(service: &str, names: &[String]) -> Result<()> {
+/// Writes them there.
+pub fn write_dependencies(service: &str, names: &[String]) -> Result<()> {
     let what = || format!("keep the dependencies of service {service}");
     let key = LOCAL_MACHINE.options().read().write().open(key(service)).with_context(what)?;
     if names.is_empty() {
         return there(key.remove_value(DEPENDENCIES)).map(drop).with_context(what);
     }
-    let (kind, bytes) = bytes(&RegValue::MultiString(names.to_vec()));
+    let (kind, bytes) = registry::encode(&RegValue::MultiString(names.to_vec()));
     key.set_bytes(DEPENDENCIES, kind, &bytes).with_context(what)
 }
 
@@ -120,7 +144,7 @@ fn gather(key: &Key, below: &str, found: &mut BTreeMap<String, RegValue>) -> win
     Ok(())
 }
 
-/// With what was tried; what Windows does not let us read is a fault of its own.
+/// Adds what was tried; access denied is a fault of its own.
 fn explained<T>(result: windows_registry::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
     result.map_err(|error| match error.code().0.cast_unsigned() & 0xFFFF {
         win32::ACCESS_DENIED => win32::denied(what()).into(),
@@ -128,7 +152,7 @@ fn explained<T>(result: windows_registry::Result<T>, what: impl FnOnce() -> Stri
     })
 }
 
-/// None for what is not there, or is about to go.
+/// None for what does not exist, or is being deleted.
 fn there<T>(result: windows_registry::Result<T>) -> windows_registry::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -142,33 +166,7 @@ fn there<T>(result: windows_registry::Result<T>) -> windows_registry::Result<Opt
     }
 }
 
+/// A value of a type that NSSM does not write, or that is not well formed, is kept as its bytes.
 fn reg_value(value: &Value) -> RegValue {
-    let text = || String::from_utf16_lossy(value.as_wide()).trim_end_matches('\0').to_owned();
-    match (value.ty(), &**value) {
-        (Type::String, _) => RegValue::String(text()),
-        (Type::ExpandString, _) => RegValue::ExpandString(text()),
-        (Type::MultiString, _) => {
-            let text = text();
-            RegValue::MultiString(text.split('\0').filter(|line| !line.is_empty()).map(str::to_owned).collect())
-        }
-        (Type::U32, &[a, b, c, d]) => RegValue::Dword(u32::from_le_bytes([a, b, c, d])),
-        (Type::U64, &[a, b, c, d, e, f, g, h]) => RegValue::Qword(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
-        (_, bytes) => RegValue::Binary(bytes.to_vec()),
-    }
-}
-
-fn bytes(value: &RegValue) -> (Type, Vec<u8>) {
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect() };
-    match value {
-        RegValue::String(text) => (Type::String, wide(text)),
-        RegValue::ExpandString(text) => (Type::ExpandString, wide(text)),
-        RegValue::MultiString(lines) => {
-            let mut bytes: Vec<u8> = lines.iter().flat_map(|line| wide(line)).collect();
-            bytes.extend([0, 0]);
-            (Type::MultiString, bytes)
-        }
-        RegValue::Dword(number) => (Type::U32, number.to_le_bytes().to_vec()),
-        RegValue::Qword(number) => (Type::U64, number.to_le_bytes().to_vec()),
-        RegValue::Binary(bytes) => (Type::Bytes, bytes.clone()),
-    }
+    registry::decode(value.clone()).unwrap_or_else(|_| RegValue::Binary(value.to_vec()))
 }

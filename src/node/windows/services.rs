@@ -1,12 +1,13 @@
 //! Services, through the Service Control Manager.
 
+use std::ffi::OsString;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use windows_service::service::{
-    Service as Opened, ServiceAccess, ServiceAction, ServiceActionType, ServiceFailureActions,
-    ServiceFailureResetPeriod, ServiceSidType, ServiceStartType, ServiceType,
+    Service as Opened, ServiceAccess, ServiceAction, ServiceFailureResetPeriod, ServiceSidType, ServiceStartType,
+    ServiceType,
 };
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_LEVEL, ERROR_INVALID_SERVICE_CONTROL, ERROR_SERVICE_ALREADY_RUNNING,
@@ -22,68 +23,81 @@ use windows_sys::Win32::System::Services::{
 use super::processes::{self, Running};
 use super::{disk, scm, service_key};
 use crate::calico::agent_config::AgentConfig;
-use crate::calico::services::is_ours;
+use crate::calico::services::{SERVICES, is_ours};
 use crate::fault::{Exit, Fault};
-use crate::item::{Service, StartType};
+use crate::item::{Recovery, RecoveryAction, Service, StartType};
 use crate::node::win32::{self, refused};
-use crate::node::{Process, STATE_DIR, nssm, recovery, service_log};
+use crate::node::{Process, Put, STATE_DIR, nssm, recovery, service_log};
 use crate::values::WinPath;
 
-/// How often a wait looks: small against anything a service does, and the most that we add.
+/// How often a wait polls: short compared with anything a service does, and the most that we add.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A service that is not running by then will not be. Windows itself gives a service's program 30 s
-/// to report for the first time.
+/// A service that is not running by then will not run. Windows itself gives a service's program 30 s for its first
+/// report.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// How long a service that starts may go without progress when it asks for less itself.
+/// How long a starting service may make no progress if it announces no longer wait.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 
 /// A stop that takes longer counts as refused. NSSM and our own services need less than 20 s.
 pub const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a deleted name may stay taken: until everybody has closed the service.
+/// How long a deleted name may remain reserved: until everybody has closed the service.
 const DELETE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a service of ours gets to stop when Windows shuts down: its component's 15 s and some more.
+/// How long one of our services may take to stop when Windows shuts down: its component's 15 s and some more.
 const PRESHUTDOWN: Duration = Duration::from_secs(30);
-/// What Windows gives a service that says nothing, since version 1703.
+/// Windows's default for this, since version 1703.
 const USUAL_PRESHUTDOWN: Duration = Duration::from_secs(10);
 
-/// All services that are programs. One that Windows does not let us read is none of ours and left
-/// out: security products guard theirs.
+/// All services that are programs. Those of others that cannot be read are left out, whatever the reason: security
+/// products protect theirs, and one with a setting that nobody knows must not end a look at the machine. Nothing of ours
+/// is changed for a service that is only listed.
 pub fn list() -> Result<Vec<(String, Service)>> {
     let names = scm::names().map_err(|error| scm::said(error, "list the services"))?;
     let mut services = Vec::new();
     for name in names {
-        match get(&name) {
-            Ok(Some(service)) => services.push((name, service)),
-            Ok(None) => {}
-            Err(error) if Fault::id_of(&error) == "AccessDenied" => {}
-            Err(error) => return Err(error),
-        }
+        services.extend(listed(&name, get(&name))?.map(|service| (name, service)));
     }
     Ok(services)
 }
 
-/// A service's definition; none when there is no such service.
+/// A service in a list; none if it does not belong there.
+fn listed(name: &str, read: Result<Option<Service>>) -> Result<Option<Service>> {
+    match read {
+        Err(error)
+            if SERVICES.iter().any(|own| own.eq_ignore_ascii_case(name)) && Fault::id_of(&error) != "AccessDenied" =>
+        {
+            Err(error)
+        }
+        read => Ok(read.unwrap_or_default()),
+    }
+}
+
+/// A service's definition; none if there is no such service, or if it is deleted and only its name is still taken.
 pub fn get(name: &str) -> Result<Option<Service>> {
     let what = || format!("read service {name}");
     let opened = scm::open(name, ServiceAccess::QUERY_CONFIG).map_err(|error| scm::said(error, what()))?;
-    opened.map(|opened| definition(&opened, name)).transpose()
+    let Some(opened) = opened else { return Ok(None) };
+    if service_key::is_deleted(name)? {
+        return Ok(None);
+    }
+    definition(&opened, name).map(Some)
 }
 
-fn definition(opened: &Opened, name: &str) -> Result<Service> {
+pub(super) fn definition(opened: &Opened, name: &str) -> Result<Service> {
     let said = |error| scm::said(error, format!("read service {name}"));
     let config = opened.query_config().map_err(said)?;
     let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+    let actions = recovery_of(opened, name)?;
     Ok(Service {
         display_name: text(&config.display_name),
-        // A text in a DLL that lacks it is refused with that DLL's error; what stands in the registry names
-        // the text then. Languages and trimmed images leave such services behind, and none is ours.
+        // A description in a DLL that lacks it fails with that DLL's error; then use the reference in the registry.
+        // Languages and trimmed images leave such services behind, and none is ours.
         description: match scm::description(opened) {
             Err(error) if scm::code(&error) != Some(ERROR_ACCESS_DENIED) => service_key::description(name)?,
-            told => told.map_err(said)?,
+            told => translated(told.map_err(said)?, service_key::description(name)),
         },
         image_path: text(config.executable_path.as_os_str()),
         account: config.account_name.as_deref().map(text).unwrap_or_default(),
@@ -93,11 +107,12 @@ fn definition(opened: &Opened, name: &str) -> Result<Service> {
             _ => StartType::Auto,
         },
         depends_on: match config.dependencies.as_slice() {
-            // Some do not tell them; where there are none, nothing is kept either.
+            // Some Windows versions do not return them; without any, the key has none either.
             [] => service_key::dependencies(name)?,
             told => told.iter().map(|needed| text(&needed.to_system_identifier())).collect(),
         },
-        restart_after: restart_after(opened, name)?,
+        restart_after: recovery::restart_after(&actions),
+        recovery: recovery::beyond(actions),
         // Services that share a process are Windows's own, and we change none of them.
         parameters: if config.service_type.contains(ServiceType::OWN_PROCESS) {
             service_key::parameters(name)?
@@ -107,28 +122,45 @@ fn definition(opened: &Opened, name: &str) -> Result<Service> {
     })
 }
 
-/// The seconds before each restart, up to the first action that is none. Where the Service Control
-/// Manager takes recovery actions but does not tell them (error 124), they are read from the place
-/// where it keeps them, and [`recover`] sees to it that they are there.
-fn restart_after(opened: &Opened, name: &str) -> Result<Vec<u32>> {
-    let actions = match opened.get_failure_actions() {
-        Ok(told) => told.actions.unwrap_or_default(),
+/// A text of Windows that is translated is kept as the reference to its translations.
+fn translated(text: String, kept: Result<String>) -> String {
+    kept.ok().filter(|kept| kept.starts_with('@')).unwrap_or(text)
+}
+
+/// A service's recovery actions. If the Service Control Manager accepts them but does not return them (error 124), or
+/// has a kind that the crate does not know, such as `SC_ACTION_OWN_RESTART`, they are read from its registry key, and
+/// [`recover`] makes sure that they are there.
+fn recovery_of(opened: &Opened, name: &str) -> Result<Recovery> {
+    let told = match opened.get_failure_actions() {
+        Ok(told) => told,
         Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => return service_key::recovery(name),
-        // An action that the crate has no name for, as SC_ACTION_OWN_RESTART, is no restart of ours.
         Err(windows_service::Error::ParseValue(..)) => return service_key::recovery(name),
         Err(error) => return Err(scm::said(error, format!("read the recovery actions of service {name}"))),
     };
-    let restarts = actions.iter().take_while(|action| action.action_type == ServiceActionType::Restart);
-    Ok(restarts.map(|action| u32::try_from(action.delay.as_secs()).unwrap_or(u32::MAX)).collect())
+    let number = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+    let action = |action: ServiceAction| RecoveryAction {
+        kind: action.action_type.to_raw().cast_unsigned(),
+        after_ms: number(action.delay.as_millis()),
+    };
+    let text = |text: Option<OsString>| text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Recovery {
+        reset_after: match told.reset_period {
+            ServiceFailureResetPeriod::Never => u32::MAX,
+            ServiceFailureResetPeriod::After(time) => number(time.as_secs().into()),
+        },
+        actions: told.actions.unwrap_or_default().into_iter().map(action).collect(),
+        reboot_message: text(told.reboot_msg),
+        command: text(told.command),
+    })
 }
 
-/// What a service depends on; none when there is no such service.
+/// A service's dependencies; none if there is no such service.
 pub fn depends_on(name: &str) -> Result<Option<Vec<String>>> {
     Ok(get(name)?.map(|service| service.depends_on))
 }
 
-/// Changes what a service depends on, and nothing else of it: the rest is another product's, and is more
-/// than we know of. Windows goes by it from the service's next start.
+/// Changes only a service's dependencies: the rest is another product's, and is more than we know. They apply from the
+/// service's next start.
 pub fn put_depends_on(name: &str, wanted: &[String]) -> Result<()> {
     let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG;
     let what = || format!("change what service {name} depends on");
@@ -137,13 +169,13 @@ pub fn put_depends_on(name: &str, wanted: &[String]) -> Result<()> {
     };
     scm::change_dependencies(&opened, wanted).map_err(|error| scm::said(error, what()))?;
     if definition(&opened, name)?.depends_on != wanted {
-        service_key::keep_dependencies(name, wanted)?;
+        service_key::write_dependencies(name, wanted)?;
     }
     Ok(())
 }
 
-/// The services that depend on this one, also by way of others, whether they run or not. Windows is not
-/// documented to follow the others, so they are asked one by one.
+/// The services that depend on this one, also indirectly, running or not. Windows does not document that it follows
+/// indirect dependencies, so they are queried one by one.
 pub fn dependents(name: &str) -> Result<Vec<String>> {
     let access = ServiceAccess::from_bits_retain(SERVICE_ENUMERATE_DEPENDENTS);
     let mut found = vec![name.to_owned()];
@@ -163,28 +195,29 @@ pub fn dependents(name: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Makes, changes in place or removes a service's definition. One that runs is not removed. Gives
-/// the settings that this Windows does not know, by what they are for.
-pub fn put(name: &str, service: Option<&Service>) -> Result<Vec<&'static str>> {
-    let Some(wanted) = service else { return delete(name).map(|()| Vec::new()) };
+/// Creates, changes in place or removes a service's definition. A running service is not removed.
+pub fn put(name: &str, service: Option<&Service>) -> Result<Put> {
+    let Some(wanted) = service else {
+        return delete(name).map(|name_held| Put { name_held, ..Put::default() });
+    };
     let until = Instant::now() + DELETE_LIMIT;
     loop {
         match define(name, wanted) {
-            // A service of that name is about to go, or somebody made one this very moment.
+            // A service of that name is being deleted, or another process just created one.
             Err(error)
                 if ["ServiceMarkedForDelete", "AlreadyExists"].contains(&Fault::id_of(&error))
                     && Instant::now() < until =>
             {
                 sleep(LOOK);
             }
-            other => return other,
+            other => return other.map(|unknown_settings| Put { unknown_settings, ..Put::default() }),
         }
     }
 }
 
-/// Never deletes and makes anew: the name would not be free before everybody has closed it. What
-/// is there half-way differs from what was and from what is wanted, so that it is seen: an NSSM
-/// service gets its parameters before NSSM's command line, and loses them after it.
+/// Never deletes and re-creates: the name would not be free before everybody has closed it. A half-made change differs
+/// from both the old and the wanted definition, so it can be detected: an NSSM service gets its parameters before
+/// NSSM's command line, and loses them after it.
 fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
     let access = ServiceAccess::QUERY_CONFIG | ServiceAccess::CHANGE_CONFIG | ServiceAccess::START;
     let what = || format!("change service {name}");
@@ -205,15 +238,21 @@ fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
         }
     };
     let said = |error| scm::said(error, what());
-    opened.set_description(&wanted.description).map_err(said)?;
-    recover(&opened, name, &wanted.restart_after)?;
+    // Only what differs: a description that a DLL translates, and recovery actions of a kind that we do not know, stay.
+    if former.as_ref().is_none_or(|former| former.description != wanted.description) {
+        opened.set_description(&wanted.description).map_err(said)?;
+    }
+    let acts = |service: &Service| (service.restart_after.clone(), service.recovery.clone());
+    if former.as_ref().is_none_or(|former| acts(former) != acts(wanted)) {
+        recover(&opened, name, wanted)?;
+    }
     if definition(&opened, name)?.depends_on != wanted.depends_on {
-        service_key::keep_dependencies(name, &wanted.depends_on)?;
+        service_key::write_dependencies(name, &wanted.depends_on)?;
     }
     let mut unknown = Vec::new();
     if is_ours(wanted) {
-        // Restarts also follow an end that was reported with an error; NT SERVICE\<name> can be
-        // named in access lists; a service that a CNI waits for starts without delay.
+        // Restarts also follow an exit that was reported with an error; NT SERVICE\<name> can be used in access lists;
+        // a service that a CNI waits for starts without delay.
         let mut settings = vec![
             ("restart after an end with an error", opened.set_failure_actions_on_non_crash_failures(true)),
             ("service SID", opened.set_config_service_sid_info(ServiceSidType::Unrestricted)),
@@ -228,8 +267,7 @@ fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
             }
         }
     } else if former.is_some_and(|former| is_ours(&former)) {
-        // Back to what Windows gives a service that says nothing. Where it does not know one of
-        // these we never set it.
+        // Restore Windows's defaults. If Windows does not support one of these we never set it.
         for result in [
             opened.set_failure_actions_on_non_crash_failures(false),
             opened.set_config_service_sid_info(ServiceSidType::None),
@@ -242,7 +280,7 @@ fn define(name: &str, wanted: &Service) -> Result<Vec<&'static str>> {
     Ok(unknown)
 }
 
-/// Whether Windows knows the level of configuration that was set (error 124 says that it does not).
+/// Whether Windows supports the configuration level that was set (error 124 means no).
 fn is_known(result: windows_service::Result<()>) -> windows_service::Result<bool> {
     match result {
         Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => Ok(false),
@@ -250,69 +288,62 @@ fn is_known(result: windows_service::Result<()>) -> windows_service::Result<bool
     }
 }
 
-fn recover(opened: &Opened, name: &str, restart_after: &[u32]) -> Result<()> {
-    let restart = |seconds: &u32| ServiceAction {
-        action_type: ServiceActionType::Restart,
-        delay: Duration::from_secs((*seconds).min(u32::MAX / 1000).into()),
-    };
-    let wanted = ServiceFailureActions {
-        reset_period: ServiceFailureResetPeriod::After(Duration::from_secs(recovery::RESET_AFTER.into())),
-        reboot_msg: None,
-        command: None,
-        actions: Some(restart_after.iter().map(restart).collect()),
-    };
+fn recover(opened: &Opened, name: &str, wanted: &Service) -> Result<()> {
+    let actions = wanted.recovery.clone().unwrap_or_else(|| recovery::restarts(&wanted.restart_after));
     let what = || format!("set the recovery actions of service {name}");
-    opened.update_failure_actions(wanted).map_err(|error| scm::said(error, what()))?;
+    scm::set_recovery(opened, &actions).map_err(|error| scm::said(error, what()))?;
     match opened.get_failure_actions() {
-        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => service_key::keep_recovery(name, restart_after),
+        Err(error) if scm::code(&error) == Some(ERROR_INVALID_LEVEL) => service_key::write_recovery(name, &actions),
+        Err(windows_service::Error::ParseValue(..)) => Ok(()),
         other => other.map(drop).map_err(|error| scm::said(error, what())),
     }
 }
 
-/// Returns when the name is free.
-fn delete(name: &str) -> Result<()> {
+/// Returns when the name is free, or when it has waited for that for some time. Returns whether somebody still has the
+/// service open: Windows has accepted the deletion then, and nothing can be done but wait.
+fn delete(name: &str) -> Result<bool> {
     let what = || format!("delete service {name}");
     let said = |error| scm::said(error, what());
     let Some(opened) = scm::open(name, ServiceAccess::DELETE | ServiceAccess::QUERY_STATUS).map_err(said)? else {
-        return Ok(());
+        return Ok(false);
     };
-    // Windows would take the order and keep the name until the service stops.
+    // Windows would accept this and reserve the name until the service stops.
     if let Some(process) = process_of(&opened, name)? {
         let what = format!("{}, which runs (pid {})", what(), process.pid);
         return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, what).into());
     }
     match opened.delete() {
-        // Somebody did before us, and the name is not free yet.
+        // Another process did before us, and the name is not free yet.
         Err(error) if scm::code(&error) == Some(win32::SERVICE_MARKED_FOR_DELETE) => {}
         other => other.map_err(said)?,
     }
-    // It stays as long as anybody has it open, and so do we.
+    // The name remains while any handle is open, ours too.
     drop(opened);
     let until = Instant::now() + DELETE_LIMIT;
     while scm::open(name, ServiceAccess::QUERY_STATUS).map_err(said)?.is_some() {
         if Instant::now() >= until {
-            return Err(refused(win32::SERVICE_MARKED_FOR_DELETE, what()).into());
+            return Ok(true);
         }
         sleep(LOOK);
     }
-    Ok(())
+    Ok(false)
 }
 
-/// The process of a running service, cross-checked with the process table: after a crash the
-/// Service Control Manager may go on to say that it runs.
+/// The process of a running service, verified with the process table: after a crash the Service Control Manager may
+/// still report that it runs.
 pub fn process(name: &str) -> Result<Option<Process>> {
     let opened = scm::open(name, ServiceAccess::QUERY_STATUS)
         .map_err(|error| scm::said(error, format!("look at service {name}")))?;
     let Some(opened) = opened else { return Ok(None) };
     let running = process_of(&opened, name)?;
-    Ok(running.map(|Running { pid, created }| Process { pid, since: Some(created) }))
+    Ok(running.map(|Running { pid, created }| Process { pid, since: created }))
 }
 
-fn status(opened: &Opened, name: &str) -> Result<scm::Status> {
+pub(super) fn status(opened: &Opened, name: &str) -> Result<scm::Status> {
     scm::status(opened).map_err(|error| scm::said(error, format!("look at service {name}")))
 }
 
-fn process_of(opened: &Opened, name: &str) -> Result<Option<Running>> {
+pub(super) fn process_of(opened: &Opened, name: &str) -> Result<Option<Running>> {
     let status = status(opened, name)?;
     match status.pid {
         Some(pid) if status.state != SERVICE_STOPPED => processes::by_pid(pid),
@@ -320,8 +351,8 @@ fn process_of(opened: &Opened, name: &str) -> Result<Option<Running>> {
     }
 }
 
-/// Starts a service and waits until it runs. What it ends as decides, not what the call said: a
-/// service that ends at once is reported in more than one way.
+/// Starts a service and waits until it runs. Its final state decides, not the result of the call: a service that ends
+/// at once is reported in more than one way.
 pub fn start(name: &str) -> Result<()> {
     let access = ServiceAccess::START | ServiceAccess::QUERY_STATUS | ServiceAccess::QUERY_CONFIG;
     let what = || format!("start service {name}");
@@ -335,7 +366,7 @@ pub fn start(name: &str) -> Result<()> {
             _ => {}
         }
     }
-    // As the file system has its times, some of which count in steps of 2 s.
+    // File times may have a resolution of 2 s.
     let started = SystemTime::now() - Duration::from_secs(2);
     let refusal = match opened.start::<&str>(&[]) {
         Ok(()) => None,
@@ -354,7 +385,7 @@ pub fn start(name: &str) -> Result<()> {
     settle(&opened, name, refusal, started)
 }
 
-/// Waits until a service that was started runs, or does not.
+/// Waits until a started service runs, or has ended.
 fn settle(opened: &Opened, name: &str, refusal: Option<u32>, started: SystemTime) -> Result<()> {
     let begun = Instant::now();
     let (mut progress, mut seen) = (begun, None);
@@ -378,7 +409,7 @@ fn settle(opened: &Opened, name: &str, refusal: Option<u32>, started: SystemTime
     }
 }
 
-/// A service that ended instead of running: with its own exit code, or with Windows's word for it.
+/// A service that ended instead of running: with its own exit code, or Windows's.
 fn ended(name: &str, status: &scm::Status, refusal: Option<u32>, started: SystemTime) -> Fault {
     let what = format!("start service {name}");
     match (status.exit, refusal) {
@@ -397,7 +428,7 @@ fn ended(name: &str, status: &scm::Status, refusal: Option<u32>, started: System
         (0, None) => Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away"))
             .hint(log_hint(name, started)),
         (code, _) => {
-            // Windows's own text, in the language that it speaks: only for people.
+            // Windows's own text, in its own language: only for people.
             let text = std::io::Error::from_raw_os_error(code.cast_signed());
             Fault::new(Exit::Failed, "ServiceDied", format!("{what}: it ended right away: {text}"))
                 .hint(log_hint(name, started))
@@ -405,7 +436,7 @@ fn ended(name: &str, status: &scm::Status, refusal: Option<u32>, started: System
     }
 }
 
-/// What a service wrote since it was started, as the mend of its failure.
+/// What a service wrote since it was started, as the hint of its failure.
 fn log_hint(name: &str, begun: SystemTime) -> String {
     let told = std::fs::read(AgentConfig::PATH).ok();
     let config = told.and_then(|text| serde_json::from_slice::<AgentConfig>(&text).ok());
@@ -421,22 +452,22 @@ pub fn stop(name: &str) -> Result<()> {
 
 /// The same with another limit.
 pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
-    // The crate has no name for the right to ask which services depend on one.
+    // The crate has no name for the right to list dependents.
     let dependents = ServiceAccess::from_bits_retain(SERVICE_ENUMERATE_DEPENDENTS);
     let access = ServiceAccess::STOP | ServiceAccess::QUERY_STATUS | dependents;
     let what = || format!("stop service {name}");
     let Some(opened) = scm::open(name, access).map_err(|error| scm::said(error, what()))? else { return Ok(()) };
-    // Looked at first: a service that has stopped names its process no more.
+    // Read first: a stopped service no longer has a process.
     let Some(process) = process_of(&opened, name)? else { return Ok(()) };
     let begun = Instant::now();
     while status(&opened, name)?.state != SERVICE_STOP_PENDING {
         let Err(error) = opened.stop() else { break };
         match scm::code(&error) {
-            // With the last two its process ended before it answered (Raymond Chen, 5 April 2019): the order before
-            // this one had reached it, or it crashed over this one.
+            // With the last two its process ended before it answered (Raymond Chen, 5 April 2019): an earlier stop had
+            // reached it, or it crashed on this one.
             Some(ERROR_SERVICE_NOT_ACTIVE | win32::BROKEN_PIPE | win32::PROCESS_ABORTED) => break,
-            // It takes no order while it starts or pauses. One that never takes any is not told
-            // from that, so both have the limit.
+            // It accepts no control while it starts or pauses. A service that never accepts any looks the same, so both
+            // have the limit.
             Some(ERROR_SERVICE_CANNOT_ACCEPT_CTRL | ERROR_INVALID_SERVICE_CONTROL | win32::SERVICE_REQUEST_TIMEOUT) => {
                 if begun.elapsed() >= limit {
                     return Err(will_not_stop(name, process.pid, limit).into());
@@ -457,11 +488,11 @@ pub fn stop_within(name: &str, limit: Duration) -> Result<()> {
     stopped(&opened, name, &process, begun, limit)
 }
 
-/// How long the Service Control Manager may take to notice that a process has ended. After that it
-/// never will, and what is gone has stopped, whatever it says.
+/// How long the Service Control Manager may take to notice that a process has ended. After that it never will, and a
+/// missing process counts as stopped.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// Waits until a service has stopped and its process, if that is its own, is gone.
+/// Waits until a service has stopped and its process, if it is its own, has ended.
 fn stopped(opened: &Opened, name: &str, process: &Running, begun: Instant, limit: Duration) -> Result<()> {
     let mut ended: Option<Instant> = None;
     loop {
@@ -488,4 +519,16 @@ fn stopped(opened: &Opened, name: &str, process: &Running, begun: Instant, limit
 fn will_not_stop(name: &str, pid: u32, limit: Duration) -> Fault {
     let what = format!("stop service {name}: still stopping after {} s (pid {pid})", limit.as_secs());
     refused(win32::SERVICE_REQUEST_TIMEOUT, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_of_others_that_cannot_be_read_ends_no_list() {
+        let refusal = || Err(refused(122, "read it").into());
+        assert_eq!(listed("SomeProduct", refusal()).unwrap(), None);
+        assert_eq!(Fault::id_of(&listed("CalicoNode", refusal()).unwrap_err()), Fault::id_of(&refusal().unwrap_err()));
+    }
 }

@@ -1,13 +1,12 @@
-//! A machine for tests: the test DLLs (tests/windows/shims), which stand for HNS, the IP helper and
-//! the firewall and are steered by files in `C:\test`. Where those are not, as on a real machine,
-//! there is none, and nothing is tested.
+//! A machine for tests: the test DLLs (tests/windows/shims), which replace HNS, the IP helper and the firewall and are
+//! controlled by files in `C:\test`. Without those, as on a real machine, there is none, and nothing is tested.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One prefix, one machine: one story at a time.
+/// One prefix is one machine: run one story at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 pub struct Machine {
@@ -30,7 +29,7 @@ impl Machine {
         let others = ["settings", "iphlpapi.faults", "firewall", "firewall.faults"].map(str::to_owned);
         for name in left.iter().chain(&others) {
             let path = format!(r"C:\test\{name}");
-            // While a test DLL reads it, for a test without a machine, it cannot be removed, but emptied.
+            // While a test DLL reads it for another test, it cannot be removed, but emptied.
             if fs::remove_file(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound) {
                 fs::write(path, "").unwrap();
             }
@@ -46,7 +45,7 @@ impl Machine {
         fs::write(format!(r"C:\test\{name}"), text).unwrap();
     }
 
-    /// What a file holds; nothing when there is none.
+    /// A file's content; empty if there is no file.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(format!(r"C:\test\{name}")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the registry says on TLS 1.2 for the programs that use Windows's own TLS.
+//! The registry's TLS 1.2 settings for programs that use Windows's own TLS.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ const CLIENT: &str = r"SYSTEM\CurrentControlSet\Control\SecurityProviders\SCHANN
 const DOTNET: &str = r"Microsoft\.NETFramework\v4.0.30319";
 const WIN_HTTP: &str = r"Microsoft\Windows\CurrentVersion\Internet Settings\WinHttp";
 
-/// Reads it. The view for 32-bit programs is the key `Wow6432Node` of the one for 64-bit ones.
+/// Reads them. The view for 32-bit programs is the key `Wow6432Node` of the one for 64-bit ones.
 ///
 /// # Errors
 /// When the registry cannot be read.

@@ -1,11 +1,11 @@
-//! The cluster, and whether it knows this node.
+//! The cluster, and whether this node is registered there.
 
 use super::*;
 
 pub(super) const STORIES: &[Story] = &[
     story("ClockSkew", |scene| scene.cluster.clock_skew = Some(-400), |scene| scene.cluster.clock_skew = None),
     story(
-        "ApiServerIsClusterIp",
+        "ApiServerAddress",
         |scene| scene.cluster.server = "https://10.96.0.1:443".into(),
         |scene| scene.settings = None,
     ),
@@ -63,7 +63,7 @@ pub(super) const STORIES: &[Story] = &[
 ];
 
 #[test]
-fn a_node_that_is_called_otherwise_is_found_by_its_address() {
+fn a_node_with_another_name_is_found_by_its_address() {
     let found = check(
         &report(|scene| {
             scene.cluster.node = None;
@@ -79,7 +79,7 @@ fn a_node_that_is_called_otherwise_is_found_by_its_address() {
 }
 
 #[test]
-fn the_api_server_is_not_called_as_pods_call_it() {
+fn an_address_of_the_api_server_that_only_pods_reach_fails() {
     let servers: [Edit; 5] = [
         |scene| {
             scene.cluster.server = "https://172.20.0.1".into();
@@ -91,13 +91,13 @@ fn the_api_server_is_not_called_as_pods_call_it() {
         |scene| scene.cluster.server = "https://[fd00::10]:6443".into(),
     ];
     let told = servers.map(|edit| {
-        let check = check(&report(edit), "ApiServerIsClusterIp");
+        let check = check(&report(edit), "ApiServerAddress");
         format!("{:?} {}", check.status, check.detail)
     });
     insta::assert_snapshot!(told.join("\n"), @r"
-    Fail the API server is called 172.20.0.1, a ClusterIP, which a Windows host cannot reach
-    Fail kubernetes.default.svc is a name for pods, which a Windows host does not resolve
-    Fail kubernetes.default.svc.cluster.local is a name for pods, which a Windows host does not resolve
+    Fail the API server's address 172.20.0.1 is a ClusterIP, which a Windows host cannot reach
+    Fail kubernetes.default.svc is a name inside the cluster, which a Windows host cannot resolve
+    Fail kubernetes.default.svc.cluster.local is a name inside the cluster, which a Windows host cannot resolve
     Ok https://api.example.com:6443/k8s/clusters/c-1
     Ok https://[fd00::10]:6443
     ");

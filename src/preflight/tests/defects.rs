@@ -1,5 +1,4 @@
-//! Defects of upstream's scripts, by their number in the reference: each is a finding here, before
-//! anything is touched.
+//! Defects of upstream's scripts, by their number in the reference: each is a finding here, before anything is changed.
 
 use super::*;
 
@@ -18,33 +17,33 @@ fn b7_the_backend_that_the_config_names_is_kept_and_compared() {
 
 /// Every failed question ended as bgp.
 #[test]
-fn b8_a_cluster_that_does_not_tell_is_not_taken_for_bgp() {
+fn b8_a_cluster_that_does_not_say_is_not_treated_as_bgp() {
     let known = check(&report(undecided), "BackendKnown");
     assert_eq!(known.status, CheckStatus::Fail);
     assert_eq!(known.detail, "the cluster has no enabled IPv4 pool that selects this node");
 }
 
-/// vxlanEnabled: false ended the search before the pools were looked at.
+/// vxlanEnabled: false ended the search before the pools were checked.
 #[test]
-fn b9_ipip_in_a_pool_is_found_though_felix_says_no_vxlan() {
+fn b9_ipip_in_a_pool_is_found_even_if_felix_disables_vxlan() {
     let edit: Edit = |scene| {
         scene.settings = None;
         scene.cluster.felix.vxlan_enabled = Some(false);
         scene.cluster.pools[0].ipip_mode = "CrossSubnet".into();
     };
-    assert_eq!(check(&report(edit), "IpipEnabled").status, CheckStatus::Fail);
+    assert_eq!(check(&report(edit), "Ipip").status, CheckStatus::Fail);
 }
 
 /// The VNI was never read from the cluster.
 #[test]
-fn b10_a_vni_that_differs_from_the_clusters_is_told() {
-    let told = detail(|scene| scene.cluster.felix.vxlan_vni = Some(5000), "VniDiffersFromFelix");
+fn b10_a_vni_that_differs_from_the_clusters_is_reported() {
+    let told = detail(|scene| scene.cluster.felix.vxlan_vni = Some(5000), "VniMatchesFelix");
     assert!(told.starts_with("the VNI 4096 differs from the cluster's 5000"), "{told}");
 }
 
-/// A VNI below 4096 failed when the services were registered already.
+/// A VNI below 4096 failed only after the services were registered.
 #[test]
-fn b14_a_vni_that_windows_cannot_take_is_found_first() {
+fn b14_a_vni_that_windows_does_not_support_is_found_first() {
     let edits: [Edit; 5] = [
         |scene| scene.cluster.felix.vxlan_vni = Some(0),
         |scene| scene.cluster.felix.vxlan_vni = Some(1),
@@ -53,14 +52,14 @@ fn b14_a_vni_that_windows_cannot_take_is_found_first() {
         |scene| scene.cluster.felix.vxlan_vni = Some(65536),
     ];
     for edit in edits {
-        let found = check(&report(edit), "VniOutOfRange");
+        let found = check(&report(edit), "VxlanVni");
         assert_eq!(found.status, CheckStatus::Fail, "{found:?}");
     }
 }
 
-/// Only one service CIDR, and a list of DNS servers that was one text.
+/// Only one service CIDR, and the list of DNS servers was a single text.
 #[test]
-fn b22_every_service_cidr_and_dns_server_is_compared_by_itself() {
+fn b22_every_service_cidr_and_dns_server_is_compared_separately() {
     assert_eq!(
         detail(|scene| scene.cluster.service_cidrs.push("10.112.0.0/16".parse().unwrap()), "ServiceCidr"),
         "the cluster's services have 10.112.0.0/16, the config has 10.96.0.0/12"
@@ -72,9 +71,9 @@ fn b22_every_service_cidr_and_dns_server_is_compared_by_itself() {
     assert_eq!(detail(two, "DnsServer"), "10.96.0.53, 10.96.0.10");
 }
 
-/// HostProcess pods up to v3.27 refused the backend none, and looked at no VNI.
+/// HostProcess pods up to v3.27 refused the backend none, and did not check the VNI.
 #[test]
-fn b29_the_backend_none_is_fine_and_with_vxlan_the_vni_is_always_looked_at() {
+fn b29_the_backend_none_is_fine_and_with_vxlan_the_vni_is_always_checked() {
     let none: Edit = |scene| {
         scene.settings.as_mut().unwrap().network.backend = Backend::None;
         scene.cluster.felix.vxlan_vni = Some(1);
@@ -83,20 +82,20 @@ fn b29_the_backend_none_is_fine_and_with_vxlan_the_vni_is_always_looked_at() {
     };
     let report = report(none);
     assert!(verdict(&report).is_ok(), "{report:#?}");
-    assert_eq!(check(&report, "VniOutOfRange").status, CheckStatus::Skip);
+    assert_eq!(check(&report, "VxlanVni").status, CheckStatus::Skip);
     let pods: Edit = |scene| {
         let operator = scene.cluster.operator.as_mut().unwrap();
         operator.windows_dataplane = Some("HNS".into());
         scene.cluster.felix.vxlan_vni = Some(1);
     };
     let both = self::report(pods);
-    assert_eq!(check(&both, "VniOutOfRange").status, CheckStatus::Fail);
+    assert_eq!(check(&both, "VxlanVni").status, CheckStatus::Fail);
     assert_eq!(check(&both, "HostProcessCalico").status, CheckStatus::Fail);
 }
 
 /// confd's peer script dropped passwords silently, and did not merge peers named twice.
 #[test]
-fn b30_what_remote_access_leaves_out_of_bgp_is_told() {
+fn b30_bgp_features_that_remote_access_ignores_are_reported() {
     let edit: Edit = |scene| {
         with_bgp(scene, "v3.29.5");
         let bgp = scene.cluster.bgp.as_mut().unwrap();
@@ -106,7 +105,7 @@ fn b30_what_remote_access_leaves_out_of_bgp_is_told() {
     };
     assert_eq!(
         detail(edit, "BgpPeers"),
-        "Windows leaves out rack-1: password, filters; the node mesh: password; 10.0.0.1: more than one peer"
+        "Windows ignores rack-1: password, filters; the node mesh: password; 10.0.0.1: more than one peer"
     );
 }
 

@@ -9,7 +9,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "OtherCni",
+        "CniConfig",
         |scene| {
             let theirs = CniConfig { file: "05-flannel.conflist".into(), plugin: Some("flannel".into()) };
             survey_of(scene).cni_configs.push(theirs);
@@ -43,7 +43,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "KubeletAfterCalico",
+        "KubeletDependencies",
         |scene| survey_of(scene).services.get_mut("kubelet").unwrap().depends_on.push("CalicoFelix".into()),
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
@@ -56,7 +56,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "Leftovers",
+        "EarlierInstall",
         |scene| {
             survey_of(scene).services.insert("calicoupgrade".into(), ServiceFacts::default());
         },
@@ -68,14 +68,14 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.node.leave_out(Part::Survey, "a service refused it"),
     ),
     story(
-        "PendingReboot",
+        "NoPendingReboot",
         |scene| scene.node.pending_reboot.push("Component Based Servicing".into()),
         |scene| scene.node.leave_out(Part::PendingReboot, "Windows refused it"),
     ),
 ];
 
 #[test]
-fn kube_proxys_flags_are_read_where_they_stand() {
+fn kube_proxys_flags_are_read_from_its_command_line() {
     let detail = |edit: Edit| check(&report(edit), "KubeProxyFlags").detail;
     assert_eq!(
         detail(|scene| {
@@ -83,7 +83,7 @@ fn kube_proxys_flags_are_read_where_they_stand() {
             proxy.command = vec!["kube-proxy.exe".into(), "--feature-gates=WinDSR=true,WinOverlay=true".into()];
         }),
         "--enable-dsr=true is missing; --source-vip is missing; \
-         the feature gate WinDSR is of no use since v1.33; the feature gate WinOverlay is of no use since v1.20"
+         the feature gate WinDSR is obsolete since v1.33; the feature gate WinOverlay is obsolete since v1.20"
     );
     // Older ones need them.
     let old = check(
@@ -98,14 +98,14 @@ fn kube_proxys_flags_are_read_where_they_stand() {
 }
 
 #[test]
-fn what_another_installer_left_is_named() {
+fn leftovers_of_another_installer_are_named() {
     let found = check(
         &report(|scene| {
             let survey = survey_of(scene);
             survey.installed = false;
             survey.networks.insert("External".into(), "Overlay".into());
         }),
-        "Leftovers",
+        "EarlierInstall",
     );
     assert_eq!(found.detail, r"service CalicoNode, HNS network External, folder C:\CalicoWindows");
 }

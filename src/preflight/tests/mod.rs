@@ -1,5 +1,5 @@
-//! Every check has a story: what passes, what fails, and what cannot be told. A file for each
-//! group, and here what holds for all.
+//! Every check has a story: what passes, what fails, and what is unknown. A file for each group; this file has the
+//! rules for all.
 
 mod cluster;
 mod defects;
@@ -23,13 +23,13 @@ use crate::report::explain::explain;
 use crate::settings::Backend;
 use crate::values::WinPath;
 
-/// What a story ends with besides passing.
+/// The scenes of one check, besides passing.
 #[derive(Clone, Copy)]
 struct Story {
     pub id: &'static str,
-    /// Fails, or warns where that is the severity.
+    /// Fails, or warns if that is the severity.
     pub bad: Edit,
-    /// Cannot be told: the question was refused or nobody measured it.
+    /// Unknown: the question was refused or not asked.
     pub untold: Edit,
     /// What else the scene needs for the check to apply and pass.
     pub good: Edit,
@@ -45,24 +45,23 @@ fn stories() -> impl Iterator<Item = &'static Story> {
 }
 
 #[test]
-fn every_check_passes_fails_and_says_when_it_cannot_tell() {
+fn every_check_passes_fails_and_is_unknown_if_it_has_no_answer() {
     for story in stories() {
         let row = catalogue().find(|row| row.id == story.id).unwrap_or_else(|| panic!("{} is no check", story.id));
         assert_eq!(ends(row, story), Vec::<String>::new());
     }
 }
 
-/// Only what asks for everything else stands for itself: whether the cluster answers at all, and whether
-/// Windows does.
+/// Checks whose stories are separate tests: whether the cluster answers at all, and whether Windows does.
 const THEMSELVES: [&str; 2] = [super::cluster::REACHABLE, "MachineRead"];
 
-/// What of a story does not end as it must.
+/// What in a story has the wrong result.
 fn ends(row: &Row, story: &Story) -> Vec<String> {
     let failed = if row.severity == Severity::Warning { CheckStatus::Warn } else { CheckStatus::Fail };
     let wanted: [(&str, Edit, &[CheckStatus]); 3] = [
         ("passes", story.good, &[CheckStatus::Ok]),
         ("fails", story.bad, &[failed]),
-        ("cannot be told", story.untold, &[CheckStatus::Unknown]),
+        ("is unknown", story.untold, &[CheckStatus::Unknown]),
     ];
     let told = wanted.map(|(word, edit, wanted)| (word, wanted, check(&report(edit), story.id)));
     let wrong = told.into_iter().filter(|(_, wanted, check)| !wanted.contains(&check.status));
@@ -96,7 +95,7 @@ fn every_check_has_a_why_a_fix_a_page_and_a_story() {
 }
 
 #[test]
-fn a_check_that_lacks_something_is_found_out() {
+fn a_check_that_lacks_something_is_detected() {
     let bare = Row {
         id: "NoSuchCheck",
         group: "node",
@@ -106,20 +105,20 @@ fn a_check_that_lacks_something_is_found_out() {
         judge: Judge::Node(|_, _| Finding::Pass(String::new())),
     };
     assert_eq!(gaps(&bare, &BTreeSet::new()), ["why", "fix", "page", "story"]);
-    // And a story that never fails, or calls a refused question good.
+    // And a story that never fails, or passes a refused question.
     let row = catalogue().find(|row| row.id == "ClockSkew").unwrap();
     let lazy = story("ClockSkew", |_| (), |_| ());
     assert_eq!(
         ends(row, &lazy),
         [
-            "ClockSkew fails, and is Ok: 0 s ahead of the API server's",
-            "ClockSkew cannot be told, and is Ok: 0 s ahead of the API server's"
+            "ClockSkew fails, and is Ok: this machine's clock is 0 s ahead of the API server's",
+            "ClockSkew is unknown, and is Ok: this machine's clock is 0 s ahead of the API server's"
         ]
     );
 }
 
 #[test]
-fn what_windows_does_not_tell_is_no_answer_and_ends_the_run() {
+fn what_windows_does_not_report_stops_the_run_if_it_decides_the_install() {
     for part in [Part::Adapters, Part::Hns, Part::Runtime, Part::Survey] {
         let mut scene = scene();
         scene.node.leave_out(part, "Windows refused it");
@@ -138,7 +137,7 @@ fn what_windows_does_not_tell_is_no_answer_and_ends_the_run() {
         assert_eq!(crate::report::document::exit_of(&error), Exit::Failed);
         assert_eq!(machine_read(&scene.node).unwrap_err().what, "Windows refused it");
     }
-    // What only advice hangs on stops nobody.
+    // What only a warning depends on does not stop a run.
     for part in [Part::Elevated, Part::Features, Part::PendingReboot, Part::Tls] {
         let mut scene = scene();
         scene.node.leave_out(part, "Windows refused it");
@@ -151,7 +150,7 @@ fn what_windows_does_not_tell_is_no_answer_and_ends_the_run() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_fails_and_leaves_the_rest_open() {
+fn a_cluster_that_does_not_answer_fails_and_the_rest_is_unknown() {
     let scene = scene();
     let input = Input { node: Some(&scene.node), cluster_failure: Some("refused"), ..Input::default() };
     let report = run(Scope::Everything, &input, &["ClusterReachable".into()]);
@@ -173,7 +172,7 @@ fn a_cluster_that_does_not_answer_fails_and_leaves_the_rest_open() {
 }
 
 #[test]
-fn all_failures_are_told_at_once_and_some_can_be_ignored() {
+fn all_failures_are_shown_at_once_and_some_can_be_ignored() {
     let bad: Edit = |scene| {
         scene.cluster.strict_affinity = Some(false);
         scene.cluster.pools[0].block_size = 30;
@@ -193,10 +192,10 @@ fn all_failures_are_told_at_once_and_some_can_be_ignored() {
 }
 
 #[test]
-fn only_some_failures_are_mended_by_the_program() {
+fn only_some_failures_are_fixed_by_the_program() {
     let mut node = scene().node;
-    assert_eq!(mend("StrictAffinity", None), Some(Mend::ClusterPatches));
-    assert_eq!((mend("WindowsBuild", Some(&node)), mend("RuntimeRunning", Some(&node))), (None, None));
+    assert_eq!(fix("StrictAffinity", None), Some(Fix::ClusterPatches));
+    assert_eq!((fix("WindowsBuild", Some(&node)), fix("RuntimeRunning", Some(&node))), (None, None));
     node.survey.as_mut().unwrap().services.get_mut("containerd").unwrap().running = false;
-    assert_eq!(mend("RuntimeRunning", Some(&node)).unwrap().to_string(), "start the service containerd");
+    assert_eq!(fix("RuntimeRunning", Some(&node)).unwrap().to_string(), "start the service containerd");
 }

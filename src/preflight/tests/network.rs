@@ -8,8 +8,8 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.calico_unserved = true,
         |scene| scene.unreached = Some("the API server refuses the connection"),
     ),
-    story("IpipEnabled", |scene| scene.cluster.pools[0].ipip_mode = "Always".into(), undecided),
-    // What the cluster does not tell is a failure here, and never a guess.
+    story("Ipip", |scene| scene.cluster.pools[0].ipip_mode = "Always".into(), undecided),
+    // Without an answer from the cluster this check fails; nothing is guessed.
     story("BackendKnown", undecided, |scene| scene.unreached = Some("the API server refuses the connection")),
     story(
         "BackendMatchesCluster",
@@ -27,7 +27,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.pools.clear(),
     ),
     story(
-        "VxlanWithBgp",
+        "VxlanWithoutBgp",
         |scene| scene.cluster.operator.as_mut().unwrap().bgp = Some("Enabled".into()),
         |scene| {
             scene.cluster.operator = None;
@@ -37,8 +37,8 @@ pub(super) const STORIES: &[Story] = &[
     story("CrossSubnet", |scene| scene.cluster.pools[0].vxlan_mode = "CrossSubnet".into(), unserved),
     story("VxlanMtu", |scene| scene.cluster.felix.vxlan_mtu = Some(1400), unserved),
     story("VxlanPort", |scene| scene.cluster.felix.vxlan_port = Some(8472), undecided),
-    story("VniOutOfRange", |scene| scene.cluster.felix.vxlan_vni = Some(4095), undecided),
-    story("VniDiffersFromFelix", |scene| scene.cluster.felix.vxlan_vni = Some(5000), undecided),
+    story("VxlanVni", |scene| scene.cluster.felix.vxlan_vni = Some(4095), undecided),
+    story("VniMatchesFelix", |scene| scene.cluster.felix.vxlan_vni = Some(5000), undecided),
     story("StrictAffinity", |scene| scene.cluster.strict_affinity = Some(false), unserved),
     story("BlockSize", |scene| scene.cluster.pools[0].block_size = 30, |scene| scene.cluster.pools.clear()),
     story(
@@ -47,7 +47,7 @@ pub(super) const STORIES: &[Story] = &[
         |scene| scene.cluster.node.as_mut().unwrap().max_pods = None,
     ),
     story(
-        "PoolsExhausted",
+        "PoolBlocks",
         |scene| scene.cluster.pools[0].blocks_taken = Some(1024),
         |scene| {
             scene.cluster.pools[0].blocks_taken = None;
@@ -66,7 +66,7 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
     story(
-        "PoliciesSkipped",
+        "PoliciesSupported",
         |scene| scene.cluster.policies.as_mut().unwrap().skipped = 1,
         |scene| {
             scene.cluster.policies = None;
@@ -74,7 +74,7 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
     story(
-        "PoliciesExpensive",
+        "PolicyCost",
         |scene| scene.cluster.policies.as_mut().unwrap().costly = 3,
         |scene| {
             scene.cluster.policies = None;
@@ -84,7 +84,7 @@ pub(super) const STORIES: &[Story] = &[
 ];
 
 #[test]
-fn with_etcd_nobody_misses_calicos_resources_in_the_api() {
+fn with_etcd_calicos_resources_are_not_expected_in_the_api() {
     let with_etcd: Edit = |scene| {
         scene.cluster.calico_unserved = true;
         scene.settings.as_mut().unwrap().datastore =
@@ -92,7 +92,7 @@ fn with_etcd_nobody_misses_calicos_resources_in_the_api() {
     };
     let report = report(with_etcd);
     assert_eq!(check(&report, "CalicoResources").status, CheckStatus::Skip);
-    // And what was not read is neither in order nor a fault.
+    // And what was not read neither passes nor fails.
     for row in catalogue() {
         let Judge::Calico(command, _) = row.judge else { continue };
         let found = check(&report, row.id);
@@ -105,7 +105,7 @@ fn with_etcd_nobody_misses_calicos_resources_in_the_api() {
 
 /// 2^(32−n) − 4 pods on a node, since a Windows node has one block.
 #[test]
-fn a_block_gives_a_node_so_many_pods_and_kubelet_is_held_against_it() {
+fn kubelets_pod_limit_is_compared_with_what_a_block_holds() {
     let judged = |block_size: u8, max_pods: u64| {
         let mut scene = scene();
         scene.cluster.pools[0].block_size = block_size;
@@ -125,12 +125,12 @@ fn a_block_gives_a_node_so_many_pods_and_kubelet_is_held_against_it() {
         judged(30, 1),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    /24: Ok | Ok 252 pods, kubelet takes 252
-    /25: Ok | Warn kubelet takes 125 pods, a block holds 124 (default: /25, 124 pods a node)
-    /26: Ok | Ok 60 pods, kubelet takes 60
-    /26: Ok | Warn kubelet takes 61 pods, a block holds 60 (default: /26, 60 pods a node)
-    /28: Ok | Ok 12 pods, kubelet takes 12
-    /29: Ok | Ok 4 pods, kubelet takes 4
-    /30: Fail | Warn kubelet takes 1 pods, a block holds 0 (default: /30, 0 pods a node)
+    /24: Ok | Ok kubelet's pod limit is 252, a block holds 252
+    /25: Ok | Warn kubelet's pod limit is 125, a block holds 124 (default: /25, 124 pods per node)
+    /26: Ok | Ok kubelet's pod limit is 60, a block holds 60
+    /26: Ok | Warn kubelet's pod limit is 61, a block holds 60 (default: /26, 60 pods per node)
+    /28: Ok | Ok kubelet's pod limit is 12, a block holds 12
+    /29: Ok | Ok kubelet's pod limit is 4, a block holds 4
+    /30: Fail | Warn kubelet's pod limit is 1, a block holds 0 (default: /30, 0 pods per node)
     ");
 }

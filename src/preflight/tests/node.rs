@@ -9,7 +9,7 @@ fn untold(scene: &mut Scene, part: Part) {
 pub(super) const STORIES: &[Story] = &[
     story("Is64Bit", |scene| scene.node.os.arch = "arm64".into(), |scene| scene.node.os.arch.clear()),
     story("WindowsBuild", |scene| scene.node.os.product = Product::Client, |scene| scene.node.os.build = 0),
-    story("HnsNotAvailable", |scene| scene.node.hns = None, |scene| untold(scene, Part::Hns)),
+    story("HnsAvailable", |scene| scene.node.hns = None, |scene| untold(scene, Part::Hns)),
     story("ContainerRuntime", |scene| scene.node.runtime = None, |scene| untold(scene, Part::Runtime)),
     story(
         "AdapterHasValidIP",
@@ -36,7 +36,7 @@ pub(super) const STORIES: &[Story] = &[
         },
         |scene| survey_of(scene).writers = None,
     ),
-    story("KnownBadBuild", |scene| scene.node.os.ubr = 2582, |scene| scene.node.os.build = 0),
+    story("KnownGoodBuild", |scene| scene.node.os.ubr = 2582, |scene| scene.node.os.build = 0),
     story(
         "KubernetesWindows",
         |scene| scene.cluster.kubernetes_version = "v1.21.0".into(),
@@ -73,7 +73,20 @@ pub(super) const STORIES: &[Story] = &[
         |scene| untold(scene, Part::Runtime),
     ),
     story("StaticAddress", |scene| scene.node.os.build = 19042, |scene| untold(scene, Part::Adapters)),
-    story("AdapterTeamed", |scene| scene.node.adapters[0].team = true, |scene| untold(scene, Part::Adapters)),
+    story(
+        "AdapterIsFree",
+        |scene| {
+            survey_of(scene).networks = [("nat".into(), "NAT".into())].into();
+            scene.node.adapters[0].name = "vEthernet (Hyper-V)".into();
+        },
+        |scene| untold(scene, Part::Adapters),
+    ),
+    story(
+        "FirewallRulesCount",
+        |scene| survey_of(scene).own_rules_ignored = Some(vec!["Domain".into()]),
+        |scene| survey_of(scene).own_rules_ignored = None,
+    ),
+    story("AdapterTeaming", |scene| scene.node.adapters[0].team = true, |scene| untold(scene, Part::Adapters)),
 ];
 
 /// The tables of builds, row by row, as three checks judge them.
@@ -85,7 +98,7 @@ fn every_build_of_the_tables_is_judged() {
         scene.node.hns = None;
         let input = Input { node: Some(&scene.node), ..Input::default() };
         let report = run(Scope::Everything, &input, &[]);
-        let said = ["WindowsBuild", "KnownBadBuild", "ServiceSourceAddress"].map(|id| {
+        let said = ["WindowsBuild", "KnownGoodBuild", "ServiceSourceAddress"].map(|id| {
             let check = check(&report, id);
             format!("{:?} {}", check.status, check.detail)
         });
@@ -109,20 +122,20 @@ fn every_build_of_the_tables_is_judged() {
         judged(26100, 1, Client),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    14393.7000: Fail build 14393.7000 is older than Windows Server 2019 | Ok nothing is known against 14393.7000 | Warn build 14393 has no DSR
-    17763.1431: Fail build 17763.1431 lacks the update 17763.1432 of September 2020 | Ok nothing is known against 17763.1431 | Warn build 17763 has no DSR
-    17763.1432: Ok build 17763.1432 | Ok nothing is known against 17763.1432 | Ok DSR, by the build of Windows
-    18316.1: Fail build 18316.1 is older than 18317, from which on later versions than Server 2019 do | Ok nothing is known against 18316.1 | Warn build 18316 has no DSR
-    18317.1: Ok build 18317.1 | Ok nothing is known against 18317.1 | Ok DSR, by the build of Windows
-    19042.1: Ok build 19042.1 | Ok nothing is known against 19042.1 | Ok DSR, by the build of Windows
-    20348.2321: Ok build 20348.2321 | Ok nothing is known against 20348.2321 | Ok DSR, by the build of Windows
-    20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) fixes it | Ok DSR, by the build of Windows
-    20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) fixes it | Ok DSR, by the build of Windows
-    20348.2762: Ok build 20348.2762 | Ok nothing is known against 20348.2762 | Ok DSR, by the build of Windows
-    22631.1: Fail this is a client edition of Windows (build 22631.1) | Ok nothing is known against 22631.1 | Ok DSR, by the build of Windows
-    25398.1: Ok build 25398.1 | Ok nothing is known against 25398.1 | Ok DSR, by the build of Windows
-    26100.1: Ok build 26100.1 | Warn Calico's own documents do not name Server 2025 yet | Ok DSR, by the build of Windows
-    26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's own documents do not name Server 2025 yet | Ok DSR, by the build of Windows
+    14393.7000: Fail build 14393.7000 is older than Windows Server 2019 | Ok no known problem with 14393.7000 | Warn build 14393 has no DSR
+    17763.1431: Fail build 17763.1431 lacks the update 17763.1432 of September 2020 | Ok no known problem with 17763.1431 | Warn build 17763 has no DSR
+    17763.1432: Ok build 17763.1432 | Ok no known problem with 17763.1432 | Ok DSR, judged by the Windows build
+    18316.1: Fail build 18316.1 is not supported: a Windows later than Server 2019 must be build 18317 or later | Ok no known problem with 18316.1 | Warn build 18316 has no DSR
+    18317.1: Ok build 18317.1 | Ok no known problem with 18317.1 | Ok DSR, judged by the Windows build
+    19042.1: Ok build 19042.1 | Ok no known problem with 19042.1 | Ok DSR, judged by the Windows build
+    20348.2321: Ok build 20348.2321 | Ok no known problem with 20348.2321 | Ok DSR, judged by the Windows build
+    20348.2322: Ok build 20348.2322 | Warn pods lose their network on 20348.2322; KB5044281 (20348.2762) fixes it | Ok DSR, judged by the Windows build
+    20348.2582: Ok build 20348.2582 | Warn pods lose their network on 20348.2582; KB5044281 (20348.2762) fixes it | Ok DSR, judged by the Windows build
+    20348.2762: Ok build 20348.2762 | Ok no known problem with 20348.2762 | Ok DSR, judged by the Windows build
+    22631.1: Fail this is a client edition of Windows (build 22631.1) | Ok no known problem with 22631.1 | Ok DSR, judged by the Windows build
+    25398.1: Ok build 25398.1 | Ok no known problem with 25398.1 | Ok DSR, judged by the Windows build
+    26100.1: Ok build 26100.1 | Warn Calico's documentation does not list Server 2025 yet | Ok DSR, judged by the Windows build
+    26100.1: Fail this is a client edition of Windows (build 26100.1) | Warn Calico's documentation does not list Server 2025 yet | Ok DSR, judged by the Windows build
     ");
 }
 

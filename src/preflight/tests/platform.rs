@@ -1,4 +1,4 @@
-//! What a cloud or a distribution needs, and keeps to itself.
+//! What a cloud or a distribution requires, and what it manages itself.
 
 use super::*;
 use crate::facts::{EksFacts, Firewall};
@@ -28,7 +28,7 @@ fn by_rdp(scene: &mut Scene) {
 
 pub(super) const STORIES: &[Story] = &[
     story(
-        "WmcoManagedNode",
+        "NodeManager",
         |scene| scene.cluster.node.as_mut().unwrap().wmco = Some("10.20.0-abc".into()),
         |scene| {
             scene.cluster.node = None;
@@ -66,7 +66,7 @@ pub(super) const STORIES: &[Story] = &[
             eks(scene);
         },
         ..story(
-            "EksManagedNodeGroup",
+            "EksNodeGroup",
             |scene| {
                 eks(scene);
                 let labels = &mut scene.cluster.node.as_mut().unwrap().labels;
@@ -116,7 +116,7 @@ fn told(edit: Edit, id: &str) -> String {
 }
 
 #[test]
-fn a_node_of_openshifts_operator_is_a_conflict_unless_one_says_so() {
+fn a_node_of_openshifts_operator_is_a_conflict_unless_it_is_ignored() {
     let edit: Edit = |scene| {
         let service = ServiceFacts { running: true, ..ServiceFacts::default() };
         survey_of(scene).services.insert("windows-instance-config-daemon".into(), service);
@@ -128,17 +128,17 @@ fn a_node_of_openshifts_operator_is_a_conflict_unless_one_says_so() {
     let mut scene = scene();
     edit(&mut scene);
     let input = Input { node: Some(&scene.node), cluster: Some(&scene.cluster), ..Input::default() };
-    let told = run(Scope::Everything, &input, &["WmcoManagedNode".into()]);
-    assert!(check(&told, "WmcoManagedNode").ignored);
+    let told = run(Scope::Everything, &input, &["NodeManager".into()]);
+    assert!(check(&told, "NodeManager").ignored);
     assert!(verdict(&told).is_ok());
     assert_eq!(
-        self::told(|scene| scene.cluster.openshift = true, "WmcoManagedNode"),
-        "Warn OpenShift, and this node is not its operator's: Calico is not supported there"
+        self::told(|scene| scene.cluster.openshift = true, "NodeManager"),
+        "Warn OpenShift's operator does not manage this node: Calico is not supported there"
     );
 }
 
 #[test]
-fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
+fn both_of_amazons_older_controllers_are_enough_and_one_alone_is_not() {
     let networking = |edit| told(edit, "EksWindowsNetworking");
     let lines = [
         networking(|scene| {
@@ -158,17 +158,17 @@ fn amazons_older_controllers_do_as_well_and_half_of_them_does_not() {
         networking(|_| ()),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    Ok vpc-resource-controller and vpc-admission-webhook are there
-    Warn of the older controllers only vpc-resource-controller is there
+    Ok vpc-resource-controller and vpc-admission-webhook are installed
+    Warn only vpc-resource-controller of the two older controllers is installed
     Warn there is neither a ConfigMap amazon-vpc-cni nor the older vpc-resource-controller
     Unknown user joe may not list vpc-resource-controller
-    Skip this is no EKS cluster
+    Skip this is not an EKS cluster
     ");
 }
 
-/// An access entry leaves nothing in the cluster but the groups that it gives, which the node itself sees.
+/// For an access entry the cluster shows only the groups that it gives, which the node itself sees.
 #[test]
-fn a_node_that_logs_in_by_an_access_entry_is_not_looked_for_in_aws_auth() {
+fn a_node_that_logs_in_by_an_access_entry_needs_no_aws_auth() {
     let role = |edit| told(edit, "EksInstanceRole");
     let lines = [
         role(|scene| eks(scene).windows_role = None),
@@ -184,7 +184,7 @@ fn a_node_that_logs_in_by_an_access_entry_is_not_looked_for_in_aws_auth() {
         role(|scene| eks(scene).node_in_group = Some(false)),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    Unknown there is no ConfigMap aws-auth, so access entries decide, which are not seen from inside the cluster: aws eks list-access-entries --cluster-name NAME
+    Unknown there is no ConfigMap aws-auth, so access entries decide, which are not visible inside the cluster: aws eks list-access-entries --cluster-name NAME
     Warn aws-auth has no role in the group eks:kube-proxy-windows, unless an access entry gives it
     Ok this node is in eks:kube-proxy-windows
     Ok this node is in eks:kube-proxy-windows
@@ -193,7 +193,7 @@ fn a_node_that_logs_in_by_an_access_entry_is_not_looked_for_in_aws_auth() {
 }
 
 #[test]
-fn the_metadata_route_is_looked_at_where_a_vswitch_takes_it() {
+fn the_metadata_route_is_checked_where_a_vswitch_removes_it() {
     let route = |edit| told(edit, "MetadataRoute");
     let lines = [
         route(|_| ()),
@@ -211,10 +211,10 @@ fn the_metadata_route_is_looked_at_where_a_vswitch_takes_it() {
         }),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    Skip no cloud whose route the vSwitch takes
-    Skip no vSwitch is made
-    Ok by the default route; CalicoNode makes one when the vSwitch is there
-    Warn spec.platform.preserveMetadataRoute is off, so the vSwitch takes the route away
+    Skip only EC2 and GCE have such a route
+    Skip no vSwitch is created
+    Ok the default route is used; CalicoNode adds this route when there is a vSwitch
+    Warn spec.platform.preserveMetadataRoute is off, so creating the vSwitch removes the route
     ");
 }
 
@@ -238,7 +238,7 @@ fn one_of_winrms_two_ports_is_enough_and_a_stopped_service_is_named() {
             by_rdp(scene);
             survey_of(scene).firewall.lets_in = [(3389, false)].into();
         }),
-        // What listens is kept out, and what is let in finds nobody.
+        // One port listens and is blocked, the other is open and nothing listens.
         session(|scene| {
             scene.remote_access = &[RemoteAccess::WinRm];
             survey_of(scene).services.insert("winrm".into(), ServiceFacts { running: true, ..ServiceFacts::default() });
@@ -252,17 +252,17 @@ fn one_of_winrms_two_ports_is_enough_and_a_stopped_service_is_named() {
         }),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
-    Skip nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]
+    Skip not requested; to check it, set spec.preflight.remoteAccess, for example [rdp, winrm]
     Fail SSH: the service sshd is stopped
     Fail WinRM: there is no service WinRM
-    Fail RDP: the firewall lets nobody in on TCP 3389
-    Fail WinRM: the firewall lets nobody in on TCP 5985 or 5986
-    Unknown RDP listens; whether the firewall lets anybody in: the service mpssvc does not answer
+    Fail RDP: the firewall blocks TCP 3389
+    Fail WinRM: the firewall blocks TCP 5985 or 5986
+    Unknown RDP listens; the firewall rules were not read: the service mpssvc does not answer
     ");
 }
 
 #[test]
-fn on_eks_kube_proxys_missing_dsr_is_installs_work_and_elsewhere_yours() {
+fn a_missing_dsr_of_kube_proxy_is_added_by_install_on_eks_and_is_a_warning_elsewhere() {
     fn without_dsr(scene: &mut Scene) {
         let proxy = survey_of(scene).services.get_mut("kube-proxy").unwrap();
         proxy.command.retain(|word| word != "--enable-dsr=true");
@@ -279,6 +279,6 @@ fn on_eks_kube_proxys_missing_dsr_is_installs_work_and_elsewhere_yours() {
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
     Warn --enable-dsr=true is missing
-    Ok DSR, source VIP and feature gates are right; --enable-dsr=true is added by install
+    Ok DSR, source VIP and feature gates are correct; --enable-dsr=true is added by install
     ");
 }

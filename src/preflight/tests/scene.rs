@@ -9,6 +9,7 @@ pub(super) struct Scene {
     pub cluster: ClusterFacts,
     pub settings: Option<Settings>,
     pub side: Option<ClusterSide>,
+    pub names_backend: bool,
     /// The cluster was asked, and did not answer.
     pub unreached: Option<&'static str>,
     pub remote_access: &'static [RemoteAccess],
@@ -90,7 +91,15 @@ pub(super) fn scene() -> Scene {
         linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
-    Scene { node, cluster, settings: Some(settings), side: None, unreached: None, remote_access: &[] }
+    Scene {
+        node,
+        cluster,
+        settings: Some(settings),
+        side: None,
+        names_backend: false,
+        unreached: None,
+        remote_access: &[],
+    }
 }
 
 pub(super) fn survey() -> Survey {
@@ -111,6 +120,7 @@ pub(super) fn survey() -> Survey {
         networks: [("nat".to_owned(), "NAT".to_owned())].into(),
         cni_configs: vec![CniConfig { file: "10-calico.conf".into(), plugin: Some("calico".into()) }],
         installed: true,
+        own_rules_ignored: Some(Vec::new()),
         calico_folder: true,
         disk_free: Some(20 << 30),
         vxlan_port_free: Some(true),
@@ -144,6 +154,7 @@ pub(super) fn report(edit: Edit) -> PreflightReport {
     let input = Input {
         settings: scene.settings.as_ref(),
         side: scene.side.as_ref(),
+        names_backend: scene.names_backend,
         node: Some(&scene.node),
         cluster: scene.unreached.is_none().then_some(&scene.cluster),
         cluster_failure: scene.unreached,

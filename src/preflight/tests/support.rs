@@ -12,7 +12,7 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
     story(
-        "CalicoTooOld",
+        "CalicoVersion",
         |scene| scene.cluster.calico_version = Some("v3.11.3".into()),
         |scene| scene.cluster.calico_version = Some("master".into()),
     ),

@@ -17,35 +17,41 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::platform::{self, metadata::Metadata};
 use crate::run::host_process;
+use crate::run::options::Source;
 use crate::run::own_logins::{self, believe_kubeconfig};
 use crate::run::sandbox_env::SandboxEnv;
 use crate::settings::{self, Connection};
 use crate::values::WinPath;
 
 impl App {
-    /// From here on the cluster is reached as the newest generation of these did, also one that is gone.
+    /// From here on, reaches the cluster as the newest of these generations did, also if it is uninstalled.
     pub fn reach_as(&mut self, standing: &Standing) {
         let mut installed =
             standing.receipts.iter().rev().filter_map(|receipt| Some((receipt, receipt.about.as_ref()?)));
         if let Some((receipt, about)) = installed.next() {
-            self.access = access_of(about, receipt.generation);
+            self.reached_by(access_of(about, receipt.generation));
         }
     }
 
-    /// How the cluster is reached from this machine, for verbs that ask no more of the machine. The
-    /// cloud that decides it (EKS) is told by its networks, so no metadata service is waited for.
+    /// From here on, reaches the cluster as the run did that made the current generation, or that is to be resumed.
+    pub fn reach_as_made(&mut self, standing: &Standing) {
+        self.reached_by(access(standing));
+    }
+
+    /// How to reach the cluster from this machine, for verbs that need nothing else from the machine. The cloud that
+    /// matters here (EKS) is detected by its networks, so this waits for no metadata service.
     pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
         let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
         settings::connection(layered, cloud.as_ref())
     }
 
-    /// Talks to the cluster as the one who installs.
+    /// Connects to the cluster with the installer's rights.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
         if connection.host_process {
             let text = host_process::read()?.kubeconfig;
             return self.connect(&text, Path::new(""), None, connection.timeout);
         }
-        // A path of the node's, when the node is a folder.
+        // If the node is a sandbox, the path may be one of the node.
         let file = match connection.kubeconfig.parse::<WinPath>() {
             Ok(path) => node.disk(&path),
             Err(_) => PathBuf::from(&connection.kubeconfig),
@@ -58,7 +64,7 @@ impl App {
         self.cluster_from(Some(node), &file, connection)
     }
 
-    /// Talks to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
+    /// Connects to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
     pub fn cluster_from(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
         believe_kubeconfig(node, file, connection.context.as_deref())?;
         let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
@@ -86,18 +92,25 @@ impl App {
         })
     }
 
-    /// Talks to the cluster as a program of the node does, with its kubeconfig.
+    /// Connects to the cluster as this run's config says.
+    pub fn configured_cluster(&self, node: &dyn Node) -> Result<(Connection, Cluster)> {
+        let connection = self.connection(node, &*self.config(node, &Source::default())?)?;
+        let cluster = self.cluster(node, &connection)?;
+        Ok((connection, cluster))
+    }
+
+    /// Connects to the cluster as a program of the node does, with its kubeconfig.
     pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
         own_logins::cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
     }
 
-    /// Talks to the cluster with a kubeconfig's text.
+    /// Connects to the cluster with a kubeconfig's text.
     pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
         let options = cluster::Options { timeout, ..cluster::Options::default() };
         connect(self.env.as_deref(), text, base, context, &options).inspect(|cluster| cluster.watch(&self.changed))
     }
 
-    /// The same with the node's own kubeconfig, for those who have no app at hand and ask again and again.
+    /// The same with the node's own kubeconfig, for callers without an app that connect repeatedly.
     pub fn connector(&self, timeout: Duration) -> impl Fn(&str) -> Result<Cluster> + 'static {
         let env = self.env.clone();
         let options = cluster::Options { timeout, retries: 0 };
@@ -119,11 +132,11 @@ fn connect(
     Cluster::connect(text, base, context, dial, options)
 }
 
-/// What the config of a generation is called where somebody asks who set a value.
+/// The name of a generation's config, for questions about the origin of a value.
 pub(crate) const GENERATION: &str = "generation ";
 
-/// How the run that made what stands, or that is to be resumed, reached the cluster.
-pub(crate) fn access(standing: &Standing) -> Option<Document> {
+/// Returns how the run reached the cluster that made the current generation, or that is to be resumed.
+pub(super) fn access(standing: &Standing) -> Option<Document> {
     if let Some(Journal { header, .. }) = &standing.journal
         && header.terms.access != Access::default()
     {

@@ -1,4 +1,4 @@
-//! Calico IPAM, as far as a Windows host needs it at startup: a block of its own.
+//! Calico IPAM, as far as a Windows host needs it at startup: its own block.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::kube::Kube;
 
-/// Who holds a block's first three addresses and its last one on a Windows host.
+/// The handle of a block's first three addresses and its last one on a Windows host.
 const RESERVED: &str = "windows-reserved-ipam-handle";
 
-/// The host's block: the one it has, or the first free one of a pool.
+/// The host's block: its existing one, or the first free one of a pool.
 ///
 /// # Errors
-/// When IPAM is not strict, which Windows needs, or no pool has a block left.
+/// When IPAM has no strict affinity, which Windows requires, or no pool has a free block.
 pub fn ensure_block(kube: &Kube, node: &str) -> Result<Ipv4Net> {
     let config = kube.calico(kube.plural("ipamconfigs", "ipamconfigurations"), "default")?;
     if !config.is_some_and(|config| config["spec"]["strictAffinity"] == true) {
@@ -40,7 +40,7 @@ pub fn ensure_block(kube: &Kube, node: &str) -> Result<Ipv4Net> {
     Ok(block)
 }
 
-/// The first block of a pool for all nodes that nobody has.
+/// The first free block of a pool for all nodes.
 fn free_block(pools: &[Value], taken: &BTreeSet<Ipv4Net>) -> Result<Ipv4Net> {
     let mut usable = 0;
     for pool in pools {

@@ -1,4 +1,4 @@
-//! What node startup asks and tells the Kubernetes API.
+//! Node startup's requests to the Kubernetes API.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,10 +21,10 @@ pub struct Kube {
 }
 
 impl Kube {
-    /// `group` is what `CALICO_API_GROUP` says; without it the v3 group is taken where it is
-    /// served and the v1 one is not.
+    /// `group` is the value of `CALICO_API_GROUP`; without it the v3 group is used if it is served and the v1 one is
+    /// not.
     pub fn connect(kubeconfig: &str, folder: &Path, dial: Option<SocketAddr>, group: Option<&str>) -> Result<Self> {
-        // The real one gives up after 2 s and is run again by who started it.
+        // The real one gives up after 2 s, and its service manager restarts it.
         let options = Options { timeout: Duration::from_secs(2), retries: 0 };
         let cluster = Cluster::connect(kubeconfig, folder, None, dial, &options)?;
         let served = |(group, version): (&str, &str)| -> Result<bool> {
@@ -50,7 +50,7 @@ impl Kube {
         path(["api", "v1", "nodes", name])
     }
 
-    /// The Node object, without which nothing goes on.
+    /// The Node object, which every step needs.
     pub fn node(&self, name: &str) -> Result<Value> {
         self.cluster
             .get(&Self::node_path(name))?
@@ -63,14 +63,14 @@ impl Kube {
         cidr.parse().with_context(|| format!("podCIDR {cidr} of Node {name} is no IPv4 CIDR"))
     }
 
-    /// Tells what only this node knows, in Calico's annotations.
+    /// Writes what only this node knows to Calico's annotations.
     pub fn annotate(&self, name: &str, values: &[(&str, String)]) -> Result<()> {
         let annotations: Value =
             values.iter().map(|(key, value)| (format!("projectcalico.org/{key}"), json!(value))).collect();
         self.patch_status(name, &json!({ "metadata": { "annotations": annotations } }))
     }
 
-    /// Takes the condition off with which a cloud's controller keeps pods away.
+    /// Clears the condition with which a cloud's controller keeps pods away.
     pub fn set_network_available(&self, name: &str) -> Result<()> {
         let node = self.node(name)?;
         let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Kube {
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }));
-        // The whole list goes, so it must be the one that was read.
+        // The complete list is replaced, so it must be the one that was read.
         let version = &node["metadata"]["resourceVersion"];
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": conditions } });
         self.patch_status(name, &patch)
@@ -113,8 +113,8 @@ impl Kube {
         self.cluster.get(&path(["apis", group, version, plural, name]))
     }
 
-    /// Any node's startup says which release it is of, whatever the others run.
-    pub fn tell_release(&self, release: &str) -> Result<()> {
+    /// The startup of any node writes its own release, whatever the others run.
+    pub fn write_release(&self, release: &str) -> Result<()> {
         let (group, version) = self.group;
         let path = path(["apis", group, version, "clusterinformations", "default"]);
         let Some(mut found) = self.cluster.get::<Value>(&path)? else { return Ok(()) };

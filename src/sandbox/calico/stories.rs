@@ -1,4 +1,4 @@
-//! The stand-in against the embedded cluster, with the rights that calico-node has.
+//! The stand-in with the embedded cluster, with the rights of calico-node.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::calico::agent_config::AgentConfig;
+use crate::calico::samples;
 use crate::cluster::TokenFrom;
 use crate::cluster::{Cluster, Options};
 use crate::item::{Access, RegValue, Service, StartType};
 use crate::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
-use crate::settings::Backend;
 
 const ROOT: &str = r"C:\CalicoWindows";
 
-/// A node, a cluster that it has joined, and Calico's program with its kubeconfig.
+/// A node, its cluster, and Calico's program with its kubeconfig.
 struct Story {
     cluster: EmbeddedCluster,
     node: SandboxNode,
@@ -88,7 +88,7 @@ impl Story {
         self.stand_in().run(&self.dir.path().join("node"), &self.command).unwrap()
     }
 
-    /// Runs it, expecting that it ends with an error, and gives its last words.
+    /// Runs it, expects an error, and returns its last lines.
     fn fails(&self) -> String {
         let output = self.run();
         assert_eq!(output.code, 1, "{output:?}");
@@ -159,7 +159,7 @@ fn a_node_gets_its_block_its_network_and_its_annotations() {
 }
 
 #[test]
-fn the_same_block_and_network_serve_again_whatever_their_vsid() {
+fn the_same_block_and_network_are_reused_whatever_the_vsid() {
     let mut story = Story::new(Layout::V1);
     assert_eq!(story.run().code, 0);
     let before = story.network();
@@ -169,7 +169,7 @@ fn the_same_block_and_network_serve_again_whatever_their_vsid() {
     assert!(output.log.contains(&"Found existing HNS network Calico".to_owned()), "{output:?}");
     assert_eq!(story.network(), before, "VSID 4096 is still there: Calico does not compare it");
 
-    // A network that is not on the block goes.
+    // A network that is not on the block is deleted.
     story
         .node
         .edit(|model| {
@@ -182,7 +182,7 @@ fn the_same_block_and_network_serve_again_whatever_their_vsid() {
 }
 
 #[test]
-fn what_the_real_one_refuses_is_refused_in_its_words() {
+fn errors_are_those_of_the_real_program() {
     let mut story = Story::new(Layout::V1);
     let mut said = Vec::new();
     let no_node = Story { command: story.command.clone(), ..Story::new(Layout::V1) };
@@ -219,14 +219,14 @@ fn what_the_real_one_refuses_is_refused_in_its_words() {
 }
 
 #[test]
-fn without_a_vswitch_the_address_comes_too_late() {
+fn without_a_vswitch_the_address_arrives_too_late() {
     let mut story = Story::new(Layout::V1);
     story.node.put(&Id::Network("External".into()), None).unwrap();
     insta::assert_snapshot!(story.fails(), @"FATAL timed out waiting for interface matching the management IP of network Calico");
 }
 
 #[test]
-fn with_etcd_and_no_kubeconfig_only_hns_is_seen_to() {
+fn with_etcd_and_no_kubeconfig_only_hns_is_configured() {
     let mut story = Story::new(Layout::V1);
     for (name, value) in [("CALICO_DATASTORE_TYPE", "etcdv3"), ("KUBECONFIG", ""), ("VXLAN_VNI", "0")] {
         story.set(name, value);
@@ -242,17 +242,8 @@ fn with_etcd_and_no_kubeconfig_only_hns_is_seen_to() {
 fn our_services_start_as_on_windows() {
     let story = Story::new(Layout::V1);
     let config = AgentConfig {
-        node_name: "win-a1".parse().unwrap(),
-        backend: Backend::Vxlan,
-        vni: 4096.try_into().unwrap(),
-        adapter: None,
-        log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
-        valid_ip_timeout_s: 90,
-        metadata_route: false,
-        cni_conf: None,
-        startup: story.command.clone(),
         felix: Command { args: vec!["-felix".into()], ..story.command.clone() },
-        confd: None,
+        ..samples::agent(&story.command)
     };
     let recreate = Box::new(|_: &mut dyn Node, lost: &[LostEndpoint], _: Sink<'_>| Ok(lost.to_vec()));
     let hook = service_hook(story.stand_in(), STARTUP_LIMIT, recreate, Box::new(|_| ()));
@@ -269,6 +260,7 @@ fn our_services_start_as_on_windows() {
             start: StartType::Auto,
             depends_on: depends_on.map(str::to_owned).into_iter().collect(),
             restart_after: vec![],
+            recovery: None,
             parameters: Default::default(),
         };
         node.put(&Id::Service(name.into()), Some(&State::Service(Box::new(service)))).unwrap();
@@ -280,7 +272,7 @@ fn our_services_start_as_on_windows() {
     assert!(log.lines().last().unwrap().ends_with("Calico node started successfully"), "{log}");
     let processes = node.model().unwrap().processes;
     assert_eq!((processes.len(), &processes[0].image), (1, &config.felix.program), "Felix runs on");
-    // So the release cannot be moved from under it.
+    // So the release cannot be moved while it runs.
     assert!(node.put(&Id::Tree(WinPath::known(ROOT)), None).is_err());
     node.put(&Id::Running("CalicoFelix".into()), None).unwrap();
     node.put(&Id::Tree(WinPath::known(ROOT)), None).unwrap();

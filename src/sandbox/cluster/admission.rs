@@ -1,5 +1,5 @@
-//! What a kube-apiserver adds to an object, or refuses of it, beside its schema: defaults, namespaces
-//! that must exist, taints, and what a kubelet may do to its own node alone.
+//! What a kube-apiserver adds to an object, or refuses, besides its schema: defaults, namespaces that must exist,
+//! taints, and what a kubelet may do only to its own node.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::resources::core;
 use super::store::{Key, text};
 use super::tokens::base64_of;
 
-/// Fills and checks an object that is to be made.
+/// Sets defaults and checks an object that will be created.
 pub fn create(call: &Call<'_>, object: &mut Value) -> Result<(), Answer> {
     let namespace = &call.request.target.namespace;
     if call.resource.namespaced {
@@ -55,7 +55,7 @@ pub fn update(call: &Call<'_>, current: &Value, object: &mut Value) -> Result<()
     taints(object)
 }
 
-/// Checks a deletion: NodeRestriction lets a kubelet delete the pods of its own node alone.
+/// Checks a deletion: NodeRestriction lets a kubelet delete only the pods of its own node.
 pub fn delete(call: &Call<'_>, current: &Value) -> Result<(), Answer> {
     match call.user.node() {
         Some(own) if call.resource.plural == "pods" && text(current, "/spec/nodeName") != Some(own) => {
@@ -80,7 +80,7 @@ fn taints(node: &Value) -> Result<(), Answer> {
                      \"NoExecute\""
                 ),
             );
-            // The real one checks a node's taints twice on a patch, and tells so.
+            // The real one checks a node's taints twice on a patch, and reports both.
             causes.extend([cause.clone(), cause]);
         }
     }
@@ -117,7 +117,7 @@ fn lease(lease: &Value) -> Result<(), Answer> {
     Err(Answer::invalid("Lease", "coordination.k8s.io", name, &causes))
 }
 
-/// A token secret must name its service account; whether that exists is the controller's matter.
+/// A token secret must name its service account; the controller checks whether that exists.
 fn secret(secret: &mut Value) -> Result<(), Answer> {
     if secret.get("type").is_none() {
         secret["type"] = "Opaque".into();
@@ -155,7 +155,7 @@ fn pod(call: &Call<'_>, pod: &mut Value) -> Result<(), Answer> {
     Ok(())
 }
 
-/// The defaults of a pod that a drain or a reader may look at.
+/// The defaults of a pod that a drain or a reader may use.
 pub fn pod_defaults(pod: &mut Value) {
     let spec = &mut pod["spec"];
     for (field, value) in [

@@ -1,13 +1,12 @@
-//! What the API answers: a status, a few headers and a body, and the `Status` objects that
-//! Kubernetes sends for every refusal. Texts and fields are those of a real kube-apiserver 1.36
-//! (`tests/fixtures/kube-recordings.jsonl`).
+//! Responses of the API: a status, a few headers and a body, and the `Status` objects that Kubernetes sends for every
+//! refusal. Texts and fields are those of a real kube-apiserver 1.36 (`tests/fixtures/kube-recordings.jsonl`).
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::resources::Resource;
 
-/// A handler's result: refusals are answers too, and `?` passes them up.
+/// A handler's result: refusals are responses too, and `?` returns them.
 pub type Outcome = Result<Answer, Answer>;
 
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub struct Answer {
 pub enum Content {
     Json(Value),
     Text(String),
-    /// JSON lines that come as things happen; the stream ends when the sender goes.
+    /// JSON lines sent as changes happen; the stream ends when the sender is dropped.
     Lines(mpsc::Receiver<Value>),
 }
 
@@ -42,7 +41,7 @@ impl Answer {
         Self { status: 200, content_type: JSON, headers: Vec::new(), body: Content::Lines(lines) }
     }
 
-    /// Plain text; Go's `http.Error` adds `nosniff` to it.
+    /// Plain text; Go's `http.Error` adds `nosniff`.
     pub fn text(status: u16, body: &str) -> Self {
         let headers = vec![("X-Content-Type-Options", "nosniff".into())];
         Self { status, content_type: TEXT, headers, body: Content::Text(body.into()) }
@@ -54,7 +53,7 @@ impl Answer {
         self
     }
 
-    /// A refusal. `reason` and `details` are left out when empty, as the real one does.
+    /// A refusal. Empty `reason` and `details` are left out, as in the real one.
     pub fn refusal(code: u16, reason: &str, message: impl Into<String>, details: Option<Value>) -> Self {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -102,7 +101,7 @@ impl Answer {
         Self::refusal(409, "AlreadyExists", message, Some(details(resource, name)))
     }
 
-    /// The caller's resourceVersion is not the object's.
+    /// The caller's resourceVersion differs from the object's.
     pub fn conflict(resource: &Resource, name: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": the object has been modified; please apply your \
@@ -157,17 +156,17 @@ impl Answer {
         Self::refusal(415, "UnsupportedMediaType", message, None)
     }
 
-    /// A web page, as a proxy gives it.
+    /// A web page, like a proxy's.
     pub fn page(body: &str) -> Self {
         Self { content_type: "text/html", ..Self::text(200, body) }
     }
 
-    /// The server is overloaded: text and `Retry-After`, so that nobody takes it for a budget's 429.
+    /// The server is overloaded: text and `Retry-After`, to differ from a budget's 429.
     pub fn overloaded() -> Self {
         Self::text(429, "Too many requests, please try again later.\n").header("Retry-After", "1")
     }
 
-    /// The object breaks its schema or a rule. `subject` is how the message names it: a kind with its group.
+    /// The object violates its schema or a rule. `subject` is its name in the message: a kind with its group.
     pub fn invalid(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Self {
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut texts: Vec<String> = Vec::new();

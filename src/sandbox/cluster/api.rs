@@ -1,4 +1,4 @@
-//! From a request to its answer: who asks, may they, what is it about, who answers.
+//! From a request to its response: authentication, authorization, routing, handler.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::table::Shape;
 use super::watch;
 
 impl Api {
-    /// Answers one request. `met` is the fault it meets, if one that answers in the place of a handler.
+    /// Answers one request. `met` is the fault that applies, if one that replaces a handler's response.
     pub fn handle(self: &Arc<Self>, request: &Request, certificate: &Certificate, met: Option<Action>) -> Answer {
         if let Some(error) = self.trouble() {
             return internal_error(&format!("{error:#}"));
@@ -63,7 +63,7 @@ impl Api {
     }
 
     fn route(self: &Arc<Self>, request: &Request, user: User, store: &mut Store) -> Outcome {
-        // The group of administrators is let in without a look at the roles.
+        // The group of administrators is allowed without reading the roles.
         if !user.groups.iter().any(|group| group == "system:masters") && self.faults.roles_unread() {
             return Err(auth::forbidden(&user, request.target.verb, &request.target, &request.path));
         }
@@ -100,7 +100,7 @@ impl Api {
         }
     }
 
-    /// The answer of a fault; nothing for those that act on the connection.
+    /// The response of a fault; none for those that act on the connection.
     fn instead(&self, action: Action, request: &Request, user: &User, store: &Store) -> Option<Answer> {
         Some(match action {
             Action::Unauthorized => Answer::unauthorized(),
@@ -160,7 +160,7 @@ fn internal_error(why: &str) -> Answer {
     Answer::refusal(500, "InternalError", format!("Internal error occurred: {why}"), Some(details))
 }
 
-/// A group that an APIService gives to another server, which never runs here, is 503; any other is 404.
+/// A group that an APIService delegates to another server, which never runs here, is 503; any other is 404.
 fn aggregated_or_unserved(store: &Store, request: &Request) -> Answer {
     let name = format!("{}.{}", request.target.version, request.target.group);
     match store.get(&Key::new(core("apiservices"), "", &name)) {
@@ -169,7 +169,7 @@ fn aggregated_or_unserved(store: &Store, request: &Request) -> Answer {
     }
 }
 
-/// Logs come from the kubelet, and there is none to ask.
+/// Logs come from the kubelet, and there is none.
 fn no_kubelet_log(pod: &Value, request: &Request) -> Answer {
     let node = text(pod, "/spec/nodeName").unwrap_or_default();
     let container = request.param("container").or(text(pod, "/spec/containers/0/name")).unwrap_or_default();
@@ -181,7 +181,7 @@ fn no_kubelet_log(pod: &Value, request: &Request) -> Answer {
     Answer::refusal(500, "", message, None)
 }
 
-/// The answer to a dry run carries the version that still stands, or none for an object that is not made.
+/// The response to a dry run has the current version, or none for an object that is not created.
 fn unversioned(object: &mut Value, store: &Store, request: &Request, resource: Option<&'static Resource>) {
     let Some(resource) = resource else { return };
     let stands = store.get(&Key::new(resource, &request.target.namespace, &request.target.name));

@@ -1,5 +1,5 @@
-//! Who asks, and may they: client certificates of the cluster's CA, bearer tokens it signed, or nobody
-//! (`system:anonymous`); then the role bindings that the cluster holds, as RBAC reads them.
+//! Authentication and authorization: client certificates of the cluster's CA, bearer tokens it signed, or nobody
+//! (`system:anonymous`); then the role bindings in the cluster, by the rules of RBAC.
 
 use serde_json::Value;
 
@@ -46,23 +46,23 @@ impl User {
         }
     }
 
-    /// The node this user is, as a kubelet.
+    /// The node of this user, if it is a kubelet.
     pub fn node(&self) -> Option<&str> {
         self.groups.iter().any(|g| g == "system:nodes").then(|| self.name.strip_prefix("system:node:")).flatten()
     }
 }
 
-/// The client certificate a connection came with.
+/// The client certificate of a connection.
 #[derive(Debug, Clone)]
 pub enum Certificate {
     None,
     /// Of our CA: user and groups.
     Good(String, Vec<String>),
-    /// Of another CA, or ended: the handshake succeeds, every request is 401.
+    /// Of another CA, or expired: the handshake succeeds, every request is 401.
     Bad,
 }
 
-/// Who asks. A bad credential is 401 even when a good one stands beside it; none is `system:anonymous`.
+/// The user of a request. A bad credential is 401 even beside a good one; without any it is `system:anonymous`.
 pub fn authenticate(
     request: &Request,
     certificate: &Certificate,
@@ -82,7 +82,7 @@ pub fn authenticate(
     }
 }
 
-/// A token of a secret in use leaves today's date on the secret.
+/// Using the token of a secret writes today's date to the secret.
 fn mark_used(bearer: &Bearer, store: &mut Store) {
     let Some(secret) = &bearer.secret else { return };
     let key = Key::new(core("secrets"), &bearer.namespace, secret);
@@ -95,8 +95,8 @@ fn mark_used(bearer: &Bearer, store: &mut Store) {
     }
 }
 
-/// Refuses what the user may not do, in the words of a kube-apiserver. Gives the user that acts:
-/// another one when an administrator impersonates.
+/// Refuses what the user may not do, with the text of a kube-apiserver. Returns the acting user: another one if an
+/// administrator impersonates.
 pub fn authorize(user: User, request: &Request, store: &Store) -> Result<User, Answer> {
     let target = &request.target;
     if let Some(other) = request.header("impersonate-user") {
@@ -119,7 +119,7 @@ fn permitted(user: User, target: &Target, path: &str, store: &Store) -> Result<U
     }
 }
 
-/// 403 in the words of RBAC.
+/// 403 with the text of RBAC.
 pub fn forbidden(user: &User, verb: &str, target: &Target, path: &str) -> Answer {
     let name = &user.name;
     if target.resource.is_empty() {
@@ -150,7 +150,7 @@ pub fn forbidden(user: &User, verb: &str, target: &Target, path: &str) -> Answer
     Answer::refusal(403, "Forbidden", message, Some(details)).header("X-Content-Type-Options", "nosniff")
 }
 
-/// Why the user may do this; an empty reason for members of `system:masters`, nothing when they may not.
+/// Why the user may do this; an empty reason for members of `system:masters`, none if they may not.
 pub fn allowed(user: &User, target: &Target, path: &str, store: &Store) -> Option<String> {
     if user.groups.iter().any(|g| g == "system:masters") {
         return Some(String::new());

@@ -9,7 +9,7 @@ use super::resources::Resource;
 use super::store::{Key, Store, text};
 use super::table::Shape;
 
-/// A request for a kind that is served, by a user who may.
+/// A request for a kind that is served, by an authorized user.
 pub struct Call<'a> {
     pub request: &'a Request,
     pub resource: &'static Resource,

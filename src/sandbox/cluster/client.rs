@@ -1,4 +1,4 @@
-//! The smallest HTTPS client: one connection a request, everything of the answer seen as it came.
+//! A minimal HTTPS client: one connection per request, the response as received.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
-/// Who asks.
+/// The identity of the client.
 #[derive(Clone)]
 pub enum As {
     Nobody,
@@ -25,7 +25,7 @@ pub struct Seen {
     pub headers: Vec<(String, String)>,
     /// The body with chunks joined.
     pub body: String,
-    /// Nothing when the connection broke before the end of the body.
+    /// False if the connection broke before the end of the body.
     pub whole: bool,
 }
 
@@ -34,7 +34,7 @@ impl Seen {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 
-    /// The body as JSON, or as a string when it is none.
+    /// The body as JSON, or as a string if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| self.body.clone().into())
     }

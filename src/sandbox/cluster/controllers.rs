@@ -1,5 +1,5 @@
-//! What a cluster does by itself: the few controllers whose work an installer or a drain waits for.
-//! Each looks at the present state and mends it, so a restart in between loses nothing.
+//! What a cluster does by itself: the few controllers that an installer or a drain waits for. Each one reconciles the
+//! current state, so a restart in between loses nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::store::{Key, Store, now, owner_reference, suffix, text};
 use super::table::condition;
 use super::tokens::base64_of;
 
-/// The real controllers answer within 10 to 135 ms.
+/// The real controllers respond within 10 to 135 ms.
 const DELAY: Duration = Duration::from_millis(30);
 
-/// How often to look, without a change of our own, for what other processes on the same folder did.
+/// How often to check, without a change of our own, for changes by other processes on the same folder.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs until the server stops.
@@ -107,7 +107,7 @@ fn fill_token_secrets(store: &mut Store, api: &Api) {
     }
 }
 
-/// Node lifecycle: a cordoned node carries a taint, an uncordoned one does not.
+/// Node lifecycle: a cordoned node has a taint, an uncordoned one does not.
 fn taint_cordoned(store: &mut Store) {
     const KEY: &str = "node.kubernetes.io/unschedulable";
     for (key, mut node) in all(store, "nodes") {
@@ -175,8 +175,8 @@ fn portion(value: &Value, of: usize) -> usize {
     }
 }
 
-/// A DaemonSet has a pod on each node that its template selects; a cordoned node is none the less one. The
-/// pod of a Linux node runs at once, the one of a Windows node when that node's kubelet says so.
+/// A DaemonSet has a pod on each node that its template selects, also on a cordoned one. The pod of a Linux node runs
+/// at once, that of a Windows node when its kubelet reports it.
 pub fn keep_daemon_sets(store: &mut Store) {
     for (key, set) in all(store, "daemonsets") {
         let template = &set["spec"]["template"];
@@ -209,7 +209,7 @@ pub fn keep_daemon_sets(store: &mut Store) {
     }
 }
 
-/// The status of a pod that runs.
+/// The status of a running pod.
 pub fn runs(pod: &mut Value) {
     let ready =
         |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
@@ -236,7 +236,7 @@ fn check_api_services(store: &mut Store) {
     }
 }
 
-/// The stand-in for the kubelets: pods that are to end on a node do so, without waiting out their grace.
+/// The stand-in for the kubelets: pods that are being deleted end at once, without their grace period.
 fn finish_terminating(store: &mut Store) {
     for (key, pod) in all(store, "pods") {
         if pod["metadata"].get("deletionTimestamp").is_some() && text(&pod, "/spec/nodeName").is_some() {

@@ -1,4 +1,4 @@
-//! What Calico's CustomResourceDefinitions say of a field, read from `calico-schemas.txt`.
+//! The fields of Calico's CustomResourceDefinitions, from `calico-schemas.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use super::resources::Resource;
 
 const TABLE: &str = include_str!("calico-schemas.txt");
 
-/// A field and those below it.
+/// A field and its subfields.
 #[derive(Debug, Clone)]
 pub struct Field {
     /// `object`, `array`, `string`, `integer`, `number`, `boolean` or `int-or-string`.
@@ -19,13 +19,13 @@ pub struct Field {
     fields: BTreeMap<&'static str, Arc<Self>>,
 }
 
-/// What a definition says of a field besides its type.
+/// A field's properties besides its type.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Says {
     pub required: bool,
     pub nullable: bool,
-    /// Keeps fields that it does not name.
+    /// Keeps unknown fields.
     pub preserve: bool,
     #[serde(rename = "enum")]
     pub one_of: Vec<Value>,
@@ -43,7 +43,7 @@ pub struct Says {
 }
 
 impl Field {
-    /// The fields that it names.
+    /// The known subfields.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &Self)> {
         self.fields.iter().filter(|(name, _)| !matches!(**name, "[]" | "*")).map(|(name, field)| (*name, &**field))
     }
@@ -53,19 +53,19 @@ impl Field {
         self.fields.get(name).or_else(|| self.fields.get("*")).map(|field| &**field)
     }
 
-    /// What each element is, in a list.
+    /// The element type of a list.
     pub fn element(&self) -> Option<&Self> {
         self.fields.get("[]").map(|field| &**field)
     }
 
-    /// Keeps what it does not name: the definition names nothing below it.
+    /// Keeps everything: the definition names no subfields.
     pub fn is_open(&self) -> bool {
         self.says.preserve || self.fields.is_empty()
     }
 }
 
-/// The schema of a kind as a release line of Calico (`v3.32`) defines it; none for Kubernetes' own.
-/// For a line that the table lacks, the one before counts.
+/// The schema of a kind in a release line of Calico (`v3.32`); none for Kubernetes' own kinds. A line that is not in
+/// the table uses the previous one.
 pub fn of(resource: &Resource, line: &str) -> Option<&'static Field> {
     static ALL: OnceLock<BTreeMap<Heading, Field>> = OnceLock::new();
     if !resource.group.ends_with("projectcalico.org") {
@@ -107,7 +107,7 @@ fn read(table: &'static str) -> BTreeMap<Heading, Field> {
 
 type Line = (usize, &'static str);
 
-/// The fields of one depth, each with its own below it.
+/// The fields of one depth, each with its subfields.
 fn below(lines: &[Line], depth: usize, shared: &[Line]) -> BTreeMap<&'static str, Arc<Field>> {
     let mut fields = BTreeMap::new();
     for (at, (_, line)) in lines.iter().enumerate().filter(|(_, (at, _))| *at == depth) {
@@ -170,7 +170,7 @@ mod tests {
         };
         assert_eq!(attributes(Layout::V1, "v3.31"), "handle_id secondary");
         assert_eq!(attributes(Layout::V3, "v3.33"), "alternateOwnerAttrs handle_id releasedAt secondary");
-        // What stands once in the table is read at each place.
+        // A shared definition in the table is used at each place.
         for policy in ["NetworkPolicy", "GlobalNetworkPolicy", "StagedNetworkPolicy"] {
             let rules = kind(Layout::V3, "v3.33", policy);
             let rule = rules.field("spec").unwrap().field("ingress").unwrap().element().unwrap();

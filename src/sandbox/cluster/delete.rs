@@ -1,4 +1,4 @@
-//! How objects end: at once, after a pod's grace period, or when their last finalizer goes.
+//! How objects end: at once, after a pod's grace period, or when their last finalizer is removed.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -30,9 +30,9 @@ impl Options {
     }
 }
 
-/// What is left of an object after a deletion.
+/// What remains of an object after a deletion.
 pub enum Left {
-    /// It is there still, marked for deletion.
+    /// It still exists, marked for deletion.
     Ending(Value),
     /// Its last state.
     Gone(Value),
@@ -62,7 +62,7 @@ pub fn one(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// `DELETE` of a collection: everything a list with the same selectors gives.
+/// `DELETE` of a collection: everything that a list with the same selectors returns.
 pub fn collection(call: &mut Call<'_>) -> Outcome {
     let body: Value = serde_json::from_slice(&call.request.body).unwrap_or_default();
     let options = Options::read(&body);
@@ -97,8 +97,8 @@ pub fn check_uid(resource: &Resource, object: &Value, options: &Options) -> Resu
     }
 }
 
-/// Deletes an object as far as that goes now: a pod on a node stays, marked, until its kubelet is done;
-/// finalizers hold anything.
+/// Deletes an object as far as possible now: a pod on a node remains, marked, until its kubelet is done; finalizers
+/// delay any deletion.
 pub fn end(store: &mut Store, resource: &Resource, key: &Key, options: &Options) -> Option<Left> {
     let before = store.get(key)?.clone();
     let held = before["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
@@ -117,7 +117,7 @@ pub fn end(store: &mut Store, resource: &Resource, key: &Key, options: &Options)
     store.remove(key).map(Left::Gone)
 }
 
-/// What `end` would answer, with nothing done.
+/// What `end` would return, without a change.
 fn preview(resource: &Resource, before: Value, options: &Options) -> Option<Left> {
     let grace = grace(resource, &before, options);
     let version = before["metadata"]["resourceVersion"].clone();
@@ -139,7 +139,7 @@ fn marked(resource: &Resource, mut object: Value, grace: i64) -> Value {
     object
 }
 
-/// Only pods have a grace period, and only while they are bound to a node and not over.
+/// Only pods have a grace period, and only while they are bound to a node and have not ended.
 fn grace(resource: &Resource, object: &Value, options: &Options) -> i64 {
     let over = matches!(text(object, "/status/phase"), Some("Succeeded" | "Failed"));
     if resource.plural != "pods" || over || text(object, "/spec/nodeName").is_none() {

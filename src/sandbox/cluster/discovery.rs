@@ -1,5 +1,5 @@
-//! What the API says of itself: version, health, groups and kinds (plain and aggregated), and as much
-//! OpenAPI as kubectl needs to know that the server validates fields itself.
+//! Discovery: version, health, groups and kinds (plain and aggregated), and as much OpenAPI as kubectl needs to know
+//! that the server validates fields itself.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::request::Request;
 use super::resources::{Layout, Resource, served};
 use super::reviews::REVIEWS;
 
-/// Answers a path that is no resource.
+/// Answers a path that is not a resource.
 pub fn answer(request: &Request, layout: Layout) -> Outcome {
     let parts: Vec<&str> = request.path.split('/').filter(|p| !p.is_empty()).collect();
     let aggregated = request.header("accept").is_some_and(|a| a.contains("as=APIGroupDiscoveryList"));
@@ -122,7 +122,7 @@ fn resource_list(group: &str, version: &str, layout: Layout) -> Value {
     answer
 }
 
-/// All groups of a prefix and their kinds in one answer, as clients since 1.26 ask for it.
+/// All groups of a prefix and their kinds in one response, for clients since 1.26.
 fn aggregate(layout: Layout, wanted: impl Fn(&str) -> bool) -> Answer {
     let mut items = Vec::new();
     for (name, version) in groups(layout).into_iter().filter(|(g, _)| wanted(g)) {
@@ -179,8 +179,7 @@ fn openapi_index(layout: Layout) -> Value {
     json!({"paths": paths})
 }
 
-/// The group's patch operations with the parameter `fieldValidation`: by it kubectl knows that it need
-/// not validate itself.
+/// The group's patch operations with the parameter `fieldValidation`: it tells kubectl not to validate itself.
 fn openapi(group: &str, layout: Layout) -> Value {
     let mut paths = serde_json::Map::new();
     for r in served(layout).filter(|r| r.group == group) {

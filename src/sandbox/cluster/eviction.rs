@@ -1,4 +1,4 @@
-//! `pods/eviction`: a deletion that asks the disruption budgets first.
+//! `pods/eviction`: a deletion that checks the disruption budgets first.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub fn evict(call: &mut Call<'_>) -> Outcome {
     Ok(Answer::success(201, None))
 }
 
-/// Takes one disruption from the budget that selects the pod, if one does.
+/// Uses one disruption of the budget that selects the pod, if one does.
 fn spend_budget(store: &mut Store, pod: &Value, dry_run: bool) -> Result<(), Answer> {
     let namespace = text(pod, "/metadata/namespace").unwrap_or_default();
     let name = text(pod, "/metadata/name").unwrap_or_default();
@@ -60,7 +60,7 @@ fn spend_budget(store: &mut Store, pod: &Value, dry_run: bool) -> Result<(), Ans
     let count = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let (healthy, desired) = (count("/status/currentHealthy"), count("/status/desiredHealthy"));
     let policy = text(&budget, "/spec/unhealthyPodEvictionPolicy");
-    // A pod that is not ready is not counted, so that it may go when enough others are, or always.
+    // A pod that is not ready is not counted, so it may be evicted if enough others are, or always.
     if condition(pod, "Ready") != Some("True") && (policy == Some("AlwaysAllow") || (desired > 0 && healthy >= desired))
     {
         return Ok(());
@@ -92,7 +92,7 @@ fn spend_budget(store: &mut Store, pod: &Value, dry_run: bool) -> Result<(), Ans
     Ok(())
 }
 
-/// 429 by a budget. Only a status that is not up to date comes with `Retry-After`.
+/// 429 by a budget. Only an outdated status comes with `Retry-After`.
 fn refused(why: &str, retry_after: Option<u64>) -> Answer {
     let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
     if let Some(seconds) = retry_after {

@@ -1,5 +1,5 @@
-//! Faults on demand: an API that is down, slow, overloaded, wrongly answering or cut off, so that a
-//! user can rehearse, and a test can prove, what happens then.
+//! Faults on demand: an API that is down, slow, overloaded, wrong or interrupted, so that users can rehearse, and tests
+//! can check, what happens then.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,91 +11,90 @@ use crate::node::sandbox::faults::Which;
 
 /// One fault, as `METHOD /path/glob*[#N]=ACTION` or one word for the whole server.
 ///
-/// `METHOD` may be `*`. A `*` in the path stands for anything, slashes too; a glob with a `?` is held
-/// against path and query. `#N` means the N-th request of this process that matches, and no other;
-/// `#N+` that one and all after it.
+/// `METHOD` may be `*`. A `*` in the path matches anything, including slashes; a glob with a `?` is matched against
+/// path and query. `#N` means only the N-th matching request of this process; `#N+` that one and all after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiFault {
     Request { method: String, path: String, which: Which, action: Action },
     Server(ServerFault),
 }
 
-/// What a matching request meets.
+/// What happens to a matching request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Unauthorized,
     Forbidden,
-    /// A `Status` that says the object is not there.
+    /// A `Status` that says that the object does not exist.
     NotFound,
     /// `404 page not found`: as if nobody served that group.
     NotFoundText,
-    /// Someone else changed the object in between.
+    /// Another client changed the object in between.
     Conflict,
-    /// What a list goes on from is too old.
+    /// The version that a list continues from is too old.
     Expired,
-    /// The body's media type is not taken.
+    /// The body's media type is not accepted.
     UnsupportedMediaType,
-    /// A rule is broken, with its cause.
+    /// A rule is violated, with its cause.
     Invalid,
     /// Overload, in plain text with `Retry-After`; not a disruption budget.
     TooManyRequests,
     InternalError,
     /// 500 with a `Status` that has no reason, as some parts of the API server write it.
     InternalErrorBare,
-    /// A page of a proxy that wants a login.
+    /// A proxy's login page.
     Html,
-    /// The first half of the answer, as if it were the whole.
+    /// The first half of the response, as if it were complete.
     Truncated,
-    /// Protobuf, which nobody asked for.
+    /// Protobuf, which was not requested.
     Protobuf,
-    /// To another place.
+    /// A redirect to another server.
     Redirect,
     Unavailable,
     GatewayTimeout,
-    /// The connection ends before the answer.
+    /// The connection ends before the response.
     Reset,
-    /// The connection ends in the middle of the answer's body.
+    /// The connection ends in the middle of the response's body.
     Cut,
-    /// The API server is started anew: this connection ends, and until it has read its roles, which here
-    /// takes the next [`ROLES_UNREAD`] requests, it lets nobody in but `system:masters`.
+    /// The API server restarts: this connection ends, and until it has read its roles, which here takes the next
+    /// [`ROLES_UNREAD`] requests, it allows only `system:masters`.
     Restart,
-    /// The answer takes 60 seconds.
+    /// The response takes 60 seconds.
     Slow,
-    /// The answer takes 20 milliseconds, as from another region.
+    /// The response takes 20 milliseconds, as from another region.
     Far,
     /// Token secrets of this collection are never filled.
     Unfilled,
-    /// The whole process ends, before the request is looked at.
+    /// The process ends, before the request is processed.
     ExitBefore,
-    /// The whole process ends, when the request was carried out and before its answer.
+    /// The process ends, after the request was processed and before its response.
     ExitAfter,
-    /// Nothing, but for a line in `calls` beside the state.
+    /// Nothing, except a line in `calls` beside the state.
     Noted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerFault {
-    /// The CA and the server's certificate ended yesterday.
+    /// The CA and the server's certificate expired yesterday.
     ExpiredCa,
-    /// The server's certificate ended yesterday; the CA is good.
+    /// The server's certificate expired yesterday; the CA is valid.
     ExpiredCertificate,
     /// The server's certificate is for another name.
     OtherName,
-    /// The server's certificate is its own, and no CA's.
+    /// The server's certificate is self-signed.
     SelfSigned,
     /// The port answers plain HTTP.
     PlainHttp,
-    /// The server knows no TLS newer than 1.1.
+    /// The server supports no TLS newer than 1.1.
     OldTls,
     /// Nothing listens.
     Down,
     /// The controller manager does not run: nothing is filled, tainted or counted.
     NoControllers,
-    /// No kubelet ends the pods that are to end.
+    /// No kubelet ends the pods that are being deleted.
     NoKubelet,
 }
 
-/// How many requests an API server that was started anew refuses for want of its roles.
+/// How many requests a restarted API server refuses until it has read its roles.
 pub const ROLES_UNREAD: usize = 4;
 
 const ACTIONS: [(&str, Action); 26] = [
@@ -186,11 +185,11 @@ impl fmt::Display for ApiFault {
     }
 }
 
-/// The faults of a running server, each with how often it matched.
+/// The faults of a running server, each with its number of matches.
 #[derive(Debug, Default)]
 pub struct Faults {
     all: Vec<(ApiFault, AtomicUsize)>,
-    /// How many requests will find the roles unread.
+    /// How many requests will still find the roles unread.
     unread: AtomicUsize,
 }
 
@@ -200,8 +199,7 @@ impl Faults {
         Self { all, unread: AtomicUsize::new(0) }
     }
 
-    /// What this request meets; every fault that matches counts it. The process ends only at requests
-    /// of its `own`.
+    /// The fault for this request; every fault that matches counts it. The process ends only at `own` requests.
     pub fn meet(&self, method: &str, path: &str, query: &str, own: bool) -> Option<Action> {
         let mut met = None;
         for (fault, count) in &self.all {
@@ -223,7 +221,7 @@ impl Faults {
         met
     }
 
-    /// Do token secrets of this collection stay empty?
+    /// Whether token secrets of this collection stay empty.
     pub fn unfilled(&self, collection: &str) -> bool {
         self.all.iter().any(|(fault, _)| {
             matches!(fault, ApiFault::Request { path, action: Action::Unfilled, .. } if glob_matches(path, collection))
@@ -234,12 +232,12 @@ impl Faults {
         self.all.iter().any(|(fault, _)| *fault == ApiFault::Server(wanted))
     }
 
-    /// The API server is started anew.
+    /// Restarts the API server.
     pub fn restart(&self) {
         self.unread.store(ROLES_UNREAD, Ordering::Relaxed);
     }
 
-    /// Whether the roles are not read yet, for one request more.
+    /// Whether the roles are still unread, for one more request.
     pub fn roles_unread(&self) -> bool {
         self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }

@@ -10,7 +10,7 @@ use super::resources::Resource;
 use super::store::{Key, Store};
 use super::table::Shape;
 
-/// What a list or watch picks.
+/// What a list or watch selects.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     /// JSON pointer, wanted value, whether it must be equal.
@@ -84,7 +84,7 @@ fn supported(resource: &Resource, field: &str) -> bool {
     field == "metadata.name" || (field == "metadata.namespace" && resource.namespaced) || more.contains(&field)
 }
 
-/// Does an object with these labels fall under `{matchLabels, matchExpressions}`?
+/// Whether `{matchLabels, matchExpressions}` selects an object with these labels.
 pub fn label_selector_matches(selector: &Value, labels: &Value) -> bool {
     let by_label = selector["matchLabels"].as_object().into_iter().flatten().all(|(k, v)| labels.get(k) == Some(v));
     let by_expression = selector["matchExpressions"].as_array().into_iter().flatten().all(|e| {
@@ -172,7 +172,7 @@ pub fn list(request: &Request, resource: &Resource, shape: Shape, store: &Store)
         let rest = picked.split_off(limit);
         let (last, _) = &picked[limit - 1];
         metadata["continue"] = token(i64::try_from(at).unwrap_or(i64::MAX), last).into();
-        // With a selector the real one does not know how many are left.
+        // With a selector the real one does not know the remaining number.
         if selector.fields.is_empty() && selector.labels.is_empty() {
             metadata["remainingItemCount"] = rest.len().into();
         }
@@ -192,7 +192,7 @@ fn token(version: i64, last: &Key) -> String {
 
 type Position = (Option<u64>, Option<(String, String)>);
 
-/// Version (none: whatever is newest, the "inconsistent" continuation) and the last key already given.
+/// Version (none: the newest, for the "inconsistent" continuation) and the last key that was returned.
 fn read_token(token: &str) -> Result<Position, Answer> {
     let invalid =
         |why: String| Answer::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
@@ -206,7 +206,7 @@ fn read_token(token: &str) -> Result<Position, Answer> {
     Ok((parsed["rv"].as_i64().and_then(|rv| u64::try_from(rv).ok()), Some((namespace.into(), name.into()))))
 }
 
-/// The snapshot a page belongs to is compacted: 410, with a token to go on without consistency.
+/// The snapshot of a page is compacted: 410, with a token to continue without consistency.
 pub(super) fn expired(start: Option<&(String, String)>) -> Answer {
     let Some((namespace, name)) = start else {
         return Answer::refusal(410, "Expired", "The resourceVersion for the provided list is too old.", None);
@@ -224,7 +224,7 @@ pub(super) fn expired(start: Option<&(String, String)>) -> Answer {
     answer
 }
 
-/// The version of a list `Exact`ly there, or `NotOlderThan` it, which must exist already.
+/// The version of a list: `Exact`, or `NotOlderThan`, which must exist already.
 fn wanted_version(request: &Request, store: &Store) -> Result<Option<u64>, Answer> {
     let text = request.param("resourceVersion").unwrap_or("0");
     let wanted: u64 =

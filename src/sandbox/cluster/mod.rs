@@ -1,12 +1,12 @@
-//! The embedded cluster: a small Kubernetes API over HTTPS on 127.0.0.1 that answers as a real
-//! kube-apiserver 1.36 does, for try-outs (`--sandbox` without a kubeconfig) and for our tests.
+//! The embedded cluster: a small Kubernetes API over HTTPS on 127.0.0.1 that behaves like a real kube-apiserver 1.36,
+//! for sandboxes (`--sandbox` without a kubeconfig) and for our tests.
 //!
-//! Its state is data, in `cluster.json`; its certificate authority is in `pki/` beside it. Both survive
-//! the process, so that install, status and uninstall meet the same cluster. A few controllers run
-//! (token secrets, cordon taints, disruption budgets) and a stand-in for the kubelets.
+//! Its state is in `cluster.json`; its certificate authority is in `pki/` beside it. Both outlive the process, so that
+//! install, status and uninstall use the same cluster. A few controllers run (token secrets, cordon taints, disruption
+//! budgets) and a stand-in for the kubelets.
 //!
-//! Reading order: `resources` (what is served), `store`, `request` → `api` → `objects`, `list`,
-//! `watch`, … → `answer`; `server` carries it, `seed` is the first day.
+//! Reading order: `resources` (what is served), `store`, `request` → `api` → `objects`, `list`, `watch`, … → `answer`;
+//! `server` is the HTTP server, `seed` the initial state.
 
 mod admission;
 mod answer;
@@ -74,7 +74,7 @@ pub struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts the cluster that `dir` keeps; when it keeps none, one is made as `seed` says.
+    /// Starts the cluster in `dir`; without one there, creates it from `seed`.
     pub fn start(dir: &Path, seed: &Seed, faults: &[ApiFault]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let faults = Faults::new(faults);
@@ -104,18 +104,18 @@ impl EmbeddedCluster {
         Ok(Self { api, server })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// The name and port under which the sandbox's clients know the server, in every process the same.
-    /// They dial [`Self::addr`] for it.
+    /// The server's name and port for clients of the sandbox, the same in every process. They dial [`Self::addr`] for
+    /// it.
     pub fn stable_url() -> String {
         format!("https://{SERVER_NAME}:6443")
     }
 
-    /// Brings Calico on the Linux nodes to another release, with its definitions and its role.
+    /// Upgrades Calico on the Linux nodes to another release, with its definitions and its role.
     pub fn upgrade_calico(&self, release: &str) -> Result<()> {
         let mut store = self.api.store();
         store.enter()?;
@@ -128,8 +128,8 @@ impl EmbeddedCluster {
         self.api.pki.admin_kubeconfig(&Self::stable_url())
     }
 
-    /// A kubeconfig like [`Self::admin_kubeconfig`] for somebody else: a client certificate `CN=user`,
-    /// `O=group`. What that user may do, the cluster's role bindings say; at first nothing.
+    /// A kubeconfig like [`Self::admin_kubeconfig`] for another user: a client certificate `CN=user`, `O=group`. The
+    /// cluster's role bindings decide what that user may do; at first nothing.
     pub fn kubeconfig_of(&self, user: &str, group: Option<&str>) -> Result<String> {
         let pki = &self.api.pki;
         Ok(pki::kubeconfig(&Self::stable_url(), &pki.ca_pem, user, &pki.issue_client(user, group)?))
@@ -140,7 +140,7 @@ impl EmbeddedCluster {
         self.api.pki.admin_kubeconfig(&format!("https://127.0.0.1:{}", self.addr().port()))
     }
 
-    /// The pods on a node that its kubelet gives a network, as they are now.
+    /// The pods on a node that need a network from its kubelet, as they are now.
     pub fn pods_on(&self, node: &str) -> Result<Vec<Value>> {
         let mut store = self.api.store();
         store.enter()?;
@@ -156,7 +156,7 @@ impl EmbeddedCluster {
         Ok(pods)
     }
 
-    /// kubelet tells that a pod runs, and has this address.
+    /// kubelet reports that a pod runs, and has this address.
     pub fn pod_runs(&self, pod: &Value, ip: Ipv4Addr) -> Result<()> {
         let mut store = self.api.store();
         store.enter()?;
@@ -173,8 +173,8 @@ impl EmbeddedCluster {
         store.leave()
     }
 
-    /// What the rest of the sandboxed world does to the cluster, without a connection and without
-    /// faults: GET, POST, PUT, DELETE, and PATCH as a merge patch. Gives the object that comes back.
+    /// Changes by the rest of the sandbox, without a connection and without faults: GET, POST, PUT, DELETE, and PATCH
+    /// as a merge patch. Returns the resulting object.
     pub fn as_admin(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let mut headers = HeaderMap::new();
         let media = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };

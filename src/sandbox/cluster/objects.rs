@@ -1,4 +1,4 @@
-//! Single objects: get, create, update, patch, delete, as every kind of the table has them.
+//! Single objects: get, create, update, patch, delete, for every kind of the table.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ impl Call<'_> {
 
     fn update(&mut self) -> Outcome {
         let lease = self.resource.plural == "leases";
-        // A Lease may be made by an update, and never be written over unseen.
+        // An update may create a Lease, but never overwrite one without its version.
         if lease && self.store.get(&self.key()).is_none() {
             return self.create();
         }
@@ -105,8 +105,8 @@ impl Call<'_> {
         Ok(with_warnings(self.one(201, created), warnings))
     }
 
-    /// Puts `object` in the place of `current`: what the caller may not set stays, a change that
-    /// changes nothing keeps the resourceVersion, and the last finalizer's end ends the object.
+    /// Replaces `current` by `object`: fields that the caller may not set are kept, a change without effect keeps the
+    /// resourceVersion, and removing the last finalizer deletes the object.
     fn replace(&mut self, current: Value, mut object: Value, is_patch: bool) -> Outcome {
         let name = self.request.target.name.clone();
         let given = text(&object, "/metadata/resourceVersion").unwrap_or_default();
@@ -160,7 +160,7 @@ impl Call<'_> {
         Ok(with_warnings(self.one(200, updated), warnings))
     }
 
-    /// Prunes unknown fields by `fieldValidation`: told in warnings (the default), silently, or refused.
+    /// Prunes unknown fields by `fieldValidation`: with a warning (the default), silently, or as an error.
     fn validate_fields(&self, object: &mut Value, is_patch: bool) -> Result<Vec<String>, Answer> {
         let before = object.clone();
         let unknown = schema::prune(self.resource, self.store.calico_line(), object);
@@ -174,7 +174,7 @@ impl Call<'_> {
                         "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
                     )));
                 }
-                // A patch quotes the whole patched object, its keys sorted as Go does, under an empty name.
+                // A patch error quotes the complete patched object, its keys sorted as in Go, under an empty name.
                 let mut before = before;
                 before.sort_all_objects();
                 let message = format!("Invalid value: {}: {why}", Value::from(before.to_string()));
@@ -189,7 +189,7 @@ impl Call<'_> {
     }
 }
 
-/// Everything but metadata and status: what a generation counts.
+/// Everything except metadata and status: the part that a generation counts.
 fn wanted(object: &Value) -> Value {
     let mut wanted = object.clone();
     if let Some(fields) = wanted.as_object_mut() {
@@ -199,7 +199,7 @@ fn wanted(object: &Value) -> Value {
     wanted
 }
 
-/// Empty maps and lists of metadata, and empty taints, are not kept.
+/// Empty maps and lists of metadata, and empty taints, are not stored.
 fn tidy(object: &mut Value) {
     let empty = |v: &Value| {
         v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty) || v.as_array().is_some_and(Vec::is_empty)
@@ -215,7 +215,7 @@ fn tidy(object: &mut Value) {
 }
 
 fn update_without_version(resource: &Resource, name: &str, cause: &Cause) -> Answer {
-    // This one refusal names the plural where others name the kind.
+    // Only this refusal names the plural where others name the kind.
     let mut answer = Answer::invalid(resource.plural, resource.group, name, std::slice::from_ref(cause));
     if let Content::Json(body) = &mut answer.body {
         body["details"]["kind"] = details(resource, name)["kind"].clone();

@@ -63,7 +63,7 @@ impl Format {
     }
 }
 
-/// A JSON patch that does not fit, for instance a `test` that fails.
+/// A JSON patch that cannot be applied, for example because a `test` fails.
 fn refused() -> Answer {
     let message = "the server rejected our request due to an error in our request";
     Answer::refusal(422, "Invalid", message, Some(serde_json::json!({})))
@@ -86,8 +86,8 @@ fn merge(object: &mut Value, patch: &Value) {
     }
 }
 
-/// The lists that a strategic merge patch merges element by element, and the key that tells elements
-/// apart. All others, a node's taints among them, are replaced whole.
+/// The key by which a strategic merge patch merges the elements of a list. All other lists, for example a node's
+/// taints, are replaced as a whole.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "conditions" | "addresses" => Some("type"),
@@ -112,7 +112,7 @@ fn strategic(object: &mut Value, patch: &Value, name: &str) {
                         items.retain(|i| !gone.contains(i));
                     }
                 } else if field.starts_with('$') {
-                    // Order and retained keys are hints for merges that this server does plainly.
+                    // Order and retained keys are hints that this server does not need.
                 } else if value.is_null() {
                     object.as_object_mut().and_then(|o| o.remove(field));
                 } else {
@@ -149,7 +149,7 @@ fn merge_list(held: &mut Vec<Value>, patches: &[Value], key: &str) {
     }
 }
 
-/// One operation; nothing when it does not fit.
+/// One operation; none if it cannot be applied.
 fn json(object: &mut Value, operation: &Value) -> Option<()> {
     let path = operation["path"].as_str()?;
     match operation["op"].as_str()? {

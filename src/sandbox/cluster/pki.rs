@@ -1,5 +1,5 @@
-//! The cluster's own certificate authority, kept in `pki/` beside its state so that a kubeconfig
-//! made by one process holds in the next. ECDSA P-256 throughout, made in a few milliseconds.
+//! The cluster's own certificate authority, in `pki/` beside its state, so that a kubeconfig from one process works in
+//! the next. ECDSA P-256 throughout, generated in a few milliseconds.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
 
-/// Where the API says it is. Sandbox clients dial the real, ephemeral address under this name.
+/// The official address of the API. Sandbox clients dial the real, ephemeral address with this name.
 pub const SERVER_NAME: &str = "10.20.0.10";
 const SANS: [&str; 5] = [SERVER_NAME, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default"];
 
@@ -35,15 +35,15 @@ pub struct Pki {
     clients: Arc<dyn ClientCertVerifier>,
 }
 
-/// From when until when certificates are good.
+/// The validity of certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
     TenYears,
-    /// Ended before today: what an admin meets who never rotated.
+    /// Expired before today: certificates that were never rotated.
     Expired,
 }
 
-/// What can be wrong with a server's certificate while its CA is good.
+/// What can be wrong with a server's certificate although its CA is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongCertificate {
     Expired,
@@ -52,7 +52,7 @@ pub enum WrongCertificate {
 }
 
 impl Pki {
-    /// Opens the authority in `dir`, or makes one.
+    /// Opens the authority in `dir`, or creates one.
     pub fn open(dir: &Path, validity: Validity) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         let ca_key = key_at(&dir.join("ca.key"))?;
@@ -90,7 +90,7 @@ impl Pki {
         })
     }
 
-    /// The same authority with a server certificate that no client should take.
+    /// The same authority with a server certificate that clients must refuse.
     pub fn serving(mut self, wrong: WrongCertificate) -> Result<Self> {
         let key = KeyPair::generate()?;
         let validity = if wrong == WrongCertificate::Expired { Validity::Expired } else { Validity::TenYears };
@@ -116,7 +116,7 @@ impl Pki {
         Ok((params.signed_by(&key, &issuer(&self.ca_key, Validity::TenYears))?.pem(), key.serialize_pem()))
     }
 
-    /// User and groups of a client certificate, or nothing when it is not of this authority or has ended.
+    /// User and groups of a client certificate; none if it is not of this authority or has expired.
     pub fn client(&self, certificate: &CertificateDer<'_>) -> Option<(String, Vec<String>)> {
         self.clients.verify_client_cert(certificate, &[], UnixTime::now()).ok()?;
         subject(certificate)
@@ -178,7 +178,7 @@ fn leaf(common_name: &str, organization: Option<&str>, validity: Validity) -> Ce
     let now = SystemTime::now();
     let day = std::time::Duration::from_secs(86_400);
     let (from, until) = match validity {
-        // A day back, for clocks that are a little behind.
+        // A day back, for clocks that are a little slow.
         Validity::TenYears => (now - day, now + 3650 * day),
         Validity::Expired => (now - 366 * day, now - day),
     };
@@ -187,13 +187,13 @@ fn leaf(common_name: &str, organization: Option<&str>, validity: Validity) -> Ce
     params
 }
 
-/// The private key in `path`, made on first use.
+/// The private key in `path`, created on first use.
 fn key_at(path: &Path) -> Result<KeyPair> {
     let pem = kept(path, || Ok(KeyPair::generate()?.serialize_pem()))?;
     KeyPair::from_pem(&pem).with_context(|| format!("read {}", path.display()))
 }
 
-/// The text in `path`; when there is none, `make` makes it and it is written there.
+/// The text in `path`; if there is none, `make` creates it and it is written there.
 pub fn kept(path: &Path, make: impl FnOnce() -> Result<String>) -> Result<String> {
     if let Ok(text) = fs::read_to_string(path) {
         return Ok(text);
@@ -203,8 +203,8 @@ pub fn kept(path: &Path, make: impl FnOnce() -> Result<String>) -> Result<String
     Ok(text)
 }
 
-/// User (CN) and groups (each O) of a client's certificate in DER, as Kubernetes takes them; nothing when it
-/// has no CN or is malformed. Its signature has been checked before.
+/// User (CN) and groups (each O) of a client's certificate in DER, by Kubernetes' rules; none if it has no CN or is
+/// malformed. Its signature was checked before.
 fn subject(certificate: &[u8]) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();

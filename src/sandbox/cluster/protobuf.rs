@@ -1,6 +1,6 @@
-//! The few request bodies that kubectl sends as protobuf whatever it is offered, read into JSON: token
-//! requests, access reviews, evictions and delete options. Field numbers are those of Kubernetes'
-//! `generated.proto` files, which are frozen. Answers are always JSON.
+//! The few request bodies that kubectl always sends as protobuf, converted to JSON: token requests, access reviews,
+//! evictions and delete options. Field numbers are those of Kubernetes' `generated.proto` files, which are frozen.
+//! Responses are always JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -96,7 +96,7 @@ fn read(bytes: &[u8], of: &[Field]) -> Option<Value> {
         let Some((_, name, of)) = of.iter().find(|(n, _, _)| *n == number) else { continue };
         match (of, value) {
             (Of::Integer, Wire::Integer(n)) => drop(object.insert((*name).into(), n.cast_signed().into())),
-            // kubectl writes each text, also the empty ones that JSON leaves out.
+            // kubectl writes every text, also the empty ones that JSON leaves out.
             (Of::Text, Wire::Bytes([])) => {}
             (Of::Text, Wire::Bytes(text)) => {
                 object.insert((*name).into(), String::from_utf8(text.to_vec()).ok()?.into());
@@ -117,7 +117,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in order; nothing when it is malformed.
+/// The fields of a message, in order; none if it is malformed.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Wire<'_>)>> {
     let mut list = Vec::new();
     while !bytes.is_empty() {

@@ -1,6 +1,6 @@
-//! Replays what a real kube-apiserver 1.36 said, request by request, and compares: status, the headers
-//! that mean something, and the whole body but for what differs from run to run (uids, versions, times,
-//! tokens). Each recording is replayed, or left out below with the reason.
+//! Replays the recordings of a real kube-apiserver 1.36, request by request, and compares: status, the relevant
+//! headers, and the complete body except what differs from run to run (uids, versions, times, tokens). Each recording
+//! is replayed, or left out below with the reason.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::pki::{Pki, Validity};
 use super::tokens::TokenKey;
 use super::*;
 
-/// Recordings that are no exchange we could have, and why.
+/// Recordings that cannot be replayed here, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("about", "says what the recordings are"),
     ("token-secret-claims", "claims, compared in tests.rs"),
@@ -94,7 +94,7 @@ impl Replay {
         self.recordings[id]["response"]["body"].clone()
     }
 
-    /// Makes an object as it stands in a recording, but for what a server gives it.
+    /// Creates an object from a recording, without the server's fields.
     fn make(&self, collection: &str, mut object: Value) -> Value {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|k, _| !k.starts_with("deletion") && k != "resourceVersion");
@@ -139,7 +139,7 @@ impl Replay {
         self.changed(id, |_, _| {});
     }
 
-    /// Replays a recording with its path and body changed to what stands here.
+    /// Replays a recording with its path and body adapted to the current state.
     fn changed(&mut self, id: &str, change: impl FnOnce(&mut String, &mut Value)) {
         let recording = self.recordings.get(id).unwrap_or_else(|| panic!("no recording {id}")).clone();
         let request = &recording["request"];
@@ -310,7 +310,7 @@ fn refusals_and_tokens(r: &mut Replay) {
     r.admin("DELETE", "/api/v1/namespaces/demo/serviceaccounts/default", Value::Null);
     r.one("pod-create-no-sa-403");
 
-    // With a controller manager the secret is filled; one for an absent account goes.
+    // With a controller manager the secret is filled; one for an absent account is deleted.
     let ghost = json!({
         "type": "kubernetes.io/service-account-token",
         "metadata": {"name": "ghost-token", "annotations": {"kubernetes.io/service-account.name": "ghost"}},
@@ -392,7 +392,7 @@ fn custom_resources(r: &mut Replay) {
         "felix-merge-dryrun",
     ]);
     let first = r.admin("GET", felix, Value::Null)["metadata"]["resourceVersion"].clone();
-    // The recording shows field ownership, which is not kept; the patch is needed for what follows.
+    // The recording shows field ownership, which is not stored; the patch is needed for what follows.
     r.admin("PATCH", felix, json!({"spec": {"vxlanVNI": 4097, "vxlanEnabled": true}}));
     r.all(&[
         "felix-merge-null",
@@ -431,7 +431,7 @@ fn nodes(r: &mut Replay) {
     r.make("/api/v1/nodes", json!({"metadata": {"name": "lin-cp-1", "labels": {"kubernetes.io/os": "linux"}}}));
     r.all(&["node-get", "node-404", "nodes-list-windows", "node-cordon"]);
     let first = r.admin("GET", NODE, Value::Null)["metadata"]["resourceVersion"].clone();
-    // What the node-lifecycle controller does; tests.rs sees ours do it.
+    // The node-lifecycle controller's change; tests.rs tests ours.
     r.admin("PATCH", NODE, json!({"spec": {"taints": r.recorded_body("node-get-cordoned")["spec"]["taints"]}}));
     r.all(&["node-get-cordoned", "node-cordon-again"]);
     let now = r.admin("GET", NODE, Value::Null)["metadata"]["resourceVersion"].clone();
@@ -460,7 +460,7 @@ fn pods_and_evictions(r: &mut Replay) {
     r.make("/api/v1/namespaces/kube-system/pods", r.recorded_body("mirror-pod-get"));
     r.make(DEMO_PODS, r.recorded_body("evicted-pod-get"));
     r.make(DEMO_PODS, r.recorded_body("delete-ignores-pdb"));
-    // Of these only the metadata was recorded; their specification is like the others'.
+    // Only the metadata of these was recorded; their specification is like the others'.
     for partial in r.recorded_body("pods-on-node-page2")["items"].as_array().into_iter().flatten() {
         let name = partial["metadata"]["name"].as_str().expect("a name");
         if name.starts_with("scratch-") || name == "web-cqt54" {
@@ -562,7 +562,7 @@ fn odds_and_ends(r: &mut Replay) {
     let next = first["metadata"]["continue"].as_str().expect("there is more").to_owned();
     r.admin("PATCH", NODE, json!({"metadata": {"labels": {"example/m": "y"}}}));
     r.restart(&["no-kubelet"]);
-    // The page's snapshot is from before this process, and compacted away.
+    // The page's snapshot is from before this process, and compacted.
     r.changed("list-continue-410", |path, _| *path = format!("/api/v1/pods?limit=1&continue={next}"));
     const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
     r.make(SERVICES, service);

@@ -1,5 +1,5 @@
-//! What a request is about, read from its method and path the way a kube-apiserver does: by position
-//! alone, so that also a kind nobody serves can be forbidden before it is "not found".
+//! The attributes of a request, from its method and path as in a kube-apiserver: by position alone, so that even a kind
+//! that is not served can be forbidden before it is "not found".
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use http::{HeaderMap, Method};
 
 use super::protobuf;
 
-/// A request, read whole.
+/// A request, read completely.
 #[derive(Debug)]
 pub struct Request {
     pub path: String,
@@ -17,23 +17,23 @@ pub struct Request {
     pub target: Target,
 }
 
-/// The attributes that authorization and routing go by.
+/// The attributes for authorization and routing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Target {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: &'static str,
     pub group: String,
     pub version: String,
-    /// The plural; empty for paths that are no resources, such as `/version`.
+    /// The plural; empty for paths that are not resources, such as `/version`.
     pub resource: String,
     pub subresource: String,
-    /// Empty when the path has none.
+    /// Empty if the path has none.
     pub namespace: String,
     pub name: String,
 }
 
 impl Target {
-    /// `pods/eviction`: the resource as permissions name it.
+    /// `pods/eviction`: the resource's name in permissions.
     pub fn with_subresource(&self) -> String {
         if self.subresource.is_empty() {
             self.resource.clone()
@@ -134,7 +134,7 @@ impl Request {
     }
 }
 
-/// Percent escapes and plus signs undone.
+/// Decodes percent escapes and plus signs.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,10 +1,10 @@
-//! The kinds the embedded API serves: Kubernetes' own that a Calico node, its installer and a drain
-//! meet, and Calico's custom resources in the layout the cluster has.
+//! The kinds of the embedded API: Kubernetes' own that a Calico node, its installer and a drain use, and Calico's
+//! custom resources in the cluster's layout.
 
 use serde::{Deserialize, Serialize};
 
-/// Which API group carries Calico's custom resources. Since Calico 3.32 a cluster may have only
-/// `projectcalico.org/v3`, without an aggregated API server.
+/// The API group of Calico's custom resources. Since Calico 3.32 a cluster may have only `projectcalico.org/v3`,
+/// without an aggregated API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -27,14 +27,14 @@ pub struct Resource {
     pub namespaced: bool,
     /// Has the subresource `status`.
     pub status: bool,
-    /// `metadata.generation` counts changes of what is wanted.
+    /// `metadata.generation` counts changes of the spec.
     pub generation: bool,
     /// Served from a CustomResourceDefinition.
     pub custom: bool,
 }
 
 impl Resource {
-    /// `nodes`, `felixconfigurations.crd.projectcalico.org`: how messages name it.
+    /// `nodes`, `felixconfigurations.crd.projectcalico.org`: its name in messages.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.into() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -111,7 +111,7 @@ impl Resource {
         }
     }
 
-    /// As v3.32 has it: in the v3 group alone.
+    /// Like in v3.32: only in the v3 group.
     const fn with_status_in_v3(mut self) -> Self {
         self.status = matches!(self.version.as_bytes(), b"v3");
         self
@@ -250,7 +250,7 @@ pub fn core(plural: &str) -> &'static Resource {
     BUILT_IN.iter().find(|r| r.plural == plural).expect("only called with plurals of the table above")
 }
 
-/// The kind that a path names, if it is served.
+/// The kind of a path, if it is served.
 pub fn find(layout: Layout, group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     served(layout).find(|r| r.group == group && r.version == version && r.plural == plural)
 }

@@ -1,5 +1,5 @@
-//! Questions about oneself, and tokens: `SelfSubjectReview`, `SelfSubjectAccessReview` and
-//! `serviceaccounts/NAME/token`. They keep nothing.
+//! Access reviews and tokens: `SelfSubjectReview`, `SelfSubjectAccessReview` and `serviceaccounts/NAME/token`. They
+//! store nothing.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn may_i(request: &Request, user: &User, store: &Store) -> Outcome {
 
 const DEFAULT_SECONDS: i64 = 3600;
 
-/// `POST …/serviceaccounts/NAME/token`: a token, for an hour unless asked otherwise.
+/// `POST …/serviceaccounts/NAME/token`: a token, by default for an hour.
 pub fn token_request(call: &Call<'_>, keys: &TokenKey) -> Outcome {
     let body: Value = if call.request.body.is_empty() {
         json!({})
@@ -124,7 +124,7 @@ pub fn token_request(call: &Call<'_>, keys: &TokenKey) -> Outcome {
     ))
 }
 
-/// The object a token is to be bound to: a secret or pod of the namespace, or a node.
+/// The object that a token is bound to: a secret or pod of the namespace, or a node.
 fn bound_object<'a>(call: &Call<'_>, reference: &'a Value) -> Result<Option<(&'a str, Value)>, Answer> {
     let (Some(kind), Some(name)) = (reference["kind"].as_str(), reference["name"].as_str()) else {
         return Ok(None);

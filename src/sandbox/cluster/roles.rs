@@ -1,4 +1,4 @@
-//! The roles and bindings of the cluster's first day. RBAC in `auth` reads them like any others.
+//! The initial roles and bindings of the cluster. RBAC in `auth` reads them like any others.
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
 }
 
-/// The roles of every cluster that matter here, and calico-node's as Calico's own manifest grants them
-/// (reading, its node's status, tokens for the CNI plugin; no update of the IPAM configuration).
+/// The relevant roles of every cluster, and calico-node's as in Calico's own manifest (reading, its node's status,
+/// tokens for the CNI plugin; no update of the IPAM configuration).
 pub fn plant(store: &mut Store) {
     let urls = |urls: &[&str]| json!({"nonResourceURLs": urls, "verbs": ["get"]});
     let calico_node = of_calico_node(store.calico_line());
@@ -53,7 +53,7 @@ pub fn plant(store: &mut Store) {
         let binding = json!({"metadata": {}, "roleRef": role, "subjects": subjects});
         add(store, core("clusterrolebindings"), "", name, binding);
     }
-    // What docs/rbac.yaml adds to Calico's own, so that CalicoNode can renew the node's token.
+    // The addition of docs/rbac.yaml to Calico's own, so that CalicoNode can renew the node's token.
     let own = json!([{
         "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["calico-node"], "verbs": ["create"],
     }]);
@@ -135,7 +135,7 @@ fn of_calico_node(line: &str) -> Value {
     rules.into()
 }
 
-/// Another release of Calico's manifests was applied: its role is there instead.
+/// Another release of Calico's manifests was applied: replace the role.
 pub fn update(store: &mut Store) {
     let key = Key::new(core("clusterroles"), "", "calico-node");
     let Some(mut role) = store.get(&key).cloned() else { return };

@@ -1,5 +1,5 @@
-//! What a CustomResourceDefinition does to an object on its way in: defaults filled, unknown fields
-//! pruned (and told of), types, enums, bounds, patterns, required fields and Calico's own rules checked.
+//! What a CustomResourceDefinition does to a submitted object: sets defaults, prunes unknown fields (and reports them),
+//! checks types, enums, bounds, patterns, required fields and Calico's own rules.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use super::answer::{Answer, Cause};
 use super::definition::{self, Field};
 use super::resources::Resource;
 
-/// Takes away what the schema does not know and gives the paths of what it took, as
-/// `spec.vxlanVni`; fills defaults. `line` is the release line of the definitions.
+/// Removes what the schema does not know and returns the removed paths, for example `spec.vxlanVni`; sets defaults.
+/// `line` is the release line of the definitions.
 pub fn prune(resource: &Resource, line: &str, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     if let Some(schema) = definition::of(resource, line) {
@@ -29,7 +29,7 @@ fn keep_known(schema: &Field, path: &str, value: &mut Value, unknown: &mut Vec<S
                     unknown.push(child(path, name));
                     false
                 }
-                // A null is no value, where a definition does not say that it is one.
+                // A null is no value, unless the definition allows it.
                 Some(field) => !value.is_null() || field.says.nullable,
             });
             for (name, field) in schema.named() {
@@ -59,12 +59,12 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Refuses an object that its definition does not admit; `before` is the stored one on an update.
+/// Refuses an object that its definition does not allow; `before` is the stored one on an update.
 pub fn check(resource: &Resource, line: &str, object: &Value, before: Option<&Value>) -> Result<(), Answer> {
     let Some(schema) = definition::of(resource, line) else { return Ok(()) };
     let mut causes = Vec::new();
     judge(schema, "", object, &mut causes);
-    // Rules read the fields, so they wait until each is of its type.
+    // Rules read the fields, so first check the types.
     if causes.iter().any(|cause| matches!(cause.reason, "FieldValueTypeInvalid" | "FieldValueNotSupported")) {
         causes.push(Cause::new(
             "FieldValueInvalid",
@@ -124,7 +124,7 @@ fn judge(schema: &Field, path: &str, value: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with a value of the right type: the reason and the message of its cause.
+/// The error of a value of the right type: the reason and the message of its cause.
 fn wrong(schema: &Field, path: &str, value: &Value) -> Option<(&'static str, String)> {
     let says = &schema.says;
     if value.is_null() {
@@ -195,7 +195,7 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The definitions' rules across fields that a Windows node's configuration can meet. The v1 group has them
+/// The definitions' rules across fields that the configuration of a Windows node can violate. The v1 group has them
 /// since v3.32 (`tests/fixtures/kube-recordings.jsonl`).
 fn rules(resource: &Resource, spec: &Value) -> Vec<Cause> {
     let text = |name: &str| spec[name].as_str().unwrap_or_default();
@@ -214,7 +214,7 @@ fn rules(resource: &Resource, spec: &Value) -> Vec<Cause> {
     vec![Cause::new("FieldValueForbidden", "spec", format!("Forbidden: {broken}"))]
 }
 
-/// What of a pool stays as it was made.
+/// The immutable fields of a pool.
 fn changed_fixed(resource: &Resource, spec: &Value, before: &Value) -> Vec<Cause> {
     let fixed = [("blockSize", "Block size"), ("cidr", "CIDR")].into_iter().filter(|_| resource.kind == "IPPool");
     let changed =

@@ -1,5 +1,4 @@
-//! The cluster on its first day: a Linux node where Calico runs, and a Windows node that has joined
-//! but has no network yet.
+//! The initial cluster: a Linux node with Calico, and a Windows node that has joined but has no network yet.
 
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ fn image_of(release: &str) -> String {
     format!("docker.io/calico/node:{release}")
 }
 
-/// Calico on Linux goes to another release: its manifests are applied, and its nodes run it.
+/// Upgrades Calico on Linux to another release: its manifests are applied, and its nodes run it.
 pub fn upgrade_calico(store: &mut Store, release: &str) {
     store.define_by(release);
     roles::update(store);
@@ -36,7 +35,7 @@ pub fn upgrade_calico(store: &mut Store, release: &str) {
     }
 }
 
-/// What a new cluster looks like. It counts on the first start only; afterwards the state does.
+/// The definition of a new cluster. Used only at the first start; afterwards the state is.
 #[derive(Debug, Clone)]
 pub struct Seed {
     /// Name of the Windows node, as its kubelet registered it.
@@ -112,7 +111,7 @@ impl Seed {
         add(store, core("nodes"), "", &self.windows_node, windows);
     }
 
-    /// Calico itself: its DaemonSet, its configuration, and the Linux node's block of addresses.
+    /// Calico itself: its DaemonSet, its configuration, and the Linux node's address block.
     fn calico(&self, store: &mut Store) {
         let labels = json!({"k8s-app": "calico-node"});
         let template = json!({
@@ -194,8 +193,8 @@ impl Seed {
         );
     }
 
-    /// A Windows application with a disruption budget, as there is something to drain, and a DaemonSet, whose
-    /// pod no drain moves.
+    /// A Windows application with a disruption budget, so that there is something to drain, and a DaemonSet, whose pod
+    /// a drain skips.
     fn workloads(&self, store: &mut Store) {
         let labels = json!({"app": "fluent-bit"});
         let template = json!({
@@ -318,7 +317,7 @@ fn pod(
     add(store, core("pods"), namespace, name, pod);
 }
 
-/// What kubeadm, CoreDNS and the Calico operator leave for an installer to read.
+/// The objects of kubeadm, CoreDNS and the Calico operator that an installer reads.
 fn configuration(store: &mut Store) {
     let cluster = format!(
         "apiVersion: kubeadm.k8s.io/v1beta4\nclusterName: kubernetes\ncontrolPlaneEndpoint: {LINUX_ADDRESS}:6443\n\

@@ -1,4 +1,4 @@
-//! The listener: TLS or not, HTTP/1.1, one task a connection, on a thread of its own.
+//! The listener: with or without TLS, HTTP/1.1, one task per connection, on its own thread.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,11 +32,11 @@ use super::faults::{Action, ServerFault};
 use super::request::Request;
 use super::shared::Api;
 
-/// What Go's server holds back before it turns to chunks.
+/// How much Go's server buffers before it uses chunks.
 const CHUNK_ABOVE: usize = 2048;
 const SLOW: Duration = Duration::from_secs(60);
 const FAR: Duration = Duration::from_millis(20);
-/// The exit code of a process that was killed, as the sandbox's node has it.
+/// The exit code of a killed process, as in the sandbox's node.
 const KILLED: i32 = 137;
 
 /// A server that stops when dropped.
@@ -125,7 +125,7 @@ async fn connection(api: Arc<Api>, tls: TlsAcceptor, stream: TcpStream) {
     serve(api, stream, certificate).await;
 }
 
-/// Sends the last bytes of a connection, once the client has said what it wants.
+/// Sends the last bytes of a connection, after the client's first bytes.
 async fn finish(mut stream: TcpStream, bytes: &[u8]) {
     let mut said = [0; 1024];
     if stream.read(&mut said).await.is_ok() {
@@ -136,7 +136,7 @@ async fn finish(mut stream: TcpStream, bytes: &[u8]) {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + 'static>(api: Arc<Api>, stream: S, certificate: Certificate) {
     let service = service_fn(move |request| answer(Arc::clone(&api), certificate.clone(), request));
-    // An error here is a client that went away, or a fault that cut it off.
+    // An error here is a client that closed, or a fault that cut the connection.
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
@@ -148,7 +148,7 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let query = head.uri.query().unwrap_or_default();
-    // Calico's programs, which come with a token, are other processes than the one that is to end.
+    // Calico's programs, which use a token, are other processes than the one that should end.
     let own = matches!(certificate, Certificate::Good(..));
     let mut met = api.faults.meet(head.method.as_str(), head.uri.path(), query, own);
     if met == Some(Action::Noted) {
@@ -199,7 +199,7 @@ fn response(answer: Answer, met: Option<Action>) -> io::Result<Response<AnswerBo
 
 enum AnswerBody {
     Whole(Option<Bytes>),
-    /// Half of a body, then, once that is sent, the connection breaks.
+    /// Half of a body; once that is sent, the connection breaks.
     Cut(Option<Bytes>),
     Breaking,
     Lines(mpsc::Receiver<serde_json::Value>),
@@ -217,7 +217,7 @@ impl Body for AnswerBody {
                 if let Some(half) = bytes.take() {
                     return Poll::Ready(Some(Ok(Frame::data(half))));
                 }
-                // A body that has nothing yet makes hyper send what it has.
+                // A pending body makes hyper send what it has.
                 *this = Self::Breaking;
                 context.waker().wake_by_ref();
                 Poll::Pending
@@ -239,8 +239,8 @@ impl Body for AnswerBody {
     }
 }
 
-/// Lets every client certificate through the handshake, as a kube-apiserver does: whose it is decides
-/// between 401 and an answer later. The client still has to prove that it holds the key.
+/// Accepts every client certificate in the handshake, like a kube-apiserver: the response is 401 later if it is not
+/// valid. The client still has to prove that it has the key.
 #[derive(Debug)]
 struct AnyCertificate(WebPkiSupportedAlgorithms);
 

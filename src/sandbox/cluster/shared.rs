@@ -1,4 +1,4 @@
-//! What the requests and the controllers of a running cluster share.
+//! The state that requests and controllers of a running cluster share.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub struct Api {
     pub pki: Pki,
     pub keys: TokenKey,
     pub faults: Faults,
-    /// Why a controller could not save; the next request is told.
+    /// Why a controller could not save, for the next request.
     trouble: Mutex<Option<Error>>,
 }
 
@@ -26,12 +26,12 @@ impl Api {
         Self { store: Mutex::new(store), pki, keys, faults, trouble: Mutex::new(None) }
     }
 
-    /// The state, for as long as the guard lives. A panic elsewhere does not take it away.
+    /// The state, while the guard lives. A panic elsewhere does not poison it.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request to the list of those that were asked to be noted.
+    /// Adds a request to the list of noted requests.
     pub fn note(&self, method: &str, path: &str, own: bool) -> io::Result<()> {
         let by = if own { "" } else { " (by a service's program)" };
         files::append(&self.store().beside("calls"), format!("{method} {path}{by}\n").as_bytes())
@@ -41,7 +41,7 @@ impl Api {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    /// Why a controller could not save, since the last time.
+    /// Why a controller could not save, since the last call.
     pub fn trouble(&self) -> Option<Error> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

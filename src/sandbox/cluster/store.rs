@@ -1,5 +1,5 @@
-//! The cluster's state: every object under its kind, namespace and name, in one readable JSON file,
-//! with the history that watches and paged lists need.
+//! The cluster's state: every object by kind, namespace and name, in one readable JSON file, with the history that
+//! watches and paged lists need.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use super::resources::{Layout, Resource};
 use crate::node::files;
 
-/// What the Linux nodes run.
+/// The release on the Linux nodes.
 pub const CALICO: &str = "v3.32.1";
 
-/// Where an object is. `kind` is the qualified plural, as in `felixconfigurations.crd.projectcalico.org`.
+/// The key of an object. `kind` is the qualified plural, for example `felixconfigurations.crd.projectcalico.org`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     pub kind: String,
@@ -30,13 +30,13 @@ pub struct Key {
 
 impl Key {
     pub fn new(resource: &Resource, namespace: &str, name: &str) -> Self {
-        // A namespace's own path names it as the namespace too.
+        // The path of a namespace itself names it as the namespace too.
         let namespace = if resource.namespaced { namespace } else { "" };
         Self { kind: resource.qualified(), namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// One change: the object before and after it, either absent.
+/// One change: the object before and after it, one of which may be absent.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub version: u64,
@@ -45,7 +45,7 @@ pub struct Change {
     pub after: Option<Value>,
 }
 
-/// How many changes watches can look back on, as etcd's compaction leaves some minutes.
+/// How many changes are kept for watches, like etcd's compaction, which keeps some minutes.
 const HISTORY: usize = 4096;
 
 #[derive(Debug, Deserialize)]
@@ -60,27 +60,27 @@ struct Saved {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// There and locked while this process works on the state; holds the version that is saved.
-    /// Closing unlocks it: Wine knows no unlock that Rust's standard library takes for one.
+    /// Exists and is locked while this process works on the state; contains the saved version. Closing unlocks it:
+    /// Rust's standard library cannot unlock files under Wine.
     lock: Option<File>,
     pub layout: Layout,
     /// The release of Calico whose definitions the cluster has.
     calico: String,
     version: u64,
     saved: u64,
-    /// Changes up to here are forgotten.
+    /// Changes up to here are discarded.
     compacted: u64,
     objects: BTreeMap<Key, Value>,
-    /// How the objects that did not change since are written in the file: writing them all anew at
-    /// every change was half of what a command on a sandbox cost.
+    /// The serialized form of objects that have not changed: writing all objects again at every change was half of the
+    /// cost of a command on a sandbox.
     written: BTreeMap<Key, String>,
     history: VecDeque<Change>,
     changed: watch::Sender<u64>,
 }
 
 impl Store {
-    /// The cluster that `path` keeps, or an empty one, held against other processes until
-    /// [`Self::leave`]. What happened before is compacted away.
+    /// The cluster in `path`, or an empty one, locked against other processes until [`Self::leave`]. Earlier changes
+    /// are compacted.
     pub fn open(path: PathBuf, layout: Layout, calico: &str) -> Result<Self> {
         let lock = locked(&path)?;
         let saved = read(&path)?;
@@ -109,26 +109,26 @@ impl Store {
         self.objects.is_empty()
     }
 
-    /// Holds the state against other processes on the same folder (an `install` and a `status --wait`,
-    /// say), and takes over what they changed meanwhile.
+    /// Locks the state against other processes on the same folder (for example an `install` and a `status --wait`), and
+    /// loads their changes.
     pub fn enter(&mut self) -> Result<()> {
         let mut version = String::new();
         self.lock.insert(locked(&self.path)?).read_to_string(&mut version)?;
         if version.parse().is_ok_and(|v: u64| v != self.saved) {
-            self.take_over()?;
+            self.load_changes()?;
         }
         Ok(())
     }
 
-    /// Saves and lets others in.
+    /// Saves and unlocks.
     pub fn leave(&mut self) -> Result<()> {
         let saved = self.save();
         self.lock = None;
         saved
     }
 
-    /// What another process saved becomes ours, told to the watches as single changes.
-    fn take_over(&mut self) -> Result<()> {
+    /// Loads what another process saved, and reports it to the watches as single changes.
+    fn load_changes(&mut self) -> Result<()> {
         let Some(saved) = read(&self.path)? else { return Ok(()) };
         self.written.clear();
         let before = std::mem::replace(&mut self.objects, saved.objects.into_iter().collect());
@@ -159,18 +159,18 @@ impl Store {
         &self.calico[..end]
     }
 
-    /// Definitions of another release from now on.
+    /// From now on uses the definitions of another release.
     pub fn define_by(&mut self, release: &str) {
         release.clone_into(&mut self.calico);
     }
 
-    /// Forgets the history, so that everything so far is "too old" to watch from.
+    /// Discards the history, so that everything so far is "too old" to watch from.
     pub fn compact(&mut self) {
         self.compacted = self.version;
         self.history.clear();
     }
 
-    /// Writes the file if anything changed, whole and by rename, and wakes the watchers.
+    /// Writes the file if anything changed, completely and by rename, and wakes the watchers.
     fn save(&mut self) -> Result<()> {
         if self.saved == self.version {
             return Ok(());
@@ -204,7 +204,7 @@ impl Store {
         Ok(text)
     }
 
-    /// Tells of every saved change.
+    /// Notifies of every saved change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -235,7 +235,7 @@ impl Store {
             .filter(move |(k, _)| namespace.is_none_or(|n| n == k.namespace))
     }
 
-    /// The objects of a kind as they were at `version`; nothing when that is compacted away.
+    /// The objects of a kind as they were at `version`; none if that is compacted.
     pub fn list_at(&self, kind: &Resource, namespace: Option<&str>, version: u64) -> Option<Vec<(Key, Value)>> {
         if version < self.compacted {
             return None;
@@ -254,12 +254,12 @@ impl Store {
         Some(then.into_iter().collect())
     }
 
-    /// What happened after `version`, oldest first.
+    /// The changes after `version`, oldest first.
     pub fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
         self.history.iter().skip_while(move |c| c.version <= version)
     }
 
-    /// Adds an object: uid, creationTimestamp, resourceVersion and generation are the store's to give.
+    /// Adds an object: the store sets uid, creationTimestamp, resourceVersion and generation.
     pub fn create(&mut self, resource: &Resource, key: Key, mut object: Value) -> Value {
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
@@ -281,7 +281,7 @@ impl Store {
         self.put(key, Some(object)).expect("put an object, so there is one")
     }
 
-    /// Takes an object away and gives its last state, which carries the version of the deletion.
+    /// Removes an object and returns its last state, with the version of the deletion.
     pub fn remove(&mut self, key: &Key) -> Option<Value> {
         let mut last = self.objects.get(key)?.clone();
         self.put(key.clone(), None);
@@ -294,7 +294,7 @@ impl Store {
         (self.version, self.objects.clone())
     }
 
-    /// Back to a snapshot, as if nothing had been.
+    /// Restores a snapshot.
     pub fn restore(&mut self, (version, objects): (u64, BTreeMap<Key, Value>)) {
         self.version = version;
         self.objects = objects;
@@ -322,15 +322,14 @@ impl Store {
     }
 }
 
-/// The file beside the state that one process at a time holds; waits for the others.
+/// The file beside the state that one process at a time locks; waits for the others.
 fn locked(path: &Path) -> Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path.with_extension("lock"))?;
     file.lock().with_context(|| format!("lock the cluster in {}", path.display()))?;
     Ok(file)
 }
 
-/// What a state is of that does not say.
-/// Puts one object in.
+/// Adds one object.
 pub fn add(store: &mut Store, resource: &Resource, namespace: &str, name: &str, object: Value) -> Value {
     store.create(resource, Key::new(resource, namespace, name), object)
 }
@@ -349,7 +348,7 @@ fn read(path: &Path) -> Result<Option<Saved>> {
     }
 }
 
-/// Now, as Kubernetes writes times: RFC 3339 in UTC, whole seconds.
+/// The current time in Kubernetes' format: RFC 3339 in UTC, whole seconds.
 pub fn now() -> String {
     at(Timestamp::now())
 }
@@ -367,7 +366,7 @@ pub fn uid() -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Five letters and digits, as the API appends to `generateName`; no vowels, so no words.
+/// Five letters and digits, for `generateName`; no vowels, so no words.
 pub fn suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     random()[..5].iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect()
@@ -379,7 +378,7 @@ fn random() -> [u8; 16] {
     bytes
 }
 
-/// A string inside a document, or nothing: `text(pod, "/spec/nodeName")`.
+/// A string inside a document, or none: `text(pod, "/spec/nodeName")`.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer).and_then(Value::as_str)
 }

@@ -1,4 +1,4 @@
-//! In what form objects go out: whole, as metadata only, or as the table `kubectl get` prints.
+//! The output formats of objects: complete, as metadata only, or as the table that `kubectl get` prints.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The first form of the `Accept` list that we speak. Protobuf is skipped: every client that asks
-    /// for it names JSON too. Nothing acceptable is 406.
+    /// The first supported format of the `Accept` list. Protobuf is skipped: every client that asks for it names JSON
+    /// too. Nothing acceptable is 406.
     pub fn of(accept: Option<&str>) -> Result<Self, Answer> {
         let accept = accept.filter(|a| !a.trim().is_empty()).unwrap_or("application/json");
         for range in accept.split(',') {
@@ -92,7 +92,7 @@ fn table(resource: &Resource, metadata: Value, items: &[Value]) -> Value {
     let column = |name: &str, kind: &str, format: &str, description: &str| json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0});
     let mut columns = vec![column("Name", "string", "name", NAME)];
     columns.extend(own.iter().map(|name| column(name, "string", "", "")));
-    // Custom resources show when they were made; built-in ones how long ago, as text.
+    // Custom resources show their creation time; built-in ones their age, as text.
     let age = if resource.custom { "date" } else { "string" };
     columns.push(column("Age", age, "", AGE));
     let rows: Vec<Value> = items

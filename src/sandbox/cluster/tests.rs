@@ -1,4 +1,4 @@
-//! The cluster as its users meet it, beyond the single exchanges of [`super::recordings`].
+//! The cluster as its users see it, beyond the single exchanges of [`super::recordings`].
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::client::{self, As, Seen};
 use super::*;
 
-/// Asks until there is an answer; ten seconds are far more than any controller takes.
+/// Polls until there is a result; ten seconds are far more than any controller takes.
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
@@ -20,7 +20,7 @@ pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(Instant::now() < end, "nothing came of it in ten seconds");
-        // Leaves the state's lock to the controllers for a moment.
+        // Lets the controllers lock the state for a moment.
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
@@ -87,7 +87,7 @@ fn two_processes_on_one_folder_see_each_others_changes() {
     let labels = get(&install, NODE)["metadata"]["labels"].clone();
     assert_eq!((&labels["a"], &labels["b"]), (&json!("1"), &json!("2")));
 
-    // A watch sees them too, though it knew of neither the change nor its maker.
+    // A watch sees them too, even those of another process.
     let first = first.as_str().expect("a version");
     let path = format!("/api/v1/nodes?watch=true&timeoutSeconds=1&resourceVersion={first}");
     let lines = ask(&install, "GET", &path, "").expect("a watch").lines();
@@ -95,7 +95,7 @@ fn two_processes_on_one_folder_see_each_others_changes() {
 }
 
 #[test]
-fn a_token_secret_is_filled_while_a_watch_looks_on() {
+fn a_token_secret_is_filled_and_a_watch_sees_it() {
     let dir = folder();
     let cluster = start(&dir, &[]);
     let version = get(&cluster, SECRETS)["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
@@ -131,7 +131,7 @@ fn claims(token: &str) -> Value {
 }
 
 #[test]
-fn a_requested_token_says_whose_it_is_and_until_when() {
+fn a_requested_token_has_its_account_and_expiry() {
     let dir = folder();
     let cluster = start(&dir, &[]);
     let path = "/api/v1/namespaces/calico-system/serviceaccounts/calico-node/token";
@@ -145,12 +145,12 @@ fn a_requested_token_says_whose_it_is_and_until_when() {
 }
 
 #[test]
-fn what_the_controllers_do_not_do_when_told_to_fail() {
+fn faults_disable_controllers() {
     let dir = folder();
     let cluster = start(&dir, &["unfilled"]);
     cluster.as_admin(&Method::POST, SECRETS, Some(&token_secret("calico-node"))).expect("create");
     cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": true}}))).expect("cordon");
-    // The same controllers have run, as the node's taint shows, and left the secret alone.
+    // The same controllers have run, as the node's taint shows, and ignored the secret.
     eventually(|| get(&cluster, NODE)["spec"]["taints"].as_array().cloned());
     assert!(get(&cluster, &format!("{SECRETS}/t")).get("data").is_none());
     cluster.as_admin(&Method::PATCH, NODE, Some(&json!({"spec": {"unschedulable": null}}))).expect("uncordon");
@@ -158,7 +158,7 @@ fn what_the_controllers_do_not_do_when_told_to_fail() {
 }
 
 #[test]
-fn an_evicted_pod_goes_and_the_budget_holds_the_next() {
+fn an_evicted_pod_ends_and_the_budget_blocks_the_next() {
     let dir = folder();
     let cluster = start(&dir, &["no-kubelet"]);
     let pods = "/api/v1/namespaces/demo/pods";
@@ -178,7 +178,7 @@ fn an_evicted_pod_goes_and_the_budget_holds_the_next() {
     let cluster = start(&dir, &[]);
     eventually(|| cluster.as_admin(&Method::GET, &format!("{pods}/{}", names[0]), None).err());
 
-    // A pod on no node has nobody to wait for.
+    // A pod without a node ends at once.
     let pod = json!({"metadata": {"name": "unbound"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     cluster.as_admin(&Method::POST, pods, Some(&pod)).expect("create");
     assert_eq!(ask(&cluster, "POST", &format!("{pods}/unbound/eviction"), "{}").expect("an answer").status, 201);
@@ -213,7 +213,7 @@ fn another_user_may_do_what_the_bindings_say() {
 }
 
 #[test]
-fn a_watch_sees_objects_come_into_its_selection_and_leave_it() {
+fn a_watch_sees_objects_enter_and_leave_its_selection() {
     let dir = folder();
     let cluster = start(&dir, &["no-controllers"]);
     let version = get(&cluster, "/api/v1/nodes")["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
@@ -230,7 +230,7 @@ fn a_watch_sees_objects_come_into_its_selection_and_leave_it() {
 }
 
 #[test]
-fn faults_answer_as_a_server_in_trouble_does() {
+fn faults_answer_like_a_failing_server() {
     let dir = folder();
     let cluster = start(
         &dir,
@@ -271,7 +271,7 @@ fn a_server_can_be_down_or_speak_the_wrong_protocol() {
 }
 
 #[test]
-fn plain_http_to_the_tls_port_is_told_so() {
+fn plain_http_to_the_tls_port_gets_an_explanation() {
     use std::io::{Read as _, Write as _};
     let dir = folder();
     let cluster = start(&dir, &[]);
@@ -286,7 +286,7 @@ fn plain_http_to_the_tls_port_is_told_so() {
     ");
 }
 
-/// How many objects of a kind there are, read by the client that the product uses.
+/// The number of objects of a kind, read with the product's own client.
 async fn count<K>(client: &kube::Client) -> usize
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -296,7 +296,7 @@ where
 }
 
 #[test]
-fn the_products_own_client_reads_all_there_is() {
+fn the_products_own_client_reads_everything() {
     use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
     use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
     use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -379,7 +379,7 @@ fn kubectl_finds_a_cluster_it_can_work_with() {
 }
 
 #[test]
-fn a_lease_is_made_by_an_update_too_and_never_written_over_unseen() {
+fn an_update_can_create_a_lease_and_never_overwrites_one_without_its_version() {
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/win-1";
     let dir = folder();
     let cluster = start(&dir, &[]);
@@ -404,7 +404,7 @@ fn of_layout(dir: &TempDir, layout: Layout, release: &str) -> EmbeddedCluster {
 }
 
 #[test]
-fn what_a_cluster_begins_with_passes_calicos_own_schemas() {
+fn the_initial_objects_pass_calicos_own_schemas() {
     for (layout, line) in [(Layout::V1, "v3.31"), (Layout::V1, "v3.32"), (Layout::V3, "v3.32"), (Layout::V3, "v3.33")] {
         let dir = folder();
         let cluster = of_layout(&dir, layout, &format!("{line}.1"));
@@ -422,7 +422,7 @@ fn what_a_cluster_begins_with_passes_calicos_own_schemas() {
 }
 
 #[test]
-fn an_object_is_refused_for_what_its_groups_own_definition_says() {
+fn an_object_is_refused_by_its_own_groups_definition() {
     let affinity =
         |deleted: Value| json!({"cidr": "192.168.20.0/26", "deleted": deleted, "node": "win-1", "state": "confirmed"});
     let (v1, v3) = ("crd.projectcalico.org/v1", "projectcalico.org/v3");
@@ -439,7 +439,7 @@ fn an_object_is_refused_for_what_its_groups_own_definition_says() {
             json!({"cidr": "192.168.20.0/26"}),
             "FieldValueRequired spec.deleted: Required value",
         ),
-        // In v3 that one has a default.
+        // In v3 this field has a default.
         (
             Layout::V3,
             v3,
@@ -496,7 +496,7 @@ fn an_object_is_refused_for_what_its_groups_own_definition_says() {
 }
 
 #[test]
-fn what_a_definition_does_not_name_is_pruned_at_any_depth() {
+fn unknown_fields_are_pruned_at_any_depth() {
     let attribute = json!({"handle_id": "k8s-pod-network.1", "releasedAt": "2026-11-22T10:00:00Z"});
     for (layout, group, release, kept) in [
         (Layout::V1, "crd.projectcalico.org/v1", "v3.31.7", json!(null)),

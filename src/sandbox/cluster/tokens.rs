@@ -1,6 +1,6 @@
-//! Service-account tokens: JSON Web Tokens that this cluster signs (EdDSA) and checks again against
-//! what still exists. The claims are those of a real cluster: one set for tokens from TokenRequest,
-//! the older set, without expiry and audience, for tokens in secrets.
+//! Service-account tokens: JSON Web Tokens that this cluster signs (EdDSA) and verifies against the objects that still
+//! exist. The claims are those of a real cluster: one set for tokens from TokenRequest, the older set, without expiry
+//! and audience, for tokens in secrets.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ const LEGACY: &str = "kubernetes.io/serviceaccount";
 /// The key that signs tokens.
 pub struct TokenKey(KeyPair);
 
-/// Whom a good token speaks for.
+/// The identity in a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bearer {
     pub namespace: String,
@@ -33,7 +33,7 @@ pub struct Bearer {
     pub uid: String,
     /// The claim `jti` of a requested token.
     pub id: Option<String>,
-    /// The secret that holds this token, if it is one of the older sort.
+    /// The secret that holds this token, if it is from a secret.
     pub secret: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl TokenKey {
         Ok(Self(KeyPair::from_pem(&pem).with_context(|| format!("read {}", path.display()))?))
     }
 
-    /// A token as TokenRequest gives: for `seconds`, perhaps bound to another object (kind, name, uid).
+    /// A token from TokenRequest: for `seconds`, optionally bound to another object (kind, name, uid).
     pub fn requested(&self, account: &Value, seconds: i64, bound: Option<(&str, &str, &str)>) -> String {
         let issued = Timestamp::now().as_second();
         let (namespace, name) = (&account["metadata"]["namespace"], &account["metadata"]["name"]);
@@ -62,7 +62,7 @@ impl TokenKey {
         self.sign(&claims)
     }
 
-    /// The token that a token secret is filled with.
+    /// The token in a token secret.
     pub fn for_secret(&self, account: &Value, secret: &str) -> String {
         let (namespace, name) = (&account["metadata"]["namespace"], &account["metadata"]["name"]);
         self.sign(&json!({
@@ -81,7 +81,7 @@ impl TokenKey {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Whom the token speaks for, if we signed it, its time is not over, and what it names still exists.
+    /// The identity in the token, if we signed it, it has not expired, and its objects still exist.
     pub fn check(&self, token: &str, store: &Store) -> Option<Bearer> {
         let claims = self.claims(token)?;
         let requested = claims["iss"] == ISSUER;
@@ -123,7 +123,7 @@ impl TokenKey {
     }
 }
 
-/// A token bound to a secret, pod or node dies with it.
+/// A token bound to a secret, pod or node is valid only while that exists.
 fn bound_alive(store: &Store, namespace: &str, claims: &Value) -> bool {
     [("secret", "secrets"), ("pod", "pods"), ("node", "nodes")].iter().all(|(claim, plural)| {
         let bound = &claims[claim];
@@ -138,7 +138,7 @@ fn subject(namespace: &Value, name: &Value) -> String {
     format!("system:serviceaccount:{}:{}", namespace.as_str().unwrap_or_default(), name.as_str().unwrap_or_default())
 }
 
-/// How a secret's `data` holds text.
+/// Encodes text for a secret's `data`.
 pub fn base64_of(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }

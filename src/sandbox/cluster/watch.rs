@@ -1,4 +1,4 @@
-//! Watches: one JSON line for each change, from a resourceVersion on or from the present state.
+//! Watches: one JSON line for each change, from a resourceVersion or from the current state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::shared::Api;
 use super::store::{Change, Store};
 use super::table::Shape;
 
-/// Without `timeoutSeconds` the real one picks 30 to 60 minutes.
+/// Without `timeoutSeconds` the real one chooses 30 to 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
 /// A bookmark comes this long before the end of a watch that asked for bookmarks.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ struct Watch {
     seen: u64,
 }
 
-/// Answers a watch request; the lines are sent by a task that ends with the client or the timeout.
+/// Answers a watch request; a task sends the lines, and ends with the client or the timeout.
 pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, shape: Shape, store: &Store) -> Outcome {
     let selector = Selector::of(request, resource)?;
     let namespace = Some(request.target.namespace.clone()).filter(|n| !n.is_empty());
@@ -48,7 +48,7 @@ pub fn watch(api: &Arc<Api>, request: &Request, resource: &'static Resource, sha
             let why = format!("too old resource version: {version} ({})", store.compacted());
             let (line, lines) = mpsc::channel(1);
             if let Content::Json(status) = Answer::refusal(410, "Expired", why, None).body {
-                // The channel is empty and holds one.
+                // The channel is empty and has room for one.
                 line.try_send(json!({"type": "ERROR", "object": status})).ok();
             }
             return Ok(Answer::lines(lines));
@@ -115,7 +115,7 @@ impl Watch {
         }})
     }
 
-    /// The lines for what happened since the last look.
+    /// The lines for the changes since the last call.
     fn news(&mut self, store: &Store) -> Vec<Value> {
         let kind = self.resource.qualified();
         let of_ours = |change: &&Change| {
@@ -126,7 +126,7 @@ impl Watch {
         lines
     }
 
-    /// A change as this watch sees it: coming into the selection is ADDED, leaving it DELETED.
+    /// A change as this watch sees it: entering the selection is ADDED, leaving it DELETED.
     fn tell(&self, change: &Change) -> Option<Value> {
         let picked = |object: &Option<Value>| object.as_ref().is_some_and(|o| self.selector.matches(o));
         match (picked(&change.before), picked(&change.after)) {

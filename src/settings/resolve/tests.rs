@@ -66,7 +66,7 @@ fn pool(name: &str, vxlan: &str, ipip: &str) -> PoolFacts {
     }
 }
 
-/// A config that names the version, and has the fields given as `path=value`.
+/// A config with a version, and the fields given as `path=value`.
 fn config(fields: &[&str]) -> Layered {
     let overrides: Vec<Override> = ["calico.version=v3.32.1"]
         .iter()
@@ -87,7 +87,7 @@ fn refused(fields: &[&str], node: &NodeFacts, cluster: Option<&ClusterFacts>) ->
     fault_of(&resolve(&config(fields), node, cluster).unwrap_err())
 }
 
-/// The fault with its causes, as people read them.
+/// The fault with its causes, as printed.
 fn fault_of(error: &anyhow::Error) -> Fault {
     let fault = Fault::of(error).unwrap().clone();
     let what = error.chain().map(|cause| cause.to_string().replace('\n', "\n  ")).collect::<Vec<_>>().join("\n  ");
@@ -99,7 +99,7 @@ fn warnings(fields: &[&str], cluster: Option<&ClusterFacts>) -> Vec<String> {
 }
 
 #[test]
-fn a_version_and_a_cluster_are_enough_and_every_value_tells_where_it_is_from() {
+fn a_version_and_a_cluster_are_enough_and_every_value_has_an_origin() {
     let document = Document {
         name: "node.yaml".into(),
         text: "spec:\n  services: {logDir: 'D:\\logs'}\n  transport: {timeout: 30s}\n".into(),
@@ -298,7 +298,7 @@ fn without_a_cluster_everything_else_has_its_default() {
 }
 
 #[test]
-fn the_backend_is_the_config_s_the_provider_s_or_the_cluster_s() {
+fn the_backend_comes_from_the_config_then_the_provider_then_the_cluster() {
     let felix = |vxlan, ipip| FelixFacts { vxlan_enabled: vxlan, ipip_enabled: ipip, ..FelixFacts::default() };
     let with = |felix, pools| ClusterFacts { felix, pools, ..cluster() };
     let backend = |fields: &[&str], cluster: &ClusterFacts| {
@@ -342,14 +342,37 @@ fn ip_in_ip_is_refused() {
         ClusterFacts { pools: vec![pool("a", "Always", "Never"), pool("b", "Never", "CrossSubnet")], ..cluster() };
     for (cluster, by) in [(by_felix, "ipipEnabled: true"), (by_pool, "`b` has ipipMode: CrossSubnet")] {
         let fault = refused(&[], &node(), Some(&cluster));
-        assert_eq!((fault.exit, fault.id), (Exit::PreflightFailed, "IpipEnabled"));
+        assert_eq!((fault.exit, fault.id), (Exit::PreflightFailed, "Ipip"));
         assert!(fault.what.contains(by), "{}", fault.what);
         assert_eq!(resolved(&["calicoNetwork.backend=vxlan"], Some(&cluster)).settings.network.backend, Backend::Vxlan);
     }
 }
 
+/// With the option off, networks of pods would appear that nothing here makes, proves or removes.
 #[test]
-fn everything_that_the_facts_make_wrong_is_said_at_once() {
+fn a_network_for_each_block_is_refused_where_calico_makes_networks() {
+    let option = "calicoNetwork.windowsUseSingleNetwork=false";
+    for backend in ["vxlan", "windows-bgp"] {
+        let fault = refused(&[&format!("calicoNetwork.backend={backend}"), option], &node(), Some(&cluster()));
+        assert!(
+            fault.what.contains("windowsUseSingleNetwork: pods would be on networks Calico-a-b-c-d"),
+            "{}",
+            fault.what
+        );
+    }
+    resolved(&["calicoNetwork.windowsUseSingleNetwork=true"], Some(&cluster()));
+}
+
+/// Windows moves no folder to another volume, and would say so only after the services were stopped.
+#[test]
+fn a_root_on_another_volume_is_refused() {
+    let fault = refused(&["calico.rootDir=D:/Calico"], &node(), Some(&cluster()));
+    assert!(fault.what.contains(r"rootDir: D:\Calico is not on C:, where the releases are kept"), "{}", fault.what);
+    resolved(&["calico.rootDir=c:/other"], Some(&cluster()));
+}
+
+#[test]
+fn everything_that_contradicts_the_facts_is_reported_at_once() {
     let layered = config::load(&[], &[]).unwrap();
     let node = NodeFacts { host_name: "WIN_A1".into(), ..node() };
     let cluster = ClusterFacts {
@@ -362,12 +385,12 @@ fn everything_that_the_facts_make_wrong_is_said_at_once() {
     the config is not valid
       spec.calico.version: which Calico release to install is not given; set spec.calico.version or use --release
       spec.kubernetes.nodeName: the host name cannot be the node's name: `win_a1` is not a node name: lower-case letters, digits, `-` and `.`, each part beginning and ending with a letter or digit, 253 characters at most
-      spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
+      spec.calicoNetwork.vxlan.vxlanVNI: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 9999 is the VSID of the bootstrap network External; choose another VNI from 4096 to 65535
     "#);
 }
 
 #[test]
-fn a_detected_vxlan_does_not_go_with_host_local() {
+fn a_detected_vxlan_is_refused_with_host_local() {
     let fault = refused(&["calicoNetwork.ipam.type=host-local"], &node(), Some(&cluster()));
     insta::assert_snapshot!(fault.what, @r#"
     the config is not valid
@@ -376,7 +399,7 @@ fn a_detected_vxlan_does_not_go_with_host_local() {
 }
 
 #[test]
-fn the_vni_is_the_config_s_or_felix_s_or_4096() {
+fn the_vni_comes_from_the_config_then_felix_then_is_4096() {
     let vni = |fields: &[&str], felix| {
         let mut cluster = cluster();
         cluster.felix.vxlan_vni = felix;
@@ -387,14 +410,14 @@ fn the_vni_is_the_config_s_or_felix_s_or_4096() {
     assert_eq!(vni(&[], Some(4100)), (4100, vec![]));
     assert_eq!(vni(&[], None), (4096, vec![]));
     assert_eq!(vni(own, Some(5000)), (5000, vec![]));
-    assert_eq!(vni(own, Some(4100)), (5000, vec!["VniDiffersFromFelix"]));
-    assert_eq!(vni(own, None), (5000, vec!["VniDiffersFromFelix"]));
-    // Without VXLAN nobody reads it.
+    assert_eq!(vni(own, Some(4100)), (5000, vec!["VniMatchesFelix"]));
+    assert_eq!(vni(own, None), (5000, vec!["VniMatchesFelix"]));
+    // Without VXLAN the VNI is not used.
     assert_eq!(vni(&["calicoNetwork.backend=windows-bgp"], Some(7)), (4096, vec![]));
 }
 
 #[test]
-fn warnings_say_what_to_look_at() {
+fn warnings_name_what_to_check() {
     let said = [
         warnings(&["kubernetes.dns.servers=10.80.0.10,192.168.1.1"], Some(&cluster())),
         warnings(&["calicoNetwork.vxlan.vxlanVNI=5000"], Some(&cluster())),
@@ -403,7 +426,7 @@ fn warnings_say_what_to_look_at() {
     ];
     insta::assert_snapshot!(said.concat().join("\n"), @r#"
     DnsOutsideServiceCidr: the DNS server 192.168.1.1 is outside the service CIDR 10.80.0.0/16
-    VniDiffersFromFelix: the VNI 5000 differs from the cluster's 4100 (FelixConfiguration `default`): this node's pods will not reach those of nodes with the other
+    VniMatchesFelix: the VNI 5000 differs from the cluster's 4100 (FelixConfiguration `default`): this node's pods will not reach those of nodes with the other
     NodeNameFromHostName: the node is taken to be `win-a1`, the host name; if Kubernetes calls it otherwise, set spec.kubernetes.nodeName
     "#);
 
@@ -420,7 +443,7 @@ fn warnings_say_what_to_look_at() {
 }
 
 #[test]
-fn releases_come_from_the_project_a_mirror_a_zip_or_a_folder() {
+fn a_release_comes_from_the_project_a_mirror_a_zip_or_a_folder() {
     let source = |fields: &[&str]| resolved(fields, Some(&cluster())).settings.calico.source;
     assert_eq!(
         source(&[]),
@@ -454,9 +477,9 @@ fn platforms_have_their_own_defaults() {
     assert_eq!(platform(own), ("azure.*".into(), false, false, true));
 }
 
-/// The cluster's VNI is in etcd: the one that the Kubernetes API still has from before is not it.
+/// The cluster's VNI is in etcd: a value that the Kubernetes API still has is out of date.
 #[test]
-fn with_etcd_the_vni_is_given_and_never_a_default() {
+fn with_etcd_the_vni_is_required_and_has_no_default() {
     let etcd = ["datastore.type=etcdv3", "datastore.etcd.endpoints=http://a:2379", "calicoNetwork.backend=vxlan"];
     let error = resolve(&config(&etcd), &node(), Some(&cluster())).unwrap_err();
     assert_eq!(Fault::id_of(&error), "ConfigInvalid");
@@ -468,7 +491,7 @@ fn with_etcd_the_vni_is_given_and_never_a_default() {
 }
 
 #[test]
-fn variables_that_make_ip_pools_are_refused() {
+fn variables_that_create_ip_pools_are_refused() {
     let wrong = |variable: &str| {
         let fields = [format!("services.extraEnv.{variable}")];
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
@@ -482,7 +505,7 @@ fn variables_that_make_ip_pools_are_refused() {
 }
 
 #[test]
-fn etcd_gets_its_certificates_from_files_or_a_secret() {
+fn etcd_certificates_come_from_files_or_a_secret() {
     let etcd = |more: &[&str]| {
         let fields = [
             "datastore.type=etcdv3",
@@ -510,7 +533,7 @@ fn etcd_gets_its_certificates_from_files_or_a_secret() {
 }
 
 #[test]
-fn direct_server_return_is_asked_of_hns_then_of_the_build() {
+fn direct_server_return_depends_on_hns_then_on_the_build() {
     let dsr = |fields: &[&str], hns: Option<(u32, u32)>, build, ubr| {
         let mut node = node();
         node.hns = hns.map(|(major, minor)| HnsVersion { major, minor });
@@ -523,7 +546,7 @@ fn direct_server_return_is_asked_of_hns_then_of_the_build() {
 }
 
 #[test]
-fn what_connects_is_known_before_any_fact() {
+fn connection_settings_need_no_facts() {
     let layered = config(&["kubernetesProvider=EKS", "transport.noProxy=10.0.0.0/8,.local", "transport.retries=0"]);
     let eks = connection(&layered, None).unwrap();
     assert_eq!(
@@ -550,7 +573,7 @@ fn the_cni_log_folder_becomes_a_key_of_the_cni_document() {
 }
 
 #[test]
-fn the_template_changes_no_default_but_the_version() {
+fn the_template_changes_no_default_except_the_version() {
     let template = Document { name: "config.yaml".into(), text: config::template().into() };
     for provider in ["none", "AKS", "EKS", "EC2", "GCE"] {
         let set = Override { path: "kubernetesProvider".into(), value: provider.into(), from: Origin::Set };
@@ -580,16 +603,16 @@ fn the_adapter_with_the_nodes_own_address_gets_the_vswitch() {
     let fixed = "calicoNetwork.nodeAddress=10.99.0.5/24";
     assert_eq!(chosen("Ethernet 2", &[]), None, "HNS chooses");
     assert_eq!(chosen("Ethernet 2", &[fixed]).as_deref(), Some("Ethernet 2"));
-    // After the vSwitch was made the answer is the same.
+    // The choice is the same after the vSwitch was created.
     assert_eq!(chosen("vEthernet (Ethernet 2)", &[fixed]).as_deref(), Some("Ethernet 2"));
     let named = "calicoNetwork.vxlan.vxlanAdapter=Ethernet";
     assert_eq!(chosen("Ethernet 2", &[fixed, named]).as_deref(), Some("Ethernet"));
     assert_eq!(chosen("Ethernet 2", &[fixed, "calicoNetwork.backend=windows-bgp"]), None);
 }
 
-/// The methods by which Calico finds the node's address are told to it, and say the adapter too.
+/// Calico uses its own methods to find the node's address; they select the adapter too.
 #[test]
-fn the_adapter_is_the_one_that_calicos_own_method_leads_to() {
+fn the_adapter_is_the_one_that_calicos_method_selects() {
     let adapter = |name: &str, address: &str, team: bool| Adapter {
         name: name.into(),
         mac: "00-15-5D-14-00-15".into(),

@@ -1,12 +1,12 @@
-//! An API server that is down, slow, overloaded, in doubt about us, or something else altogether;
-//! and kubeconfigs that lead nowhere.
+//! An API server that is down, slow, overloaded, rejects our credentials, or is another server; and kubeconfigs that
+//! cannot be used.
 
 use std::fs;
 
 use super::{ACCESS, CLUSTER, Case, PREFLIGHT, case, screens};
 use crate::lab::Lab;
 
-/// What stays wrong however often it is tried.
+/// Errors that a retry does not change.
 const DENIED: [&str; 9] = [
     "ClusterCaExpired",
     "ClusterCertificateExpired",
@@ -25,7 +25,7 @@ fn api(name: &'static str, fault: &'static str, id: &'static str) -> Case {
 }
 
 #[test]
-fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
+fn every_connection_failure_to_the_api_server_has_its_own_error() {
     let cases = [
         api("down", "api down", "ClusterRefused"),
         api("slow", "api GET /version*=slow", "ClusterTimeout"),
@@ -37,7 +37,7 @@ fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
         api("an expired certificate", "api expired-certificate", "ClusterCertificateExpired"),
         api("a certificate for another name", "api other-name", "ClusterCertificateName"),
         api("self-signed", "api self-signed", "ClusterUntrusted"),
-        // Questions go out side by side, so the one that it strikes differs; what it is called does not.
+        // Requests run in parallel, so the failing one differs; its error does not.
         api("gone between two questions", "api GET /apis/*/ippools*=reset", "ClusterConnectionLost"),
     ];
     insta::assert_snapshot!(screens(&cases, |_| ()), @r#"
@@ -97,7 +97,7 @@ fn every_way_of_not_reaching_the_api_server_has_its_own_words() {
 }
 
 #[test]
-fn every_refusal_of_the_api_server_has_its_own_words() {
+fn every_refusal_of_the_api_server_has_its_own_error() {
     let cases = [
         api("401", "api GET /*=401", "ClusterUnauthorized"),
         api("403 for a path", "api GET /version=403", "ClusterForbidden"),
@@ -211,7 +211,7 @@ fn every_refusal_of_the_api_server_has_its_own_words() {
 }
 
 #[test]
-fn what_is_no_answer_of_an_api_server_is_told_as_that() {
+fn an_answer_that_is_not_of_an_api_server_is_reported_as_such() {
     let cases = [
         api("a proxy's page", "api GET /*=html", "ClusterAnswer"),
         api("a proxy's page for one question", "api GET /apis/crd.projectcalico.org/v1/ippools*=html", "ClusterAnswer"),
@@ -249,7 +249,7 @@ fn what_is_no_answer_of_an_api_server_is_told_as_that() {
 }
 
 #[test]
-fn a_change_that_the_api_server_refuses_is_told_as_that() {
+fn a_change_that_the_api_server_refuses_is_reported_as_refused() {
     let prepare =
         |name, fault, id| case(name, "cluster prepare --apply -y --set transport.retries=0", CLUSTER, id).with(fault);
     let cases = [
@@ -284,7 +284,7 @@ fn a_change_that_the_api_server_refuses_is_told_as_that() {
 }
 
 #[test]
-fn a_token_secret_that_is_never_filled_ends_at_the_limit() {
+fn waiting_for_a_token_secret_ends_at_the_limit() {
     let words = "install -y --set transport.timeout=1s --set kubernetes.credentials=secret";
     let unfilled = case("never filled", words, CLUSTER, "TokenSecretUnfilled").with("api unfilled").with_changed(true);
     insta::assert_snapshot!(screens(&[unfilled], |_| ()), @r#"
@@ -296,7 +296,7 @@ fn a_token_secret_that_is_never_filled_ends_at_the_limit() {
 }
 
 #[test]
-fn a_kubeconfig_that_leads_nowhere_is_named() {
+fn an_unusable_kubeconfig_is_named() {
     let cases = [
         case("not there", "install -y --kubeconfig no/such/file", CLUSTER, "KubeconfigMissing"),
         case("a folder", "install -y --kubeconfig folder", CLUSTER, "KubeconfigMissing"),
@@ -362,7 +362,7 @@ fn a_kubeconfig_that_leads_nowhere_is_named() {
     ");
 }
 
-/// Someone changes the cluster before the install.
+/// Changes the cluster before the install.
 fn cluster_with(lab: &Lab, from: &str, to: &str) {
     let _made = lab.run("plan");
     let file = lab.path("node/cluster/cluster.json");
@@ -374,9 +374,9 @@ fn cluster_with(lab: &Lab, from: &str, to: &str) {
 #[test]
 fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed() {
     let affinity = [case("strict affinity is off", "install -y", PREFLIGHT, "StrictAffinity")];
-    let ipip = [case("the pool is IPIP", "install -y", PREFLIGHT, "IpipEnabled")];
+    let ipip = [case("the pool is IPIP", "install -y", PREFLIGHT, "Ipip")];
     let node = [case("no Node", "install -y --node-name win-zz", PREFLIGHT, "NodeRegistered")];
-    let vni = [case("the cluster's VNI is too low", "install -y", PREFLIGHT, "VniOutOfRange")];
+    let vni = [case("the cluster's VNI is too low", "install -y", PREFLIGHT, "VxlanVni")];
     let seen = [
         screens(&affinity, |lab| cluster_with(lab, r#""strictAffinity": true"#, r#""strictAffinity": false"#)),
         screens(&ipip, |lab| {
@@ -400,8 +400,8 @@ fn a_cluster_that_is_not_ready_for_windows_is_refused_before_anything_is_changed
         state: nothing was changed
         hint: start kubelet so that it registers, or give the registered name with --node-name
     the cluster's VNI is too low
-      error: FelixConfiguration `default` has a vxlanVNI that Windows cannot take: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
+      error: FelixConfiguration `default` has a vxlanVNI that Windows does not support: 4095 is out of range: Windows takes a VNI from 4096 to 65535, not 9999
         state: nothing was changed
-        hint: kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":4096}}', which changes the Linux nodes too
+        hint: kubectl patch felixconfiguration default --type=merge -p '{"spec":{"vxlanVNI":4096}}'  # changes the Linux nodes too
     "#);
 }

@@ -1,4 +1,4 @@
-//! Command lines that mean nothing, and commands in the wrong place or at the wrong time.
+//! Invalid command lines, and commands in the wrong place or at the wrong time.
 
 use std::fs::{self, File};
 #[cfg(unix)]
@@ -9,7 +9,7 @@ use super::{BUSY, CONFIG, FAILED, NOT_INSTALLED, USAGE, case, masked, screens};
 use crate::lab::Lab;
 
 #[test]
-fn a_wrong_command_line_says_what_would_be_right() {
+fn a_wrong_command_line_gets_a_suggestion() {
     let wrong = |name, words| case(name, words, USAGE, "Usage");
     let cases = [
         wrong("unknown verb", "frobnicate"),
@@ -37,7 +37,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
         state: nothing was changed
         hint: did you mean: calicoctl-win install
     no verb
-      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, confirm, rollback, receipt, history, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, explain, completion, options, version
+      error: `calicoctl-win` needs a command: preflight, plan, apply, install, reconfigure, upgrade, confirm, rollback, receipt, history, repair, resume, uninstall, status, logs, service, node, credentials, config, release, cluster, selftest, explain, completion, options, version
         state: nothing was changed
         hint: see: calicoctl-win --help
     no verb of a group
@@ -47,7 +47,8 @@ fn a_wrong_command_line_says_what_would_be_right() {
     unknown flag
       error: unexpected argument '--frob' found
         state: nothing was changed
-        hint: calicoctl-win install [OPTIONS]; see: calicoctl-win --help
+        hint: usage: calicoctl-win install [OPTIONS]
+              see: calicoctl-win --help
     missing value
       error: a value is required for '--kubeconfig <FILE>' but none was supplied
         state: nothing was changed
@@ -63,11 +64,13 @@ fn a_wrong_command_line_says_what_would_be_right() {
     flags that exclude each other
       error: the argument '--print-facts' cannot be used with '--out <FILE>'
         state: nothing was changed
-        hint: calicoctl-win plan --print-facts; see: calicoctl-win --help
+        hint: usage: calicoctl-win plan --print-facts
+              see: calicoctl-win --help
     missing argument
       error: the following required arguments were not provided: <ZIP>
         state: nothing was changed
-        hint: calicoctl-win release verify <ZIP>; see: calicoctl-win --help
+        hint: usage: calicoctl-win release verify <ZIP>
+              see: calicoctl-win --help
     nobody to confirm
       error: this changes the node and nobody is there to confirm it
         state: nothing was changed
@@ -87,7 +90,7 @@ fn a_wrong_command_line_says_what_would_be_right() {
     ");
 }
 
-/// The state folder as this program makes it.
+/// The state folder as this program creates it.
 fn state_folder(lab: &Lab) -> PathBuf {
     let state = lab.on_node("C/ProgramData/calicoctl-win");
     fs::create_dir_all(&state).unwrap();
@@ -121,7 +124,7 @@ fn a_second_run_at_the_same_time_is_busy() {
 
 #[cfg(not(windows))]
 #[test]
-fn without_windows_and_without_a_sandbox_nothing_runs() {
+fn without_windows_and_without_a_sandbox_every_verb_fails() {
     let lab = Lab::new();
     let seen = lab.bare("install -y").exits(15);
     insta::assert_snapshot!(masked(&lab, &seen.stderr), @r#"
@@ -134,7 +137,7 @@ fn without_windows_and_without_a_sandbox_nothing_runs() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_left_alone() {
+fn a_folder_of_others_is_not_changed() {
     let lab = Lab::new();
     lab.write("node/thesis.txt", "years of work\n");
     let seen = lab.run("install -y").exits(64);
@@ -149,7 +152,7 @@ fn a_folder_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_named() {
+fn invalid_files_are_named() {
     let cases = [
         case("plan that is not there", "install -y --plan none.json", CONFIG, "PlanInvalid"),
         case("plan that is none", "install -y --plan text.json", CONFIG, "PlanInvalid"),
@@ -192,7 +195,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
 }
 
 #[test]
-fn notes_of_ours_that_cannot_be_read_stop_us() {
+fn unreadable_records_of_ours_stop_a_run() {
     let damage = |file: &'static str, text: &'static str| {
         move |lab: &Lab| {
             let path = state_folder(lab).join(file);

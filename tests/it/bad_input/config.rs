@@ -1,9 +1,9 @@
-//! Configs that are not right: file, line, column, field, what is allowed, and what was meant.
+//! Invalid configs: file, line, column, field, what is allowed, and a suggestion.
 
 use super::{CONFIG, Case, case, screens};
 use crate::lab::Lab;
 
-/// What is wrong, and the document's fields below `spec:`.
+/// A description, and the document's fields below `spec:`.
 const SPECS: [(&str, &str); 28] = [
     ("VNI too low", "calicoNetwork: {vxlan: {vxlanVNI: 4095}}"),
     ("VNI of the bootstrap network", "calicoNetwork: {vxlan: {vxlanVNI: 9999}}"),
@@ -44,7 +44,7 @@ const SPECS: [(&str, &str); 28] = [
 const WRONG: Case = case("", "install -y -c site.yaml", CONFIG, "ConfigInvalid");
 
 #[test]
-fn every_wrong_value_is_named_with_its_place_and_what_is_allowed() {
+fn every_invalid_value_is_named_with_its_position_and_what_is_allowed() {
     let mut seen = String::new();
     for (name, spec) in SPECS {
         let site = format!("apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec:\n  {spec}\n");
@@ -118,7 +118,7 @@ fn every_wrong_value_is_named_with_its_place_and_what_is_allowed() {
 }
 
 #[test]
-fn a_file_that_is_no_config_is_refused() {
+fn a_file_that_is_not_a_config_is_refused() {
     let documents = [
         ("no YAML", "spec: [\n"),
         ("a list", "- spec\n"),

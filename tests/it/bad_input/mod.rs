@@ -1,5 +1,5 @@
-//! What bad input gets: one clear error with its own exit code, a node as it was before, JSON that
-//! is pure, and no secret anywhere.
+//! The response to bad input: one clear error with its own exit code, an unchanged node, pure JSON, and no secret
+//! anywhere.
 
 mod cluster;
 mod command_line;
@@ -14,16 +14,16 @@ use regex::Regex;
 
 use crate::lab::Lab;
 
-/// One thing that is wrong, and what comes of it.
+/// One bad input, and the expected error.
 pub struct Case {
     name: &'static str,
-    /// A fault on demand; mostly none.
+    /// An injected fault; usually none.
     fault: &'static str,
     /// The command, on a sandbox node.
     words: &'static str,
     exit: (i32, &'static str),
     id: &'static str,
-    /// Something was changed, though the node is as it was.
+    /// Something was changed, although the node is as before.
     changed: bool,
 }
 
@@ -43,7 +43,7 @@ pub const AWAY: (i32, &str) = (18, "RELEASE_UNAVAILABLE");
 pub const USAGE: (i32, &str) = (64, "USAGE");
 
 const fn case(name: &'static str, words: &'static str, exit: (i32, &'static str), id: &'static str) -> Case {
-    // What was taken back was changed before.
+    // A reverted change counts as a change.
     Case { name, fault: "", words, exit, id, changed: exit.0 == ROLLED_BACK.0 }
 }
 
@@ -56,7 +56,7 @@ impl Case {
         Self { changed, ..self }
     }
 
-    /// Runs it on a node, as text and as JSON, and gives the error that a person sees.
+    /// Runs it on a node, as text and as JSON, and returns the error text.
     #[track_caller]
     fn meets(&self, lab: &Lab) -> String {
         let name = self.name;
@@ -95,7 +95,7 @@ impl Case {
     }
 }
 
-/// Runs each on a node of its own; what people see, all of it.
+/// Runs each on its own node; returns all error texts.
 #[track_caller]
 fn screens(cases: &[Case], arrange: impl Fn(&Lab)) -> String {
     let mut text = String::new();
@@ -107,7 +107,7 @@ fn screens(cases: &[Case], arrange: impl Fn(&Lab)) -> String {
     text
 }
 
-/// The error without what differs from machine to machine, and without the line on `explain`.
+/// The error without what differs between machines, and without the line on `explain`.
 fn masked(lab: &Lab, stderr: &str) -> String {
     let folder = lab.path("").display().to_string();
     let mut text = stderr.replace(folder.trim_end_matches(['/', '\\']), "LAB");
@@ -128,13 +128,13 @@ fn masked(lab: &Lab, stderr: &str) -> String {
     text
 }
 
-/// A JSON Web Token begins so, and so does a private key.
+/// Whether a text contains the beginning of a JSON Web Token or of a private key.
 fn has_secret(text: &str) -> bool {
     text.contains("eyJ") || text.contains("PRIVATE KEY")
 }
 
-/// Looks through everything of a node but the kubeconfig itself and the store's copy of it, which
-/// only SYSTEM and Administrators can read.
+/// Searches all files of a node except the kubeconfig itself and the store's copy of it, which only SYSTEM and
+/// Administrators can read.
 #[track_caller]
 fn no_secret_in(node: &Path) {
     let mut paths = vec![node.join("C"), node.join("node.yaml")];
@@ -144,7 +144,7 @@ fn no_secret_in(node: &Path) {
                 paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
             }
         } else if !path.ends_with("calico-kube-config") {
-            // Our own executable has these words in it, as any program that knows such files.
+            // Our own executable contains these words too, like any program that reads such files.
             let program = path.extension().is_some_and(|extension| extension == "exe");
             let text = fs::read(&path).unwrap();
             assert!(program || !has_secret(&String::from_utf8_lossy(&text)), "a secret is in {}", path.display());
@@ -153,7 +153,7 @@ fn no_secret_in(node: &Path) {
 }
 
 #[test]
-fn no_secret_leaves_the_kubeconfig_also_when_all_goes_well() {
+fn no_secret_leaves_the_kubeconfig_in_a_successful_run() {
     let lab = Lab::installed();
     no_secret_in(&lab.path("node"));
     let kubeconfig = lab.read("C/CalicoWindows/calico-kube-config");

@@ -1,4 +1,4 @@
-//! Machines that cannot run Calico, and changes that fail half-way.
+//! Machines that cannot run Calico, and changes that fail in the middle.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ const RUNTIME: &str = r"runtime:
 ";
 
 #[test]
-fn a_machine_that_cannot_run_calico_is_told_why() {
+fn a_machine_that_cannot_run_calico_is_refused_with_the_reason() {
     let install = |name, exit, id| case(name, "install -y", exit, id);
     let seen = [
         on(install("not elevated", NOT_ELEVATED, "NotElevated"), "elevated: true", "elevated: false"),
@@ -30,12 +30,12 @@ fn a_machine_that_cannot_run_calico_is_told_why() {
         ),
         on(install("arm64", UNSUPPORTED, "Is64Bit"), "arch: amd64", "arch: arm64"),
         on(install("no runtime", PREFLIGHT, "ContainerRuntime"), RUNTIME, ""),
-        on(install("no HNS", PREFLIGHT, "HnsNotAvailable"), "hns:\n  major: 15\n  minor: 2\n", ""),
+        on(install("no HNS", PREFLIGHT, "HnsAvailable"), "hns:\n  major: 15\n  minor: 2\n", ""),
         on(install("no address", PREFLIGHT, "AdapterHasValidIP"), "10.20.0.21/24", "169.254.3.4/16"),
     ];
     insta::assert_snapshot!(seen.concat(), @r#"
     not elevated
-      error: this session may not administer the machine
+      error: this session has no administrator rights
         state: nothing was changed
         hint: open PowerShell with Run as administrator and run the command again
     client edition
@@ -62,7 +62,7 @@ fn a_machine_that_cannot_run_calico_is_told_why() {
       error: there is no Host Networking Service: the Windows feature Containers is missing
         state: nothing was changed
         hint: Install-WindowsFeature -Name Containers
-              then restart the machine, which that feature needs
+              then restart the machine, which this feature requires
     no address
       error: no adapter has a valid IPv4 address
         state: nothing was changed
@@ -71,7 +71,7 @@ fn a_machine_that_cannot_run_calico_is_told_why() {
 }
 
 #[test]
-fn a_node_yaml_that_is_not_right_is_named_by_line() {
+fn an_invalid_node_yaml_is_refused_with_the_line() {
     let install = |name| case(name, "install -y", CONFIG, "SandboxNodeInvalid");
     let seen = [
         on(install("no YAML"), "elevated: true", "elevated: ["),
@@ -85,7 +85,7 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
         state: nothing was changed
         hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
     misspelt field
-      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, cloud, linuxCalico, pendingReboot, tls, unread, adapters, routes, networks, firewall, services, serviceGroups, registry, processes, openFiles, acls, silent, faults at line 11, column 1
+      error: node/node.yaml is not a sandbox node: unknown field `elevatd`, expected one of apiVersion, kind, hostName, os, elevated, bootId, bootTime, runtime, hns, switchSeconds, hnsBusy, cloud, linuxCalico, pendingReboot, tls, unread, adapters, routes, networks, unseenNetworks, firewall, services, serviceGroups, registry, processes, openFiles, acls, silent, faults at line 11, column 1
         while trying to: open the sandbox node
         state: nothing was changed
         hint: fix node.yaml (docs/sandbox.md explains its fields), or give --sandbox a new folder
@@ -98,7 +98,7 @@ fn a_node_yaml_that_is_not_right_is_named_by_line() {
 }
 
 #[test]
-fn a_change_that_fails_is_taken_back() {
+fn a_change_that_fails_is_reverted() {
     let install = |name, fault, id| case(name, "install -y", ROLLED_BACK, id).with(fault);
     let cases = [
         install("disk full, release", "put tree*=disk-full", "DiskFull"),
@@ -164,7 +164,7 @@ fn a_change_that_fails_is_taken_back() {
 }
 
 #[test]
-fn what_fails_before_the_first_change_leaves_nothing() {
+fn a_failure_before_the_first_change_leaves_the_node_unchanged() {
     let cases = [
         case("disk full, store", "install -y", FAILED, "DiskFull").with("save *blobs*=disk-full"),
         case("facts fail", "install -y", FAILED, "Failed").with("facts *=fail"),
@@ -190,7 +190,7 @@ fn what_fails_before_the_first_change_leaves_nothing() {
 }
 
 #[test]
-fn files_that_others_hold_open_are_not_touched() {
+fn files_that_others_hold_open_are_not_changed() {
     let open = "openFiles:\n- {path: 'C:\\Program Files\\containerd\\cni\\conf\\10-calico.conf', by: notepad.exe}\n";
     let other = "services:\n  Contoso:\n    definition:\n      displayName: Contoso\n      description: Another product\n      \
                  imagePath: C:\\CalicoWindows\\x.exe\n      account: LocalSystem\n      start: auto\n    pid: 4711\n";
@@ -218,7 +218,7 @@ fn files_that_others_hold_open_are_not_touched() {
 }
 
 #[test]
-fn a_service_that_will_not_stop_leaves_calico_running() {
+fn a_service_that_does_not_stop_leaves_calico_running() {
     let lab = Lab::installed();
     let slow = case("slow", "uninstall -y", ROLLED_BACK, "ServiceWillNotStop").with("put running CalicoNode=slow-stop");
     insta::assert_snapshot!(slow.meets(&lab), @r#"

@@ -1,4 +1,4 @@
-//! Releases that are not there, not whole, not what they should be, or meant to harm.
+//! Releases that are missing, incomplete, invalid or malicious.
 
 use std::fs;
 use std::io::{Cursor, Write};
@@ -16,7 +16,7 @@ fn good() -> Vec<u8> {
     SyntheticRelease::build(&CalicoVersion::new(3, 32, 1))
 }
 
-/// A release with more in it than there should be.
+/// A release with additional entries.
 fn with(entries: &[&str], content: &[u8]) -> Vec<u8> {
     let mut zip = ZipWriter::new_append(Cursor::new(good())).unwrap();
     for entry in entries {
@@ -30,7 +30,7 @@ const INSTALL: &str = "install -y --release calico-windows-v3.32.1.zip";
 
 /// A signed URL is a secret.
 #[test]
-fn what_a_releases_url_hides_is_in_no_file() {
+fn secrets_of_a_releases_url_are_in_no_file() {
     let lab = Lab::node();
     let url = "http://me:hunter2@127.0.0.1:1/calico-windows-v3.32.1.zip?sig=hunter3";
     let failed = lab.run(&format!("install -y --release {url}"));
@@ -42,7 +42,7 @@ fn what_a_releases_url_hides_is_in_no_file() {
 }
 
 #[test]
-fn an_archive_that_is_not_what_it_should_be_is_refused() {
+fn an_invalid_archive_is_refused() {
     let zeros = "install -y --release calico-windows-v3.32.1.zip --sha256 \
                  0000000000000000000000000000000000000000000000000000000000000000";
     let cases = [
@@ -137,7 +137,7 @@ fn an_archive_that_is_not_what_it_should_be_is_refused() {
 }
 
 #[test]
-fn an_archive_that_could_harm_is_refused_whole() {
+fn a_dangerous_archive_is_refused_as_a_whole() {
     let hostile: [(&str, &[&str]); 10] = [
         ("leaves the folder", &["CalicoWindows/../../evil.exe"]),
         ("absolute", &["/evil.exe"]),
@@ -217,7 +217,7 @@ fn an_archive_that_could_harm_is_refused_whole() {
 }
 
 #[test]
-fn a_download_that_fails_says_what_the_server_did() {
+fn a_failed_download_says_what_the_server_answered() {
     let fetch = |name, fault, id| case(name, "install -y --set transport.retries=0", RELEASE, id).with(fault);
     let cases = [
         fetch("404", "release 404", "ReleaseNotFound"),
@@ -275,7 +275,7 @@ fn a_download_that_fails_says_what_the_server_did() {
 }
 
 #[test]
-fn a_download_that_breaks_off_goes_on_and_a_damaged_one_is_not_kept() {
+fn an_interrupted_download_is_resumed_and_a_damaged_one_is_not_kept() {
     let lab = Lab::node();
     let _refused = lab.fails_at("release no-sums;release corrupt", "install -y").exits(6);
     let archives = |lab: &Lab| {

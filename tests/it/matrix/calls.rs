@@ -1,22 +1,22 @@
-//! What a command asks and does, call by call, and where the process can end in it.
+//! The calls of a command, and the points at which its process can be killed.
 
 use std::fmt;
 use std::fs;
 
 use crate::lab::Lab;
 
-/// The calls of one command, in their order: `put file C:\CalicoWindows\config.ps1`. Those of the
-/// programs that a service starts are other processes' and left out where the process is to end.
+/// The calls of one command, in order: `put file C:\CalicoWindows\config.ps1`. Calls of the programs that a service
+/// starts belong to other processes and are left out for points of a crash.
 pub struct Calls {
     node: Vec<String>,
     api: Vec<String>,
 }
 
-/// Where the process ends.
+/// A point at which the process is killed.
 pub struct Point {
-    /// What is asked of the sandbox.
+    /// The fault for the sandbox.
     pub fault: String,
-    /// Which way to end it is.
+    /// How it is killed.
     pub kind: &'static str,
     call: String,
 }
@@ -29,7 +29,7 @@ impl fmt::Display for Point {
 
 const BY_SERVICE: &str = " (by a service's program)";
 
-/// A kind of point: its name, the calls that it counts, which of them it can be at, and its fault.
+/// A kind of point: its name, the calls that it counts, those that it can be at, and its fault.
 type Kind = (&'static str, fn(&str) -> bool, fn(&str) -> bool, &'static str);
 
 const TOUCHES: fn(&str) -> bool =
@@ -47,7 +47,7 @@ const KINDS: [Kind; 6] = [
 const API: [(&str, &str); 2] =
     [("before a request", "api * /*#N=exit-before"), ("after a request", "api * /*#N=exit-after")];
 
-/// Whether Windows makes such a change in several steps.
+/// Whether Windows makes this change in several steps.
 fn has_middle(call: &str) -> bool {
     ["tree", "file", "cni-conf", "service", "firewall", "network"]
         .iter()
@@ -55,7 +55,7 @@ fn has_middle(call: &str) -> bool {
 }
 
 impl Calls {
-    /// Runs a command to its good end, noting what it does.
+    /// Runs a command that succeeds, and records its calls.
     pub fn of(lab: &Lab, words: &str) -> Self {
         let _done = lab.fails_at("facts=noted;get *=noted;list *=noted;* *=noted;api * /*=noted", words).exits(0);
         let read = |file: &str| {
@@ -67,7 +67,7 @@ impl Calls {
         Self { node: read(".sandbox/calls"), api: read("cluster/calls") }
     }
 
-    /// Every point at which the process can end.
+    /// Returns every point at which the process can be killed.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         let mut add = |kind, calls: &[String], counts: fn(&str) -> bool, fits: fn(&str) -> bool, fault: &str| {
@@ -87,7 +87,7 @@ impl Calls {
         points
     }
 
-    /// How many calls of a kind there are, those of services' programs too: `put`, or `api`.
+    /// Returns the number of calls of a kind, including those of services' programs: `put`, or `api`.
     pub fn count(&self, kind: &str) -> usize {
         if kind == "api" {
             return self.api.len();
@@ -96,7 +96,7 @@ impl Calls {
     }
 }
 
-/// At most so many of the items, evenly from the first to the last.
+/// Returns at most this many of the items, evenly from the first to the last.
 pub fn spread<T>(items: Vec<T>, at_most: usize) -> Vec<T> {
     let all = items.len();
     let wanted = at_most.min(all);

@@ -1,6 +1,6 @@
-//! The crash matrix: the process ends at every journal write, every put (before, in the middle,
-//! after), every look while something is awaited and every question to the API. Then `resume`, in a
-//! copy `resume --undo`, and for a sample both again after a crash of the recovery.
+//! The crash matrix: the process is killed at every journal write, every put (before, in the middle, after), every poll
+//! of a wait and every request to the API. Then `resume`, and in a copy `resume --undo`; for a sample, both again after
+//! a crash of the recovery.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Mutex;
@@ -17,28 +17,28 @@ use crate::lab::{Lab, Output};
 
 const KILLED: i32 = 137;
 
-/// What the ways of one row have in common.
+/// What the recoveries of one row share.
 pub struct Ground<'a> {
     pub row: &'a Row,
     pub start: Lab,
     pub old: Whole,
-    /// Where a run that is undone goes: the old state, but for what somebody had done to it.
+    /// The result of undoing a run: the old state, except for the drift that somebody caused.
     pub undone: Whole,
     pub new: Whole,
-    /// What the verb asks and does.
+    /// The calls of the verb.
     pub calls: Calls,
-    /// Moments from which both ways were gone already.
+    /// States from which both recoveries were tested already.
     known: Mutex<HashSet<u64>>,
-    /// What did not end whole, a paragraph each.
+    /// The failures, a paragraph each.
     wrong: Mutex<Vec<String>>,
 }
 
-/// How many points a row had.
+/// The number of points of a row.
 #[derive(Default)]
 struct Tally {
-    /// Of each kind, by the end of its fault.
+    /// By kind, which is the suffix of the fault.
     points: BTreeMap<&'static str, usize>,
-    /// How many of them left a node that no other had left.
+    /// How many of them left a state that no other point left.
     moments: usize,
     /// Crashes of the recovery.
     again: usize,
@@ -65,7 +65,7 @@ impl<'a> Ground<'a> {
         Self { row, start, old, undone, new, calls, known: Mutex::default(), wrong: Mutex::default() }
     }
 
-    /// Ends the verb there. None when it does not come by there.
+    /// Kills the verb there. None if it does not reach the point.
     fn killed(&self, fault: &str) -> Option<Lab> {
         let lab = self.start.copy();
         let output = lab.fails_at(fault, self.row.words);
@@ -80,7 +80,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Goes both ways from a moment, if nobody did so from the same.
+    /// Tests both recoveries from a state, unless the same state was tested before.
     fn both_ways(&self, lab: &Lab, at: &str) -> bool {
         if !self.known.lock().unwrap().insert(Whole::moment(lab)) {
             return false;
@@ -91,8 +91,7 @@ impl<'a> Ground<'a> {
         true
     }
 
-    /// A recovery leads to the new state or the old one: the one it goes to if anything of the node
-    /// was half-way.
+    /// A recovery leads to the new state or the old one: the one it aims at if anything on the node is half done.
     fn ends(&self, lab: &Lab, words: &str, at: &str) {
         let half_way = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists();
         let on_their_way = Whole::addresses_are_on_their_way(lab);
@@ -105,8 +104,8 @@ impl<'a> Ground<'a> {
             return wrong("the recovery does not end");
         }
         if on_their_way {
-            // HNS lost its caller in the midst of taking down a vSwitch. Windows brings the addresses
-            // back all the same, in seconds that the sandbox only counts while somebody waits.
+            // HNS lost its caller while deleting a virtual switch. Windows restores the addresses all the same, in
+            // seconds that the sandbox only counts while somebody waits.
             SandboxNode::open(&lab.path("node")).unwrap().pause(Duration::from_secs(60));
         }
         let whole = Whole::of(lab);
@@ -115,11 +114,11 @@ impl<'a> Ground<'a> {
         }
         let old = if half_way { &self.undone } else { &self.old };
         let (mut from_old, mut from_new) = (whole.against(old), whole.against(&self.new));
-        // A recovery that had gone back before it was ended leaves nothing half-way, and no drift.
+        // A recovery that had reverted everything before it was killed leaves nothing half done, and no drift.
         if !half_way && whole.against(&self.undone).len() < from_old.len() {
             from_old = whole.against(&self.undone);
         }
-        // What a generation needs may be in the store already.
+        // The store may already have what a generation needs.
         from_old.retain(|line| !whole.is_needed(line));
         from_new.retain(|line| !whole.is_needed(line));
         match (half_way, words.contains("--undo")) {
@@ -134,7 +133,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// The points of the verb, or a sample of every kind of them.
+    /// Tests the points of the verb, or a sample of every kind.
     fn matrix(&self, sample: usize) -> Tally {
         let points = spread(self.calls.points(), sample);
         let mut tally = Tally::default();
@@ -152,8 +151,8 @@ impl<'a> Ground<'a> {
         tally
     }
 
-    /// Crashes of the recovery, in both directions: from a few points that leave something half-way, at
-    /// points of its own.
+    /// Tests crashes of the recovery, in both directions: from a few points that leave something half done, at points
+    /// of the recovery.
     fn again(&self, points: &[Point], sample: usize) -> usize {
         let firsts = if sample == usize::MAX { 6 } else { 2 };
         let candidates = spread(points.iter().collect(), firsts * 4);
@@ -183,11 +182,11 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// How many points of a row are taken when not all are, and not counting crashes of the recovery.
+/// How many points of a row are tested in a sample, without crashes of the recovery.
 const SAMPLE: usize = 90;
 
 #[test]
-fn a_verb_that_ends_anywhere_is_finished_or_undone() {
+fn a_verb_that_is_killed_anywhere_is_finished_or_undone() {
     let begun = Instant::now();
     let only = std::env::var("CALICO_WIN_MATRIX_ROW").unwrap_or_default();
     let sample = if full() { usize::MAX } else { SAMPLE };

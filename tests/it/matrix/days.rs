@@ -1,6 +1,6 @@
-//! Random days in a node's life: verbs, other configs, crashes and what others do to the machine, in any
-//! order. Nothing is ever half without being said, no stranger is touched, `status` tells the truth,
-//! and `uninstall --purge` gives back the first state.
+//! Random days in a node's life: verbs, other configs, crashes and changes by others, in any order. A half-done change
+//! is always reported, items of others are never changed, `status` is correct, and `uninstall --purge` restores the
+//! first state.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::whole::Whole;
 use super::{full, side_by_side};
 use crate::lab::Lab;
 
-/// Numbers that look random and are the same for the same day (Numerical Recipes' `ranqd1`).
+/// Pseudo-random numbers that are the same for the same day (Numerical Recipes' `ranqd1`).
 struct Dice(u32);
 
 impl Dice {
@@ -41,8 +41,8 @@ const VERBS: [&str; 15] = [
     "resume --undo -y",
 ];
 
-/// How a verb may end besides well: killed, rolled back, refused for what stands in its way, and on a
-/// node without Calico. Preflight refuses the install of a node that others broke.
+/// The exit codes allowed besides success: killed, rolled back, refused because of the state, and on a node without
+/// Calico. Preflight refuses the install of a node that others broke.
 const MAY_END: [i32; 9] = [0, 137, 3, 9, 13, 16, 19, 20, 22];
 
 const CRASHES: [&str; 6] = [
@@ -59,13 +59,14 @@ type Deed = fn(&Lab, usize);
 /// What others do to the machine.
 const DEEDS: [Deed; 6] = [
     |lab, _| {
-        // What is there without Calico is not ours.
-        if lab.read("C/CalicoWindows/config.ps1") != "by hand" {
+        // Without Calico, what is there is not ours; after a killed run it may be away.
+        let there = fs::read_to_string(lab.on_node("C/CalicoWindows/config.ps1"));
+        if there.is_ok_and(|text| text != "by hand") {
             write(lab, "C/CalicoWindows/config.ps1", "# edited by somebody");
         }
     },
     |lab, _| {
-        // No matter whether it is there.
+        // Whether or not it exists.
         drop(fs::remove_file(lab.on_node("C/Program Files/containerd/cni/bin/calico-ipam.exe")));
     },
     |lab, _| replace(lab, "data: calicoctl-win", "data: somebody"),
@@ -89,7 +90,7 @@ fn replace(lab: &Lab, from: &str, to: &str) {
     fs::write(lab.on_node("node.yaml"), yaml.replacen(from, to, 1)).unwrap();
 }
 
-/// What belongs to others, what they made today too.
+/// The items of others, including those of today.
 fn strangers(lab: &Lab) -> Vec<(String, String)> {
     let now = Whole::now(lab);
     let mut theirs: Vec<_> = now.strangers().into_iter().collect();
@@ -101,11 +102,11 @@ fn of_today(name: &str) -> bool {
     name.contains("contoso-")
 }
 
-/// Lives one day, and gives what was wrong with it.
+/// Runs one day, and returns what was wrong with it.
 fn live(seed: u32) -> Option<String> {
     let mut dice = Dice(seed.wrapping_mul(2_654_435_761));
     let lab = lived_in();
-    // As far as any of the verbs goes.
+    // The newest release of any of the verbs.
     lab.linux_runs("v3.33.0");
     let first = Whole::of(&lab);
     let mut diary = vec![format!("day {seed}")];
@@ -152,7 +153,7 @@ fn live(seed: u32) -> Option<String> {
         .then(|| format!("{}\nnot the first state:\n{}\n{ended}", diary.join("\n"), left.join("\n")))
 }
 
-/// What `status` says that is not so.
+/// Returns an incorrect statement of `status`.
 fn lie(lab: &Lab) -> Option<String> {
     let output = lab.run("status -o json");
     let Ok(status) = serde_json::from_str::<serde_json::Value>(&output.stdout) else {
@@ -182,7 +183,7 @@ fn lie(lab: &Lab) -> Option<String> {
 }
 
 #[test]
-fn whatever_happens_the_node_is_whole_and_can_be_given_back() {
+fn after_random_days_the_node_is_consistent_and_can_be_restored() {
     let days = if full() { 100 } else { 30 };
     let first = std::env::var("CALICO_WIN_MATRIX_DAY").ok().and_then(|day| day.parse().ok()).unwrap_or(1);
     let days: Vec<u32> = (first..first + days).collect();

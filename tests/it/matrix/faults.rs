@@ -1,6 +1,6 @@
-//! The fault matrix: every call to the node and every question to the API fails once, from then on for
-//! ever, or takes its time. The run ends in the old or the new state with one clear error; where even
-//! going back fails, it says so, and `resume` gets there once the cause is gone.
+//! The fault matrix: every call to the node and every request to the API fails once, fails from then on, or is slow.
+//! The run ends in the old or the new state with one clear error; if the revert fails too, the error says so, and
+//! `resume` succeeds once the cause is fixed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::whole::Whole;
 use super::{full, side_by_side};
 use crate::lab::Lab;
 
-/// A call, and what happens to it: once, or from then on.
+/// A call, and its fault: once, or from then on.
 const FAULTS: [(&str, &[&str]); 8] = [
     ("facts#N", &["=fail", "+=fail"]),
     ("list *#N", &["=fail", "+=fail"]),
@@ -29,9 +29,9 @@ const FAULTS: [(&str, &[&str]); 8] = [
 
 const ROLLED_BACK: i32 = 9;
 const INCOMPLETE: i32 = 10;
-/// The change is made, and nobody could tell that the node works: what is cordoned stays so.
+/// The change is made, and it is unknown whether the node works: a cordoned node stays cordoned.
 const NOT_PROVED: i32 = 11;
-/// The node is well, and the cluster was not told.
+/// The node works, and the cluster could not be updated.
 const UNTOLD: [&str; 2] = ["NotAnnotated", "ClusterTracesLeft"];
 
 /// The services that run, each with its process.
@@ -41,7 +41,7 @@ fn processes(lab: &Lab) -> BTreeMap<String, u32> {
     services.filter_map(|(name, service)| Some((name.as_str().to_owned(), service.pid?))).collect()
 }
 
-/// What is wrong with how a run ended under a fault; nothing, when it ended as it should.
+/// Returns what is wrong with the end of a run under a fault; none if it ended as expected.
 fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     let lab = ground.start.copy();
     let output = lab.fails_at(fault, &format!("{} -o json", ground.row.words));
@@ -89,17 +89,17 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
         };
         if Whole::is_at_rest(&lab) {
             let mut lines = differs(&Whole::of(&lab), wanted);
-            // A release that was fetched for a run that never began waits for the next one.
+            // A release that was downloaded for a run that never began is kept for the next one.
             lines.retain(|line| [0, ROLLED_BACK].contains(&output.code) || !line.contains("/store/trees/"));
             if !lines.is_empty() {
                 return tell(&format!("another state than the exit code says:\n{}", lines.join("\n")));
             }
         }
     }
-    // With the cause gone.
-    let mended = lab.run("resume -y");
-    if mended.code != 0 || !Whole::is_at_rest(&lab) {
-        return tell(&format!("resume does not fix it: {mended}"));
+    // The cause is fixed.
+    let repaired = lab.run("resume -y");
+    if repaired.code != 0 || !Whole::is_at_rest(&lab) {
+        return tell(&format!("resume does not fix it: {repaired}"));
     }
     let whole = Whole::of(&lab);
     if whole.strangers() != ground.old.strangers() {
@@ -109,13 +109,13 @@ fn wrong(ground: &Ground, fault: &str) -> Option<String> {
     let ends = if output.code == NOT_PROVED { &ends[..1] } else { &ends[..] };
     let states: Vec<Vec<String>> = ends.iter().map(|state| differs(&whole, state)).collect();
     if states.iter().all(|lines| !lines.is_empty()) {
-        return tell(&format!("neither old nor new after resume:\n{}\n{mended}", states[0].join("\n")));
+        return tell(&format!("neither old nor new after resume:\n{}\n{repaired}", states[0].join("\n")));
     }
     None
 }
 
 #[test]
-fn a_call_that_fails_or_is_slow_leads_to_the_old_state_or_the_new_one_and_one_clear_error() {
+fn a_failed_or_slow_call_leads_to_the_old_or_the_new_state_and_one_clear_error() {
     let begun = Instant::now();
     let only = std::env::var("CALICO_WIN_MATRIX_ROW").unwrap_or_default();
     let stride = if full() { 1 } else { 61 };
@@ -126,7 +126,7 @@ fn a_call_that_fails_or_is_slow_leads_to_the_old_state_or_the_new_one_and_one_cl
         for (call, actions) in FAULTS {
             let last = ground.calls.count(call.split([' ', '#']).next().unwrap());
             for (at, action) in actions.iter().enumerate() {
-                // Other calls for every action and every verb.
+                // Different calls for every action and every verb.
                 let first = 1 + (at * 3 + row_at) % stride.min(last.max(1));
                 all.extend(
                     (first..=last).step_by(stride).map(|n| format!("{call}{action}").replacen('N', &n.to_string(), 1)),

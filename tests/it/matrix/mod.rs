@@ -1,8 +1,8 @@
-//! What the issue calls the proof: every verb that changes a node, stopped, failed and slowed at
-//! every point, with other products' things around it, and random days in a node's life. The node
-//! and its cluster are looked at whole, and each run is a process that really ends.
+//! The proof that the issue asks for: every verb that changes a node, stopped, failed and slowed at every point, beside
+//! other products, and random days in a node's life. The node and its cluster are compared completely, and each run is
+//! a real process.
 //!
-//! By default a sample of each kind is taken; with `CALICO_WIN_MATRIX=full` it is all.
+//! By default a sample of each kind is tested; with `CALICO_WIN_MATRIX=full`, everything.
 
 #![allow(clippy::print_stdout, reason = "the number of points is to be seen")]
 
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Whether every point is taken.
+/// Whether every point is tested.
 fn full() -> bool {
     std::env::var("CALICO_WIN_MATRIX").is_ok_and(|value| value == "full")
 }
@@ -36,8 +36,8 @@ fn copy_folder(from: &Path, to: &Path) {
     fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
 }
 
-/// Does `work` with each of the items, several at a time: a run spends much of its time waiting, and where
-/// every point is taken hundreds wait half a minute for an answer. Gives the results in the order of the items.
+/// Runs `work` for each of the items, several at a time: a run spends much of its time waiting, and in the full matrix
+/// hundreds wait half a minute for an answer. Returns the results in the order of the items.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from) * if full() { 8 } else { 1 } + 1;
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));

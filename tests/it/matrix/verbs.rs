@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::copy_folder;
 use crate::lab::Lab;
 
-/// One verb, from a node to a node.
+/// One verb, from one node state to another.
 pub struct Row {
     pub name: &'static str,
     pub start: fn() -> Lab,
     pub words: &'static str,
-    /// What somebody does to the node before. A run that is undone does not bring that back: it goes to
-    /// how the generation that stood was made.
+    /// What somebody changes on the node first. Undoing a run does not restore that: it restores the state that the
+    /// current generation was made with.
     pub drift: fn(&Lab),
 }
 
@@ -61,8 +61,8 @@ pub const ROWS: [Row; 14] = [
     Row { name: "uninstall of policy only", start: policy_only, words: "uninstall -y", drift: nobody },
 ];
 
-/// A second adapter, and what belongs to other products: networks, a service, a route, a firewall
-/// rule, registry values and files.
+/// A second adapter, and items of other products: networks, a service, a route, a firewall rule, registry values and
+/// files.
 const STRANGERS: [(&str, &str); 4] = [
     (
         "networks:\n",
@@ -84,7 +84,7 @@ const STRANGERS: [(&str, &str); 4] = [
     ("hostName: win-a1\n", "hostName: win-a1\n"),
 ];
 
-/// The files that other products and an earlier Calico by hand have left.
+/// Files of other products and of an earlier manual Calico installation.
 const FILES: [(&str, &str); 6] = [
     ("C/CalicoWindows/config.ps1", "by hand"),
     ("C/CalicoWindows/notes/todo.txt", "an administrator's"),
@@ -94,7 +94,7 @@ const FILES: [(&str, &str); 6] = [
     ("C/Contoso/agent.exe", "a stranger's"),
 ];
 
-/// The strangers in `node.yaml`, which are never anything else than this: a word of each.
+/// The items of others in `node.yaml` that never change: a word of each.
 pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
     ("networks", &["contoso", "nat"]),
     ("services", &["ContosoAgent", "containerd", "hns", "kubelet"]),
@@ -104,21 +104,21 @@ pub const NEVER_TOUCHED: [(&str, &[&str]); 6] = [
     ("files", &["C/Contoso/agent.exe", "C/Program Files/containerd/cni/bin/contoso.exe"]),
 ];
 
-/// The key of what others put on the Node object.
+/// The key of the marks of others on the Node object.
 pub const THEIRS: &str = "contoso.example/owner";
 
-/// A node on which others have left their things. Its cluster has seen it before: what Calico itself
-/// leaves there (its block, its annotations) and the token secret, which stays for other nodes, are
-/// there, so that a node that is given back is the same to the letter.
+/// A node with items of others. Its cluster has seen it before: what Calico itself leaves there (its block, its
+/// annotations) and the token secret, which remains for other nodes, exist already, so that a restored node is exactly
+/// the same.
 pub fn lived_in() -> Lab {
     let former = furnished();
     let _there = former.run(INSTALL).exits(0);
-    // An uninstall without a drain deletes them, and nobody plays their controller.
+    // An uninstall without a drain deletes them, and there is no controller to re-create them.
     let web = |(kind, name, _): &(String, String, Value)| kind == "pods" && name.starts_with("web-");
     let pods: Vec<Value> = former.objects().into_iter().filter(web).map(|(_, _, pod)| pod).collect();
     assert_eq!(pods.len(), 2);
     let _gone = former.run("uninstall -y").exits(0);
-    // A process that ends leaves it to the next one to make the DaemonSet's pod again.
+    // A process that ends leaves it to the next one to re-create the DaemonSet's pod.
     let _later = former.run("plan").exits(0);
     let lab = furnished();
     let cluster = lab.path("node/cluster");
@@ -131,7 +131,7 @@ pub fn lived_in() -> Lab {
     lab
 }
 
-/// What others put on the Node object: a label, an annotation and a taint.
+/// Marks the Node object for others: a label, an annotation and a taint.
 fn others_mark_the_node(lab: &Lab) {
     let file = lab.path("node/cluster/cluster.json");
     let mut saved: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
@@ -165,14 +165,14 @@ pub fn installed() -> Lab {
     lab
 }
 
-/// Calico on Linux has the release already to which the node goes.
+/// Calico on Linux has the target release already.
 fn beside_a_newer_calico() -> Lab {
     let lab = installed();
     lab.linux_runs("v3.33.0");
     lab
 }
 
-/// Another product's service that runs and depends on CalicoNode: Windows does not stop that before it.
+/// A running service of another product that depends on CalicoNode: Windows does not stop CalicoNode before it.
 fn with_dependent() -> Lab {
     let lab = installed();
     let dependent = "services:\n  ContosoProbe:\n    definition:\n      displayName: Contoso Probe\n      \
@@ -182,7 +182,7 @@ fn with_dependent() -> Lab {
     lab
 }
 
-/// Felix alone, on the pods of another product's network.
+/// Felix alone, for the pods of another product's network.
 fn policy_only() -> Lab {
     let lab = lived_in();
     let azure = "networks:\n  azure:\n    id: 0b7a\n    kind: L2Bridge\n    subnet: 10.240.0.0/16\n    endpoints:\n      \
@@ -212,7 +212,7 @@ fn with_debug() -> Lab {
 
 fn nobody(_: &Lab) {}
 
-/// Somebody was at the files, the registry and the firewall.
+/// Changes files, the registry and the firewall.
 fn drift(lab: &Lab) {
     fs::write(lab.on_node("C/CalicoWindows/calico-node.exe"), "tampered with").unwrap();
     fs::write(lab.on_node("C/CalicoWindows/config.ps1"), "# edited").unwrap();

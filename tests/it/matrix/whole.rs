@@ -1,5 +1,5 @@
-//! A node and its cluster as a whole, with everything in it that differs from run to run masked:
-//! times, run ids, uids, versions, process ids.
+//! A complete node and its cluster, with everything masked that differs from run to run: times, run ids, uids,
+//! versions, process ids.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,18 +14,17 @@ use serde_json::Value;
 use super::verbs::{NEVER_TOUCHED, THEIRS};
 use crate::lab::Lab;
 
-/// Every file, folder, access, line of `node.yaml` and object of the cluster, by its name.
+/// Every file, folder, access list, entry of `node.yaml` and object of the cluster, by its name.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Whole(BTreeMap<String, String>);
 
 const STATE: &str = "C/ProgramData/calicoctl-win/";
 
-/// What a run writes besides the node it makes: its log, its result, who holds the lock; and what the
-/// agents noted: of the adapters before a vSwitch took one, and of themselves.
+/// What a run writes besides the node's items: its log, its result, who holds the lock; and what the agents recorded:
+/// the adapters before a virtual switch took one, and their own state.
 const OF_RUNS: [&str; 7] = ["logs/", "state/last-run.json", "state/runs/", "lock", "lock.json", "node.save", "agent/"];
 
-/// What the cluster's own controllers and kubelets do with pods is theirs. The Lease of a run that was
-/// killed ends by its own expiry.
+/// Pods belong to the cluster's own controllers and kubelets. The Lease of a killed run expires by itself.
 const OF_OTHERS: [&str; 6] = [
     "pods",
     "events",
@@ -40,7 +39,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\d{8}T\d{6}-[0-9a-f]{6}", "RUN"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
         (r"\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M", "BOOT-TIME"),
-        // The day on which the token of a secret was last used: midnight comes in the middle of a test.
+        // The day on which the token of a secret was last used: midnight may come in the middle of a test.
         (r#"(legacy-token-last-used":")[\d-]{10}"#, "${1}DAY"),
     ]
     .map(|(pattern, mask)| (Regex::new(pattern).unwrap(), mask))
@@ -57,13 +56,13 @@ impl Whole {
         Self::all(lab, false)
     }
 
-    /// A node at any moment, half-way or not.
+    /// A node at any moment, half done or not.
     pub fn now(lab: &Lab) -> Self {
         Self::all(lab, true)
     }
 
-    /// The same, with a journal that is in the way, and everything else that decides what a recovery
-    /// does: two moments in which this is the same are one to whoever comes after.
+    /// The same, with an interrupted journal and everything else that decides what a recovery does: two moments with
+    /// the same value are equal for a recovery.
     pub fn moment(lab: &Lab) -> u64 {
         let mut hasher = DefaultHasher::new();
         Self::now(lab).hash(&mut hasher);
@@ -78,7 +77,7 @@ impl Whole {
         Self(seen)
     }
 
-    /// What differs, a line each.
+    /// Returns the differences, one per line.
     pub fn against(&self, other: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         for name in self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name))) {
@@ -90,8 +89,8 @@ impl Whole {
         lines
     }
 
-    /// What was changed on the node or in its cluster between two moments, a line each: our own records
-    /// apart, and the Leases. A pod that was moved away is another one elsewhere.
+    /// Returns what was changed on the node or in its cluster between two moments, one per line, without our own
+    /// records and the Leases. A pod that was moved away has another name elsewhere.
     pub fn touched_since(&self, before: &Self) -> Vec<String> {
         let own = |line: &String| line.contains(STATE) || line.contains("  leases.") || line.contains("  events/");
         self.against(before).into_iter().filter(|line| !own(line)).collect()
@@ -106,7 +105,7 @@ impl Whole {
         digest.len() == 64 && receipts.into_iter().any(|(_, text)| text.contains(digest))
     }
 
-    /// Without what Calico itself notes on its Node: the addresses it had last stay there for good.
+    /// Without Calico's own notes on its Node: its last addresses remain there.
     pub fn without_calicos_notes(mut self) -> Self {
         for (_, text) in self.0.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
             let mut node: Value = serde_json::from_str(text).unwrap();
@@ -118,7 +117,7 @@ impl Whole {
         self
     }
 
-    /// Without what the Node says of its settings, where the run said that it could not be told.
+    /// Without the Node's note of its settings, if the run reported that it could not be written.
     pub fn without_achieved(&self) -> Self {
         let mut seen = self.0.clone();
         for (_, text) in seen.iter_mut().filter(|(name, _)| name.starts_with("nodes/")) {
@@ -131,12 +130,12 @@ impl Whole {
         Self(seen)
     }
 
-    /// Everything in it: its name, and what it is.
+    /// Returns everything in it: name and content.
     pub fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
-    /// What belongs to others, and is the same at every moment.
+    /// Returns the items of others, which are the same at every moment.
     pub fn strangers(&self) -> BTreeMap<String, String> {
         let named = NEVER_TOUCHED.iter().flat_map(|(kind, names)| names.iter().map(move |name| (*kind, *name)));
         let mut theirs = BTreeMap::new();
@@ -161,13 +160,13 @@ impl Whole {
         theirs
     }
 
-    /// Whether a vSwitch has left an adapter whose addresses are not back yet.
+    /// Whether a deleted virtual switch has left an adapter whose addresses are not restored yet.
     pub fn addresses_are_on_their_way(lab: &Lab) -> bool {
         let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
         model.adapters.iter().any(|adapter| adapter.arriving.is_some())
     }
 
-    /// Nothing is half-way, and nothing that a run gathers lies about.
+    /// Nothing is half done, and nothing that a run prepared remains.
     pub fn is_at_rest(lab: &Lab) -> bool {
         let ours = |name: &str| lab.on_node(&format!("{STATE}{name}")).exists();
         !ours("journal.jsonl") && !ours("state/cordon.json")
@@ -186,14 +185,14 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             if own.is_some_and(|own| OF_RUNS.iter().any(|of| format!("{own}/").starts_with(of) || own == *of)) {
                 continue;
             }
-            // What the components wrote is kept, and is no state.
+            // The components' logs are kept, and are not state.
             if name == "C/CalicoWindows/logs" {
                 continue;
             }
             let access = access(&path);
             if is_folder {
                 folders.push(path);
-                // Our own folders stay while there is anything in them to keep, and empty ones say nothing.
+                // Our own folders remain while they contain anything; empty ones do not count.
                 if own.is_none() {
                     seen.insert(format!("{name}/ {access}"), String::new());
                 }
@@ -212,7 +211,7 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The first place at which two texts differ, with what stands around it.
+/// Returns the first place at which two texts differ, with its context.
 fn difference(now: Option<&String>, wanted: Option<&String>) -> String {
     let (Some(now), Some(wanted)) = (now, wanted) else {
         return if now.is_some() { "should not be there".into() } else { "is missing".into() };
@@ -225,7 +224,7 @@ fn difference(now: Option<&String>, wanted: Option<&String>) -> String {
     format!("`{}` and not `{}`", around(now), around(wanted))
 }
 
-/// A receipt without when and by which run it was written. The order of its lists is its own.
+/// A receipt without the time and the run. The order of its lists does not count.
 fn receipt(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(mut receipt) => {
@@ -251,7 +250,7 @@ fn access(_path: &Path) -> String {
 
 /// `node.yaml` by its parts: `node.yaml/services/CalicoNode`.
 fn node_yaml(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
-    // Through the model, since what has its usual value may be left out.
+    // Through the model, since default values may be omitted.
     let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
     let Value::Object(sections) = serde_json::to_value(model).unwrap() else { panic!("a model is an object") };
     for (section, value) in sections {
@@ -266,7 +265,7 @@ fn node_yaml(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
                         "services" if part["pid"].is_number() => part["pid"] = "runs".into(),
                         _ => {}
                     }
-                    // An empty key and one that is not there are the same to who reads values.
+                    // An empty key and a missing one are the same to readers of values.
                     if part.as_object().is_none_or(|part| !part.is_empty()) {
                         seen.insert(format!("node.yaml/{section}/{}", name.to_lowercase()), masked(&ordered(part)));
                     }
@@ -291,8 +290,7 @@ fn node_yaml(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The endpoints of pods come and go as kubelet says, with other ids each time. At a moment it counts how many
-/// there are.
+/// kubelet creates and deletes the endpoints of pods, with other ids each time. For a moment, their number counts.
 fn pods_endpoints(network: &mut Value, moment: bool) {
     let Some(endpoints) = network["endpoints"].as_object_mut() else { return };
     let before = endpoints.len();
@@ -317,7 +315,7 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
             metadata.remove(field);
         }
-        // The disruption controller counts the pods a while after they came or went.
+        // The disruption controller counts the pods with a delay.
         if kind == "poddisruptionbudgets.policy" {
             object["status"] = Value::Null;
         }
@@ -325,11 +323,11 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
         if let Some(release) = object.pointer_mut("/spec/calicoVersion") {
             *release = Value::Null;
         }
-        // Calico's own word on its network, which comes with its start.
+        // Calico's own condition about its network, written at its start.
         if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
             conditions.retain(|condition| condition["type"] != "NetworkUnavailable");
         }
-        // The node controller takes this one away a moment after the node is schedulable again.
+        // The node controller removes this one shortly after the node is schedulable again.
         if let Some(spec) = object["spec"].as_object_mut().filter(|spec| !spec.contains_key("unschedulable")) {
             let kept = |taint: &Value| taint["key"] != "node.kubernetes.io/unschedulable";
             if let Some(taints) = spec.get_mut("taints").and_then(Value::as_array_mut) {
@@ -340,7 +338,7 @@ fn cluster(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             }
         }
         if kind == "pods" {
-            // A DaemonSet's pod has another name, and another address, each time.
+            // A DaemonSet's pod has another name and address each time.
             let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
             object["metadata"]["name"] = Value::Null;
             for field in ["podIP", "podIPs"] {

@@ -1,5 +1,5 @@
-//! A node on which upstream's scripts installed Calico, with their services under NSSM: it is taken
-//! over as it is, and given back as it was.
+//! A node on which upstream's scripts installed Calico, with their services under NSSM: it is adopted as it is, and
+//! restored to that state.
 
 use serde_json::Value;
 
@@ -29,8 +29,8 @@ fn nssm(name: &str, part: &str, depends_on: &str, pid: Option<u32>) -> String {
     )
 }
 
-/// The scripts' node: Felix and confd run, although the backend has no use for confd any more, and
-/// the upgrade service stopped long ago.
+/// The scripts' node: Felix and confd run, although the backend does not need confd, and the upgrade service has
+/// stopped.
 fn scripts_node() -> Lab {
     let lab = Lab::node();
     for (path, text) in [
@@ -65,7 +65,7 @@ fn states(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn a_plan_says_what_becomes_of_the_scripts_services() {
+fn a_plan_says_what_happens_to_the_scripts_services() {
     let lab = scripts_node();
     let before = lab.picture();
     let plan = lab.run("plan").exits(0);
@@ -91,7 +91,7 @@ fn a_plan_says_what_becomes_of_the_scripts_services() {
 }
 
 #[test]
-fn a_kubelet_that_runs_out_of_calicos_folder_is_not_broken() {
+fn a_kubelet_that_runs_from_calicos_folder_keeps_working() {
     let lab = scripts_node();
     lab.edit_yaml(|yaml| {
         yaml.replace(r"imagePath: C:\k\kubelet.exe", r"imagePath: C:\CalicoWindows\nssm-2.24\win64\nssm.exe")
@@ -105,10 +105,10 @@ fn a_kubelet_that_runs_out_of_calicos_folder_is_not_broken() {
     lab.picture_without_state().same_as(&before);
 }
 
-/// Defects B15 (a CalicoConfd that nothing needs stays behind) and B19 (a stopped CalicoUpgrade
-/// blocks the start for ever, and failures exit with 0).
+/// Defects B15 (a CalicoConfd that nothing needs remains) and B19 (a stopped CalicoUpgrade blocks the start forever,
+/// and failures exit with 0).
 #[test]
-fn b15_b19_the_scripts_node_is_taken_over_and_comes_back_byte_for_byte() {
+fn b15_b19_the_scripts_node_is_adopted_and_restored_byte_for_byte() {
     for words in ["install -y -o json", "install -y --no-start -o json"] {
         let lab = scripts_node();
         let before = lab.picture_without_state();
@@ -129,7 +129,7 @@ fn b15_b19_the_scripts_node_is_taken_over_and_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn with_bgp_confd_is_taken_over_too() {
+fn with_bgp_confd_is_adopted_too() {
     let lab = scripts_node();
     let before = lab.picture_without_state();
     let bgp = "--release v3.30.2 --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors RoutingFeature";
@@ -141,7 +141,7 @@ fn with_bgp_confd_is_taken_over_too() {
 }
 
 #[test]
-fn a_failed_takeover_leaves_the_scripts_services_running() {
+fn a_failed_adoption_leaves_the_scripts_services_running() {
     for fault in ["put running CalicoFelix#2=dies", "put service CalicoUpgrade#1=fail-after", "put tree *=in-use"] {
         let lab = scripts_node();
         let before = lab.picture_without_state();
@@ -151,8 +151,7 @@ fn a_failed_takeover_leaves_the_scripts_services_running() {
     }
 }
 
-/// The config that the scripts were run with is broken, and so is ours: uninstall needs neither
-/// (defect B15).
+/// The scripts' config is invalid, and so is ours: uninstall needs neither (defect B15).
 #[test]
 fn b15_uninstall_needs_no_valid_config() {
     let lab = scripts_node();
@@ -165,7 +164,7 @@ fn b15_uninstall_needs_no_valid_config() {
 }
 
 #[test]
-fn a_service_that_comes_back_under_us_is_drift() {
+fn a_service_that_others_register_again_is_drift() {
     let lab = scripts_node();
     let _there = lab.run("install -y").exits(0);
     lab.edit_yaml(|yaml| {
@@ -175,4 +174,30 @@ fn a_service_that_comes_back_under_us_is_drift() {
     assert_eq!(status["drift"], serde_json::json!(["service CalicoUpgrade"]), "{status}");
     let _healed = lab.run("install -y").exits(0);
     assert!(!lab.read("node.yaml").contains("CalicoUpgrade"));
+}
+
+/// The scripts made the pods' network with another VNI, and pods use it.
+#[test]
+fn a_wrong_network_of_the_scripts_is_replaced_only_with_a_drain() {
+    let lab = scripts_node();
+    lab.edit_yaml(|yaml| {
+        let network = |name: &str, id: u32, subnet: &str, vsid: u32| {
+            format!(
+                "  {name}:\n    id: 00000000-0000-4000-8000-00000000000{id}\n    kind: Overlay\n    subnet: {subnet}\n    \
+                 vsid: {vsid}\n    adapter: Ethernet\n"
+            )
+        };
+        let networks =
+            [network("External", 8, "192.168.255.0/30", 9999), network("Calico", 9, "192.168.20.64/26", 4097)];
+        yaml.replace("\nnetworks:\n", &format!("\nnetworks:\n{}", networks.concat()))
+    });
+    let plan = lab.run("plan -o json").json();
+    assert_eq!(plan["needs_drain"], true, "{plan:#}");
+    let refused = lab.run("install -y -o json").exits(19).json();
+    assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused:#}");
+    let hint = refused["error"]["hint"].to_string();
+    assert!(hint.contains("calicoctl-win apply, "), "{hint}");
+    let shown = lab.run("apply --dry-run").exits(0);
+    assert!(shown.stdout.contains("Drain: needed"), "{shown}");
+    let _done = lab.run("apply -y").exits(0);
 }

@@ -1,4 +1,4 @@
-//! `apply`, the one verb for scripts; and saved plans, which need no flag again.
+//! `apply`, the one verb for scripts; and saved plans, which need no other flags.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ fn apply(lab: &Lab, words: &str) -> Value {
     lab.run(&format!("apply --yes -o json {words}")).exits(0).json()
 }
 
-/// Release, VSID of the pods' network, and whether pods may run on the node.
+/// The release, the VSID of the pods' network, and whether the node is schedulable.
 fn standing(lab: &Lab) -> (String, Option<u64>, bool) {
     let status = lab.run("status -o json").json();
     let networks = status["networks"].as_array().unwrap();
@@ -54,7 +54,7 @@ fn one_verb_installs_reconfigures_and_upgrades_as_needed() {
 }
 
 #[test]
-fn whether_pods_are_moved_away_is_for_the_caller_to_say() {
+fn the_caller_decides_whether_pods_are_moved_away() {
     let lab = Lab::installed();
     let always = phases(&lab.copy(), "--set services.felixLogSeverity=debug --drain=always");
     assert!(always.contains(&"drain".into()), "{always:?}");
@@ -107,7 +107,7 @@ fn a_saved_plan_is_complete_in_itself() {
 }
 
 #[test]
-fn a_plan_tells_the_settings_that_change() {
+fn a_plan_shows_the_settings_that_change() {
     let lab = Lab::installed();
     let words = "--set calicoNetwork.vxlan.vxlanVNI=5000 --set services.extraEnv={\"HTTPS_PROXY\":\"canary\"} -o json";
     let plan = lab.run(&format!("plan {words}")).exits(0).json();
@@ -127,7 +127,7 @@ fn a_plan_tells_the_settings_that_change() {
 }
 
 #[test]
-fn an_interrupted_run_is_finished_or_replaced_and_which_of_the_two_is_said() {
+fn an_interrupted_run_is_finished_or_replaced_and_the_output_says_which() {
     let lab = Lab::installed();
     let vni = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
     let _killed = lab.fails_at("put running CalicoNode#2=exit-before", vni).exits(137);
@@ -140,21 +140,27 @@ fn an_interrupted_run_is_finished_or_replaced_and_which_of_the_two_is_said() {
     assert_eq!(standing(&lab), ("v3.32.1".into(), Some(5000), true));
 }
 
-/// What is on a network that goes is somebody's, also where no receipt of ours tells of it.
+/// A container on a network that is deleted belongs to somebody, even if no receipt of ours mentions the network.
 #[test]
-fn a_first_generation_cuts_off_no_pods() {
+fn a_first_generation_interrupts_no_pods() {
     let lab = Lab::installed();
     std::fs::remove_dir_all(lab.on_node("C/ProgramData/calicoctl-win/receipts")).unwrap();
     let before = lab.picture_without_state();
-    for verb in ["install", "apply"] {
-        let refused = lab.run(&format!("{verb} -y -o json --set calicoNetwork.vxlan.vxlanVNI=5000")).exits(13).json();
-        assert_eq!(refused["error"]["id"], "PodsAttached", "{verb}: {refused:#}");
+    let vni = "-y -o json --set calicoNetwork.vxlan.vxlanVNI=5000";
+    for verb in ["install", "apply --drain never"] {
+        let refused = lab.run(&format!("{verb} {vni}")).exits(19).json();
+        assert_eq!(refused["error"]["id"], "NeedsDrain", "{verb}: {refused:#}");
     }
     lab.picture_without_state().same_as(&before);
+    // With a drain, which this verb does by itself.
+    let applied = lab.run(&format!("apply {vni}")).exits(0).json();
+    assert_eq!(applied["generation"], 1, "{applied:#}");
+    assert!(lab.read("node.yaml").contains("vsid: 5000"));
+    assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
 }
 
 #[test]
-fn a_setting_that_changes_nothing_on_the_node_is_kept_all_the_same() {
+fn a_setting_that_changes_nothing_on_the_node_is_recorded() {
     let lab = Lab::installed();
     let words = "--set metadata.name=rack-7";
     assert_eq!(apply(&lab, words)["changed"], false);
@@ -164,7 +170,7 @@ fn a_setting_that_changes_nothing_on_the_node_is_kept_all_the_same() {
 }
 
 #[test]
-fn a_saved_plan_takes_no_other_words_and_stays_a_change() {
+fn a_saved_plan_allows_no_other_options_and_stays_a_change() {
     let lab = Lab::installed();
     let _saved = lab.run("plan --set services.felixLogSeverity=debug --out plan.json").exits(0);
     for words in ["apply --plan plan.json --release v3.33.0", "reconfigure --plan plan.json --unset services.logDir"] {

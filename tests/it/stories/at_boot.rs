@@ -1,5 +1,4 @@
-//! The power goes in the middle of a run, nobody is there when it comes back, and the run had said what
-//! is to become of it then.
+//! The power fails in the middle of a run, nobody is there when it returns, and the run was told what to do then.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use crate::lab::Lab;
 
 const VNI: &str = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// Windows starts, and with it CalicoNode.
+/// Starts Windows, and with it CalicoNode.
 fn boots(lab: &Lab) {
     power_returns(lab);
     let _scm = lab.run("service start");
@@ -21,7 +20,7 @@ fn interrupted(lab: &Lab) -> bool {
         || lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists()
 }
 
-/// Health and VSID, once nothing is under way any more.
+/// Health and VSID, once nothing is in progress any more.
 fn settled(lab: &Lab) -> (Value, Value) {
     let begun = Instant::now();
     while interrupted(lab) {
@@ -36,7 +35,7 @@ fn settled(lab: &Lab) -> (Value, Value) {
 }
 
 #[test]
-fn a_run_that_a_boot_cut_off_is_finished_or_undone_as_it_asked_for() {
+fn a_run_that_a_boot_interrupted_is_finished_or_undone_as_requested() {
     let there = Lab::installed();
     for (asked, vsid) in
         [("--at-boot finish", 5000), ("--at-boot undo", 4096), ("--set reboot.resumeOnBoot=true", 5000)]
@@ -54,7 +53,7 @@ fn a_run_that_a_boot_cut_off_is_finished_or_undone_as_it_asked_for() {
     }
 }
 
-/// Windows moves its own note of when it started when the clock is set: the run seems to have begun after the boot.
+/// Windows adjusts its recorded start time when the clock is set: the run seems to have begun after the boot.
 #[test]
 fn a_clock_that_was_set_does_not_hide_a_boot() {
     let lab = Lab::installed();
@@ -66,7 +65,7 @@ fn a_clock_that_was_set_does_not_hide_a_boot() {
 }
 
 #[test]
-fn a_run_that_asked_for_nothing_is_left_to_people() {
+fn a_run_without_at_boot_is_left_to_an_administrator() {
     let lab = Lab::installed();
     let _power_goes = lab
         .fails_at("put network Calico=exit-after", &format!("{VNI} --set reboot.resumeOnBoot=true --at-boot leave"))
@@ -80,9 +79,9 @@ fn a_run_that_asked_for_nothing_is_left_to_people() {
     assert_eq!(settled(&lab), (json!("Healthy"), json!(5000)));
 }
 
-/// The service restarts, and Windows does not: the run may be at it, or somebody looks at what it left.
+/// The service restarts, and Windows does not: the run may be in progress, or an administrator is reading what it left.
 #[test]
-fn without_a_boot_nothing_goes_on_by_itself() {
+fn without_a_boot_nothing_is_resumed_automatically() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put network Calico=exit-after", &format!("{VNI} --at-boot finish")).exits(137);
     let _restart = lab.run("service restart");

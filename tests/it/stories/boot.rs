@@ -1,5 +1,5 @@
-//! Windows starts, and kubelet and the container runtime are faster than CalicoNode: they attach pods to the
-//! network of before the boot, which goes. Those pods would never get another one.
+//! Windows starts, and kubelet and the container runtime start before CalicoNode: they attach pods to the old network,
+//! which is then deleted. Those pods would never get another endpoint.
 
 use std::fs;
 
@@ -12,12 +12,12 @@ use crate::lab::Lab;
 
 const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
 
-/// The power goes and comes back; no service of Calico runs yet.
+/// The power fails and returns; no service of Calico runs yet.
 pub fn power_returns(lab: &Lab) {
     lab.edit_yaml(|yaml| {
         let mut model: Model = serde_yaml::from_str(yaml).unwrap();
         model.boot_id = "the next boot".into();
-        // After everything that a run wrote down, whatever its clock says.
+        // After every time that a run recorded, whatever its clock.
         model.boot_time = "2099-01-02T15:04:05Z".parse().unwrap();
         for name in ["CalicoNode", "CalicoFelix"] {
             model.services.get_mut(&Name::new(name)).unwrap().pid = None;
@@ -30,21 +30,21 @@ pub fn power_returns(lab: &Lab) {
 fn boots(lab: &Lab) {
     power_returns(lab);
     let _scm = lab.run("service start").exits(0);
-    kubelet_goes_on(lab);
+    let_kubelet_run(lab);
 }
 
-/// kubelet has done its part when somebody has looked at the pods.
-fn kubelet_goes_on(lab: &Lab) {
+/// Lets kubelet do its work, by listing the pods.
+fn let_kubelet_run(lab: &Lab) {
     let _shown = lab.run("reconfigure --dry-run --set spec.calicoNetwork.vxlan.vxlanVNI=5000");
 }
 
-/// kubelet's own kubeconfig, where kubeadm has it written.
+/// Writes kubelet's own kubeconfig to kubeadm's path.
 pub fn with_kubelets_kubeconfig(lab: &Lab) {
     let text = cluster(lab).kubeconfig_of("system:node:win-a1", Some("system:nodes")).unwrap();
     lab.write("node/C/etc/kubernetes/kubelet.conf", text);
 }
 
-/// What is said of pods to whoever asks Kubernetes: the pod, and of what kind it is.
+/// Returns the Events about pods: the pod, and the reason.
 fn events(lab: &Lab) -> Vec<(String, Value)> {
     let lost = |(kind, _, event): &(String, String, Value)| kind == "events" && event["reason"] == "NetworkLost";
     let told = lab.objects().into_iter().filter(lost);
@@ -52,7 +52,7 @@ fn events(lab: &Lab) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Which pods of the node have an address without an endpoint behind it.
+/// Returns the pods of the node that have an address without an endpoint.
 fn dead(lab: &Lab) -> Vec<String> {
     let dead = |(_, pod): &(String, Value)| pod["status"]["podIP"].is_string() && !has_network(lab, pod);
     pods(lab).into_iter().filter(dead).map(|(name, _)| name).collect()
@@ -80,9 +80,9 @@ fn after_a_boot_no_pod_keeps_an_address_without_an_endpoint() {
     assert_eq!(status["overall"], "Healthy", "{status:#}");
 }
 
-/// Neither kubelet's kubeconfig is there nor the right that `docs/rbac.yaml` names in a comment.
+/// Neither kubelet's kubeconfig nor the right that `docs/rbac.yaml` names in a comment exists.
 #[test]
-fn pods_that_may_not_be_deleted_are_named_until_somebody_does() {
+fn pods_that_may_not_be_deleted_are_named_until_they_are_deleted() {
     let lab = Lab::installed();
     let names: Vec<String> = pods(&lab).into_iter().map(|(name, _)| name).collect();
     boots(&lab);
@@ -96,15 +96,15 @@ fn pods_that_may_not_be_deleted_are_named_until_somebody_does() {
     let text = lab.run("status").exits(12);
     assert!(text.stdout.contains("pods have had no network since the boot and must be deleted: demo/"), "{text}");
 
-    // With the right it is done at the next look.
+    // With the right, it is done at the next attempt.
     with_kubelets_kubeconfig(&lab);
     let _again = lab.run("service restart").exits(0);
-    kubelet_goes_on(&lab);
+    let_kubelet_run(&lab);
     assert_eq!(dead(&lab), Vec::<String>::new());
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 
-/// A pod that nothing makes again is its owner's to delete.
+/// A pod without a controller is for its owner to delete.
 #[test]
 fn a_pod_without_a_controller_is_left_and_named() {
     let lab = Lab::installed();
@@ -119,9 +119,9 @@ fn a_pod_without_a_controller_is_left_and_named() {
     assert_eq!(told, "has had no network since the machine booted, and must be deleted");
 }
 
-/// While CalicoNode cannot bring up the network, kubelet sees no CNI configuration.
+/// While CalicoNode cannot create the network, kubelet has no CNI configuration.
 #[test]
-fn until_the_network_stands_the_cni_configuration_is_withdrawn() {
+fn until_the_network_is_up_the_cni_configuration_is_withdrawn() {
     let lab = Lab::installed();
     let before = fs::read(lab.on_node(CONF)).unwrap();
     power_returns(&lab);
@@ -137,7 +137,7 @@ fn until_the_network_stands_the_cni_configuration_is_withdrawn() {
     assert_eq!(fs::read(lab.on_node(CONF)).unwrap(), before);
     assert!(!lab.on_node(&format!("{CONF}.withdrawn")).exists());
     let gone = lab.copy();
-    // Withdrawn or not, an uninstall takes it along.
+    // An uninstall removes it, withdrawn or not.
     fs::rename(gone.on_node(CONF), gone.on_node(&format!("{CONF}.withdrawn"))).unwrap();
     let _uninstalled = gone.run("uninstall -y").exits(0);
     assert!(!gone.on_node(CONF).exists() && !gone.on_node(&format!("{CONF}.withdrawn")).exists());

@@ -1,4 +1,4 @@
-//! A node that stands, and what happens to it: services, drift, other settings.
+//! An installed node, and changes to it: services, drift, other settings.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn states(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn installed_without_starting_the_services_start_when_told() {
+fn services_installed_without_start_are_started_on_request() {
     for words in ["install -y --no-start -o json", "install -y --set services.start=false -o json"] {
         let lab = Lab::node();
         let result = lab.run(words).exits(0).json();
@@ -42,7 +42,7 @@ fn installed_without_starting_the_services_start_when_told() {
 
         let _healed = lab.run("install -y").exits(0);
         assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
-        // Not to be started is no order to stop.
+        // `--no-start` does not stop running services.
         let kept = lab.run(words).exits(0).json();
         assert_eq!(states(&lab)[..2], ["CalicoNode Running", "CalicoFelix Running"], "{kept}");
 
@@ -52,7 +52,7 @@ fn installed_without_starting_the_services_start_when_told() {
 }
 
 #[test]
-fn drift_is_named_and_put_back() {
+fn drift_is_shown_and_repaired() {
     let lab = Lab::installed();
     let healthy = lab.run("status -o json").exits(0).json();
     type Harm = fn(&Lab);
@@ -84,8 +84,8 @@ fn drift_is_named_and_put_back() {
         assert_eq!(plan["changes"].as_array().unwrap().len(), 1, "{id}: {plan}");
 
         generation += 1;
-        let mended = lab.run("install -y -o json").exits(0).json();
-        assert_eq!((&mended["changed"], &mended["generation"]), (&true.into(), &generation.into()), "{id}");
+        let repaired = lab.run("install -y -o json").exits(0).json();
+        assert_eq!((&repaired["changed"], &repaired["generation"]), (&true.into(), &generation.into()), "{id}");
         let status = lab.run("status -o json").exits(0).json();
         assert_eq!(status["overall"], healthy["overall"], "{id}: {status}");
     }
@@ -93,15 +93,15 @@ fn drift_is_named_and_put_back() {
     lab.picture().says_the_same_as(&Lab::node().picture());
 }
 
-/// `yaml` with the first such line taken out.
+/// `yaml` without the first such line.
 fn without_line(yaml: &str, line: &str) -> String {
     yaml.replacen(&format!("\n{line}\n"), "\n", 1)
 }
 
 #[test]
-fn a_network_calico_of_a_wrong_vsid_is_not_taken_for_the_right_one() {
+fn a_network_calico_with_a_wrong_vsid_is_replaced() {
     let lab = Lab::node();
-    // Left by a hand-made installation: Calico itself would use it again as it is.
+    // Left by a manual installation: Calico itself would reuse it unchanged.
     lab.edit_yaml(|yaml| {
         yaml.replace("  addresses: [10.20.0.21/24]\n  gateway: 10.20.0.1\n  dhcp: true\n", "  dhcp: true\n- {name: vEthernet (Ethernet), mac: 00-15-5D-14-00-15, addresses: [10.20.0.21/24], gateway: 10.20.0.1, dhcp: true}\n").replace(
             "networks:\n",
@@ -134,7 +134,7 @@ fn another_vni_under_running_pods_needs_a_drain() {
     let plan = lab.run("plan --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(0).json();
     assert_eq!(plan["needs_drain"], true);
 
-    // Services that run are started again with the new setting, whether or not install starts them.
+    // Running services are restarted with the new setting, whether or not install starts them.
     let refused = lab.run("install -y --no-start --set calicoNetwork.vxlan.vxlanVNI=5000 -o json").exits(19).json();
     assert_eq!(refused["error"]["id"], "NeedsDrain", "{refused}");
     lab.picture_without_state().same_as(&before);
@@ -146,7 +146,7 @@ fn another_vni_under_running_pods_needs_a_drain() {
 }
 
 #[test]
-fn a_former_receipt_that_is_broken_is_told_and_stops_nothing() {
+fn a_damaged_earlier_receipt_is_reported_and_stops_nothing() {
     let lab = Lab::installed();
     let before = Lab::node().picture();
     let _second = lab.run("install -y --set services.felixLogSeverity=debug").exits(0);
@@ -158,7 +158,7 @@ fn a_former_receipt_that_is_broken_is_told_and_stops_nothing() {
     assert!(third.stdout.contains("ReceiptUnreadable") && third.stdout.contains("0001.json"), "{third}");
     assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 3);
 
-    // The newest is another matter: only it says what is ours.
+    // The newest is different: only it records what is ours.
     fs::write(broken.with_file_name("0003.json"), "{").unwrap();
     let refused = lab.run("uninstall -y -o json").exits(1).json();
     assert_eq!(refused["error"]["id"], "ReceiptUnreadable", "{refused}");
@@ -168,7 +168,7 @@ fn a_former_receipt_that_is_broken_is_told_and_stops_nothing() {
 }
 
 #[test]
-fn what_an_interrupted_run_started_from_must_be_readable() {
+fn the_receipt_that_an_interrupted_run_started_from_must_be_readable() {
     let lab = Lab::installed();
     let _dead = lab.fails_at("put *#3=exit-after", "install -y --set services.felixLogSeverity=debug").exits(137);
     let receipt = lab.on_node("C/ProgramData/calicoctl-win/receipts/0001.json");

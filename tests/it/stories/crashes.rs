@@ -1,13 +1,13 @@
-//! The power goes: the process really ends, at one instruction after another, and the next
-//! process makes of it the new state or the old one.
+//! A power failure: the process is killed, at one call after another, and the next process reaches the new state or the
+//! old one.
 
 use crate::lab::{Lab, Picture};
 
-/// More touches than any run here has.
+/// More calls than any run here has.
 const MANY: usize = 400;
 
-/// Runs `words` on nodes made by `make`, each stopped one `stride` later than the one before,
-/// until one gets through, and shows each to `then`. Gives how many were stopped.
+/// Runs `words` on nodes made by `make`, each killed `stride` calls later than the previous one, until one finishes,
+/// and passes each to `then`. Returns how many were killed.
 fn stop_at(stride: usize, first: usize, make: fn() -> Lab, words: &str, then: impl Fn(&Lab, usize)) -> usize {
     for (stopped, n) in (first..MANY).step_by(stride).enumerate() {
         let lab = make();
@@ -22,7 +22,7 @@ fn stop_at(stride: usize, first: usize, make: fn() -> Lab, words: &str, then: im
     panic!("{words} has more than {MANY} touches");
 }
 
-/// A node on which others have left their things.
+/// A node with items of others.
 fn lived_in() -> Lab {
     let lab = Lab::node();
     lab.write("node/C/CalicoWindows/config.ps1", "by hand");
@@ -50,7 +50,7 @@ fn an_install_that_was_killed_is_finished() {
     let stopped = stop_at(7, 1, lived_in, "install -y", |lab, n| {
         let status = lab.run("status -o json").json();
         if status["run"] == serde_json::Value::Null {
-            // Before the journal nothing of the node was touched.
+            // Before the journal, nothing on the node was changed.
             lab.picture_without_state().same_as(&bare());
             return;
         }
@@ -70,7 +70,7 @@ fn an_install_that_was_killed_is_undone() {
     let before = bare();
     let stopped = stop_at(7, 4, lived_in, "install -y", |lab, n| {
         if lab.run("status -o json").json()["overall"] == "Healthy" {
-            // It was complete, and the record of its end is what is missing.
+            // It was complete; only the record of its end is missing.
             assert!(lab.run("install -y -o json").exits(0).json()["changed"] == false, "at {n}");
             return;
         }
@@ -82,9 +82,9 @@ fn an_install_that_was_killed_is_undone() {
 }
 
 #[test]
-fn a_new_install_over_one_that_was_killed_goes_on_with_it() {
-    // Not where the vSwitch has just taken the adapter: its address is on its way then, no time
-    // passes on a sandbox between two runs, and `install`, other than `resume`, asks for an address.
+fn a_new_install_over_one_that_was_killed_continues_it() {
+    // Not just after the virtual switch took the adapter: its address is not there yet, no time passes on a sandbox
+    // between two runs, and `install`, unlike `resume`, needs an address.
     let stopped = stop_at(20, 3, lived_in, "install -y", |lab, n| {
         let _done = lab.run("install -y").exits(0);
         assert_eq!(overall(lab, 0), "Healthy", "at {n}");
@@ -113,7 +113,7 @@ fn an_uninstall_that_was_killed_is_finished_or_undone() {
 }
 
 #[test]
-fn power_that_goes_again_and_again_only_takes_longer() {
+fn repeated_power_failures_only_take_longer() {
     let before = bare();
     for (words, first) in [("resume -y", 10), ("resume --undo -y", 14)] {
         let lab = lived_in();
@@ -133,7 +133,7 @@ fn power_that_goes_again_and_again_only_takes_longer() {
 }
 
 #[test]
-fn a_journal_line_that_was_cut_in_half_does_not_count() {
+fn a_torn_journal_line_does_not_count() {
     let before = bare();
     for n in [1, 12, 30] {
         let lab = lived_in();

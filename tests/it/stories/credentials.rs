@@ -1,4 +1,4 @@
-//! The node's own token: made, used again, renewed, taken back.
+//! The node's own token: created, reused, renewed, deleted.
 
 use std::fs;
 
@@ -20,18 +20,18 @@ pub fn token(lab: &Lab) -> String {
     kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
 }
 
-/// Whether the sandbox's cluster has the secret that install makes.
+/// Whether the sandbox's cluster has the secret that install creates.
 fn has_secret(lab: &Lab) -> bool {
     let store = fs::read_to_string(lab.path("node/cluster/cluster.json")).unwrap();
     store.contains(r#""name":"calico-node-token""#) || store.contains(r#""name": "calico-node-token""#)
 }
 
-/// The sandbox's cluster, as its administrator sees it.
+/// The sandbox's cluster, with administrator rights.
 pub fn cluster(lab: &Lab) -> EmbeddedCluster {
     EmbeddedCluster::start(&lab.path("node/cluster"), &Seed::new("win-a1"), &[]).unwrap()
 }
 
-/// Calico on Linux has its data in etcd from now on.
+/// From now on Calico on Linux has its data in etcd.
 pub fn runs_with_etcd(lab: &Lab) {
     let _started = lab.run("cluster check").exits(0);
     give_etcd(&cluster(lab));
@@ -45,12 +45,12 @@ fn give_etcd(cluster: &EmbeddedCluster) {
     cluster.as_admin(&http::Method::PATCH, path, Some(&patch)).unwrap();
 }
 
-/// A token as the sandbox's cluster signed it, some time ago.
+/// A token that the sandbox's cluster signed some time ago.
 fn aged(lab: &Lab, token: &str, over: impl Fn(i64) -> i64) -> String {
     tokens::aged(&fs::read_to_string(lab.path("node/cluster/pki/sa.key")).unwrap(), token, over)
 }
 
-/// Puts a token into the node's kubeconfig, behind our back.
+/// Puts a token into the node's kubeconfig, like an outsider.
 fn put(lab: &Lab, token: &str) {
     let mut kubeconfig: Value = serde_yaml::from_str(&lab.read(KUBECONFIG)).unwrap();
     kubeconfig["users"][0]["user"]["token"] = json!(token);
@@ -58,7 +58,7 @@ fn put(lab: &Lab, token: &str) {
 }
 
 #[test]
-fn a_token_from_a_secret_lives_and_goes_with_the_secret_that_install_made() {
+fn a_token_from_a_secret_is_valid_as_long_as_the_secret_that_install_created() {
     let lab = Lab::node();
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
     assert!(has_secret(&lab));
@@ -71,7 +71,7 @@ fn a_token_from_a_secret_lives_and_goes_with_the_secret_that_install_made() {
     assert_eq!(again["changed"], false);
     assert_eq!(token(&lab), first);
 
-    // Other nodes may use it, so only a flag of its own takes it.
+    // Other nodes may use it, so only a separate flag deletes it.
     let _gone = lab.run("uninstall -y").exits(0);
     assert!(has_secret(&lab));
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
@@ -79,7 +79,7 @@ fn a_token_from_a_secret_lives_and_goes_with_the_secret_that_install_made() {
     let _purged = lab.run("uninstall --purge -y").exits(0);
 }
 
-/// What is warned of the token secret.
+/// Returns the warnings about the token secret.
 fn secrets(result: &Value) -> Vec<&str> {
     let warnings = result["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
     warnings.filter(|warning| warning.starts_with("TokenSecret")).collect()
@@ -96,7 +96,7 @@ fn purge_of_one_node_leaves_the_secret_that_others_log_in_with() {
     assert_eq!((&gone["next"], secrets(&gone)), (&json!([delete]), Vec::new()), "{gone}");
     assert!(has_secret(&lab));
     lab.picture().same_as(&before);
-    // Another node with a token of this secret still gets in.
+    // Another node with a token of this secret still has access.
     let cluster = cluster(&lab);
     let direct = format!("https://127.0.0.1:{}", cluster.addr().port());
     lab.write("other.yaml", shared.replace(&EmbeddedCluster::stable_url(), &direct));
@@ -106,7 +106,7 @@ fn purge_of_one_node_leaves_the_secret_that_others_log_in_with() {
 }
 
 #[test]
-fn the_secret_that_install_made_goes_only_when_asked_for_and_the_plan_says_what_that_destroys() {
+fn the_secret_that_install_created_is_deleted_only_on_request_and_the_plan_shows_the_effect() {
     let destroys = "TokenSecretDeleted: the secret calico-system/calico-node-token in the cluster is deleted: every other \
                     node that logs in with its token loses access";
     for words in ["uninstall --purge --delete-token-secret -y", "uninstall --delete-token-secret -y"] {
@@ -125,7 +125,7 @@ fn the_secret_that_install_made_goes_only_when_asked_for_and_the_plan_says_what_
 }
 
 #[test]
-fn a_later_uninstall_still_knows_the_secret_that_install_made() {
+fn a_later_uninstall_still_names_the_secret_that_install_created() {
     let lab = Lab::node();
     let before = lab.picture();
     let _there = lab.run(&format!("install -y {SECRET}")).exits(0);
@@ -142,7 +142,7 @@ fn a_later_uninstall_still_knows_the_secret_that_install_made() {
 }
 
 #[test]
-fn a_cluster_that_is_away_does_not_keep_calico_on_the_node() {
+fn an_uninstall_works_while_the_cluster_does_not_answer() {
     let lab = Lab::node();
     let before = lab.picture();
     let _there = lab.run(&format!("install -y {SECRET} --set transport.retries=0")).exits(0);
@@ -153,14 +153,14 @@ fn a_cluster_that_is_away_does_not_keep_calico_on_the_node() {
 }
 
 #[test]
-fn a_good_token_is_used_again_and_an_old_or_refused_one_renewed() {
+fn a_good_token_is_reused_and_an_old_or_refused_one_replaced() {
     let lab = Lab::installed();
     let first = token(&lab);
     let _same = lab.run("install -y").exits(0);
     assert_eq!(token(&lab), first, "a good token was thrown away");
 
     let aged = aged(&lab, &first, |life| life * 3 / 4);
-    // Not signed by anybody the cluster knows.
+    // Not signed by a key that the cluster trusts.
     let refused = format!("{}x", &first[..first.len() - 4]);
     for bad in [aged, refused] {
         let now = token(&lab);
@@ -175,7 +175,7 @@ fn a_good_token_is_used_again_and_an_old_or_refused_one_renewed() {
 }
 
 #[test]
-fn a_secret_that_is_never_filled_is_taken_back_and_nothing_is_installed() {
+fn a_secret_that_is_never_filled_is_deleted_and_nothing_is_installed() {
     let lab = Lab::node();
     let before = lab.picture_without_state();
     let words = format!("install -y {SECRET} --set transport.timeout=1s -o json");
@@ -186,7 +186,7 @@ fn a_secret_that_is_never_filled_is_taken_back_and_nothing_is_installed() {
 }
 
 #[test]
-fn what_the_node_logs_in_with_is_shown_without_a_secret() {
+fn the_nodes_login_is_shown_without_secrets() {
     let lab = Lab::node();
     assert_eq!(lab.run("credentials show -o json").exits(16).json()["error"]["id"], "NotInstalled");
     let _there = lab.run("install -y").exits(0);
@@ -213,7 +213,7 @@ fn what_the_node_logs_in_with_is_shown_without_a_secret() {
 }
 
 #[test]
-fn rotate_gives_a_new_token_that_is_no_drift_and_that_rollback_keeps() {
+fn rotate_fetches_a_new_token_that_is_no_drift_and_that_rollback_keeps() {
     let lab = Lab::installed();
     let first = token(&lab);
     let _changed = lab.run("reconfigure -y --no-drain --set services.felixLogSeverity=debug").exits(0);
@@ -242,7 +242,7 @@ fn rotate_gives_a_new_token_that_is_no_drift_and_that_rollback_keeps() {
     assert!(!lab.on_node(KUBECONFIG).exists());
 }
 
-/// Whether a file below a folder has a text in it.
+/// Whether a file below a folder contains a text.
 fn holds(folder: &std::path::Path, text: &str) -> bool {
     fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| match entry.path() {
         folder if folder.is_dir() => holds(&folder, text),
@@ -251,7 +251,7 @@ fn holds(folder: &std::path::Path, text: &str) -> bool {
 }
 
 #[test]
-fn credentials_are_fetched_for_a_node_that_is_not_there_yet() {
+fn credentials_are_fetched_for_a_node_that_does_not_exist_yet() {
     let lab = Lab::node();
     let before = lab.picture();
     let fetched = lab.run("credentials fetch --out got -o json").exits(0).json();
@@ -264,7 +264,7 @@ fn credentials_are_fetched_for_a_node_that_is_not_there_yet() {
     let again = lab.run("credentials fetch --out got -o json").exits(13).json();
     assert_eq!(again["error"]["id"], "FileExists");
 
-    // What was fetched is a kubeconfig that a node can be given.
+    // The result is a kubeconfig that a node can be configured with.
     let given = "--set kubernetes.credentials=kubeconfig --set kubernetes.calicoKubeconfig=got/calico-kube-config";
     let _there = lab.run(&format!("install -y {given}")).exits(0);
     assert_eq!(token(&lab), kubeconfig["users"][0]["user"]["token"]);
@@ -305,7 +305,7 @@ fn a_kubeconfig_that_would_not_work_on_a_node_is_refused_with_the_reason() {
 }
 
 #[test]
-fn an_account_that_may_not_renew_its_token_is_told_at_install() {
+fn an_account_that_may_not_renew_its_token_is_reported_at_install() {
     let lab = Lab::node();
     let _started = lab.run("cluster check").exits(0);
     let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system/roles/calicoctl-win-renewal";
@@ -331,14 +331,14 @@ fn linux_nodes_on_another_datastore_are_refused() {
     lab.picture_without_state().same_as(&before);
 }
 
-/// Runs CalicoNode's agent. On a machine that is not Windows it ends when it comes to Calico's program.
+/// Runs CalicoNode's agent. On a machine that is not Windows it ends when it starts Calico's program.
 fn agent(lab: &Lab) -> String {
     let _ended = lab.run("service run node --foreground");
     lab.read("C/CalicoWindows/logs/calico-node.log")
 }
 
 #[test]
-fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
+fn the_agent_renews_a_token_after_two_thirds_of_its_life_and_reports_a_refusal() {
     let lab = Lab::installed();
     let young = aged(&lab, &token(&lab), |life| life * 6 / 10);
     put(&lab, &young);
@@ -354,7 +354,7 @@ fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
     let status = lab.run("status -o json").exits(0).json();
     assert_eq!((&status["overall"], &status["drift"]), (&json!("Healthy"), &json!([])), "{status}");
 
-    // Calico's own manifests do not give that right.
+    // Calico's own manifests do not grant that right.
     let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/calico-system/roles/calicoctl-win-renewal";
     cluster(&lab).as_admin(&http::Method::DELETE, role, None).unwrap();
     let due = aged(&lab, &new, |life| life * 7 / 10);
@@ -369,7 +369,7 @@ fn the_agent_renews_a_token_that_is_two_thirds_over_and_says_when_it_may_not() {
     assert!(status["reasons"].to_string().contains("may not request tokens for itself"), "{status}");
 }
 
-/// What Kubernetes mounts into a HostProcess pod of calico-node, below `mount` of the lab. Gives its token.
+/// Creates what Kubernetes mounts into a HostProcess pod of calico-node, below `mount` of the lab. Returns its token.
 fn mounted(lab: &Lab, cluster: &EmbeddedCluster) -> String {
     lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
     let _fetched = lab.run("credentials fetch --out got --kubeconfig admin.yaml").exits(0);
@@ -387,7 +387,7 @@ fn mounted(lab: &Lab, cluster: &EmbeddedCluster) -> String {
 
 const ACCOUNT: &str = "mount/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// `install` in such a pod, with what Kubernetes tells it: the API server's host and port.
+/// `install` in such a pod, with the variables of Kubernetes: the API server's host and port.
 fn in_a_pod(lab: &Lab, told: &[(&str, &str)], more: &str) -> Value {
     let words = "install -y -o json --sandbox node --set kubernetes.credentials=host-process";
     let mut command = lab.command(&format!("{words} {more}"));
@@ -395,7 +395,7 @@ fn in_a_pod(lab: &Lab, told: &[(&str, &str)], more: &str) -> Value {
     serde_json::from_slice::<Value>(&command.output().unwrap().stdout).unwrap()
 }
 
-/// Defect B29: with HostProcess the backend none is refused and the VNI is not looked at.
+/// Defect B29: with HostProcess the backend none is refused and the VNI is ignored.
 #[test]
 fn b29_a_host_process_pod_installs_with_its_own_account() {
     let lab = Lab::node();
@@ -415,7 +415,7 @@ const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
 
 #[test]
-fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
+fn a_host_process_pod_uses_the_api_server_that_it_is_given() {
     let lab = Lab::node();
     let seed = Seed::new("win-a1");
     let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &seed, &[]).unwrap();
@@ -435,7 +435,7 @@ fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
             error["hint"].as_str().unwrap()
         )
     };
-    // What Kubernetes tells by itself is a ClusterIP, and mostly nothing answers there.
+    // Kubernetes sets a ClusterIP by default, which usually does not answer there.
     let nothing = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let loopback = "--set kubernetes.serviceCIDRs=127.0.0.0/8 --ignore-preflight-errors ServiceCidr";
     let told = [
@@ -458,8 +458,8 @@ fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
         },
     ];
     insta::assert_snapshot!(told.concat(), @r"
-    3 ApiServerIsClusterIp: the API server is called 127.0.0.1, a ClusterIP, which a Windows host cannot reach
-      name the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does
+    3 ApiServerAddress: the API server's address 127.0.0.1 is a ClusterIP, which a Windows host cannot reach
+      set the API server's own address in the kubeconfig; in a HostProcess pod set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT to it, as Calico's ConfigMap kubernetes-services-endpoint does
     7 ClusterRefused: the API server at https://127.0.0.1:PORT refuses the connection
       the pod's KUBERNETES_SERVICE_HOST names it: a ClusterIP there is not reached from a Windows host, so set it and KUBERNETES_SERVICE_PORT to the API server's own address; is kube-apiserver running, and are address and port right? They stand as `server` in the kubeconfig
     4 NotHostProcess: KUBERNETES_SERVICE_HOST is not set
@@ -478,10 +478,10 @@ fn a_host_process_pod_asks_the_api_server_that_it_is_told() {
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 
-/// The seeds' scenario: kubeadm on Azure machines, its etcd with TLS, VXLAN, and everything that the
-/// node has copied from the primary. The config is the one in docs/config.md.
+/// The scenario of the seeds: kubeadm on Azure machines, its etcd with TLS, VXLAN, and everything that the node has
+/// copied from the primary. The config is the one in docs/config.md.
 #[test]
-fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
+fn a_kubeadm_cluster_with_etcd_and_vxlan_needs_one_config_file() {
     let lab = Lab::node();
     let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &[]).unwrap();
     give_etcd(&cluster);
@@ -517,7 +517,7 @@ fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
     let _gone = lab.run("uninstall --purge -y").exits(0);
     lab.picture().same_as(&before);
 
-    // What is wrong with the copies is said by name, and nothing is touched.
+    // Wrong copies are reported by name, and nothing is changed.
     let other = Etcd::start();
     let before = lab.picture_without_state();
     for (file, text, id, exit) in
@@ -538,7 +538,7 @@ fn a_kubeadm_cluster_with_etcd_and_vxlan_comes_up_from_one_config_file() {
 }
 
 #[test]
-fn the_namespace_that_is_named_is_not_looked_for() {
+fn a_named_namespace_is_not_looked_up() {
     let lab = Lab::node();
     let there = lab.run("plan -o json --calico-namespace kube-system").exits(0);
     assert_eq!(there.json()["kind"], "Plan");
@@ -547,9 +547,9 @@ fn the_namespace_that_is_named_is_not_looked_for() {
     assert!(absent["error"]["what"].as_str().unwrap().contains("namespace kube-system"), "{absent:#}");
 }
 
-/// The power goes in the midst of it.
+/// The power fails in the middle of it.
 #[test]
-fn a_rotation_that_is_cut_off_is_finished_or_undone() {
+fn an_interrupted_rotation_is_finished_or_undone() {
     let there = Lab::installed();
     let first = token(&there);
     for fault in [
@@ -576,7 +576,7 @@ fn a_rotation_that_is_cut_off_is_finished_or_undone() {
                 (&json!("Healthy"), &json!([])),
                 "{fault}, {words}: {status}"
             );
-            // An install keeps a token that is good.
+            // An install keeps a valid token.
             if !words.starts_with("apply") {
                 assert_eq!(token(&lab) == first, words.ends_with("undo"), "{fault}, {words}");
             }
@@ -588,7 +588,7 @@ fn a_rotation_that_is_cut_off_is_finished_or_undone() {
 }
 
 #[test]
-fn a_rotation_that_fails_is_taken_back() {
+fn a_rotation_that_fails_is_reverted() {
     let lab = Lab::installed();
     let first = token(&lab);
     let failed = lab.fails_at("put *calico-kube-config#1=fail", "credentials rotate -y -o json").exits(9).json();

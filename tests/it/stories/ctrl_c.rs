@@ -1,18 +1,18 @@
-//! Ctrl-C ends a run with a result, wherever the run is.
+//! Ctrl-C ends a run with a result, in every stage.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, each_phase_ends};
 
 fn ctrl_c(child: &Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
-/// Starts a command with NDJSON, sends Ctrl-C when a line says this, and gives all lines and the exit code.
+/// Starts a command with NDJSON, sends Ctrl-C at the line with this text, and returns all lines and the exit code.
 fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Option<i32>) {
     let mut command = lab.command(&format!("{words} -o ndjson --sandbox node"));
     command.env("CALICO_WIN_SANDBOX_FAULT", fault).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -25,11 +25,12 @@ fn stopped_at(lab: &Lab, words: &str, fault: &str, at: &str) -> (Vec<Value>, Opt
             ctrl_c(&child);
         }
     }
+    each_phase_ends(&seen);
     (seen, child.wait().unwrap().code())
 }
 
 #[test]
-fn a_run_that_waits_for_its_turn_ends_with_a_result() {
+fn a_run_that_waits_for_the_lock_ends_with_a_result() {
     let lab = Lab::installed();
     let lock = std::fs::File::options().write(true).open(lab.on_node("C/ProgramData/calicoctl-win/lock")).unwrap();
     lock.lock().unwrap();
@@ -41,9 +42,9 @@ fn a_run_that_waits_for_its_turn_ends_with_a_result() {
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
 }
 
-/// The API server keeps the run waiting before anything is planned.
+/// The API server delays the run before anything is planned.
 #[test]
-fn a_run_that_gathers_is_kept_as_cancelled() {
+fn a_run_stopped_before_its_plan_is_recorded_as_cancelled() {
     let lab = Lab::installed();
     let (lines, code) = stopped_at(&lab, "apply -y", "facts#2=hang", "run_start");
     assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")));
@@ -54,12 +55,12 @@ fn a_run_that_gathers_is_kept_as_cancelled() {
 }
 
 #[test]
-fn a_step_is_finished_first_and_that_is_said() {
+fn the_current_step_is_finished_first_and_the_output_says_so() {
     let lab = Lab::installed();
     let mut command = lab.command("apply -y -o json --sandbox node --set services.felixLogSeverity=debug");
     command.env("CALICO_WIN_SANDBOX_FAULT", "put running CalicoFelix#2=hang");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It is at the step that hangs: Felix was stopped, and is being started.
+    // The current step hangs: Felix was stopped, and is being started.
     let journal = lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl");
     let is_felix = |line: &&str| line.starts_with(r#"{"step":"#) && line.contains("CalicoFelix");
     while std::fs::read_to_string(&journal).unwrap_or_default().lines().filter(is_felix).count() < 2 {
@@ -80,4 +81,14 @@ fn a_step_is_finished_first_and_that_is_said() {
     assert_eq!((child.wait().unwrap().code(), &result["status"]), (Some(130), &json!("cancelled")));
     assert!(result["error"]["hint"].as_str().unwrap().contains("calicoctl-win resume"), "{result:#}");
     let _finished = lab.run("resume -y").exits(0);
+}
+
+/// A phase that was reported as begun is reported as ended, although its thread never finishes it.
+#[test]
+fn the_phase_that_is_stopped_ends_too() {
+    let lab = Lab::installed();
+    let (lines, code) = stopped_at(&lab, "apply -y", "api GET /version*=slow", r#""phase_start""#);
+    assert_eq!((code, &lines.last().unwrap()["status"]), (Some(130), &json!("cancelled")), "{lines:#?}");
+    let ended = lines.iter().rfind(|line| line["type"] == "phase_errored").unwrap();
+    assert_eq!(ended["phase"], json!({ "id": "cluster", "key": "cluster" }));
 }

@@ -1,4 +1,4 @@
-//! A node whose Calico is well, and whose datastore is away.
+//! A node whose Calico works, and whose datastore does not answer.
 
 use std::fs;
 
@@ -9,10 +9,10 @@ use super::credentials::runs_with_etcd;
 use crate::etcd::{Etcd, Member};
 use crate::lab::Lab;
 
-/// What a boot leaves while the datastore is away: CalicoNode's agent runs Calico's node startup again and
-/// again, which ends with 1. And somebody has touched a file that all services read.
+/// The state after a boot while the datastore does not answer: CalicoNode's agent runs Calico's node startup
+/// repeatedly, which exits with 1. And somebody has changed a file that all services read.
 fn boots_without_datastore(lab: &Lab) {
-    // Pods may come before the network.
+    // Pods may start before the network.
     with_kubelets_kubeconfig(lab);
     lab.edit_yaml(|yaml| yaml.replacen("bootId: ", "bootId: second-", 1));
     let model: Value = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
@@ -25,7 +25,7 @@ fn boots_without_datastore(lab: &Lab) {
     fs::write(lab.on_node("C/CalicoWindows/nodename"), "WIN-A1").unwrap();
 }
 
-/// Neither status nor repair has anything stopped for the datastore's sake.
+/// Checks that neither status nor repair stops anything because of the datastore.
 #[track_caller]
 fn waits_for_it(lab: &Lab, why: &str) {
     let shown = lab.run("status").exits(12);
@@ -42,13 +42,13 @@ fn waits_for_it(lab: &Lab, why: &str) {
 #[track_caller]
 fn is_repaired(lab: &Lab) {
     let _repaired = lab.run("repair -y").exits(0);
-    // The agent that was started says nothing of a crash loop; a sandbox's says nothing at all.
+    // The new agent reports no crash loop; a sandbox's reports nothing at all.
     fs::remove_file(lab.on_node("C/ProgramData/calicoctl-win/agent/node.json")).unwrap();
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 
 #[test]
-fn while_etcd_is_away_repair_changes_nothing_and_status_says_what_is_waited_for() {
+fn while_etcd_does_not_answer_repair_changes_nothing_and_status_names_etcd() {
     let mut member = Member::start();
     let lab = Lab::node();
     runs_with_etcd(&lab);
@@ -90,7 +90,7 @@ fn an_etcd_client_whose_certificate_has_expired_is_named_and_no_service_stopped(
 }
 
 #[test]
-fn while_the_api_server_is_away_repair_changes_nothing() {
+fn while_the_api_server_does_not_answer_repair_changes_nothing() {
     let lab = Lab::installed();
     boots_without_datastore(&lab);
     let before = lab.picture_without_state();

@@ -1,5 +1,5 @@
-//! Services of others that depend on Calico's: Windows stops no service on which another depends that
-//! runs (error 1051), and starts none that depends on one that is not there (1075).
+//! Services of others that depend on Calico's: Windows does not stop a service while a running one depends on it (error
+//! 1051), and starts none that depends on a missing one (1075).
 
 use calicoctl_win::node::sandbox::model::{Model, Name};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::lab::{Lab, Output};
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// Somebody changes the node's services.
+/// Changes the node's services, like an outsider.
 fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
     lab.edit_yaml(|yaml| {
         let mut model: Model = serde_yaml::from_str(yaml).unwrap();
@@ -17,8 +17,8 @@ fn edit(lab: &Lab, change: impl FnOnce(&mut Model)) {
     });
 }
 
-/// An installed node where somebody made kubelet wait for Calico, as many guides say, a monitor wait for
-/// kubelet, and a tool that nobody started wait for Felix.
+/// An installed node on which kubelet depends on Calico, as many guides recommend, a monitor depends on kubelet, and a
+/// tool that is not running depends on Felix.
 fn with_dependents() -> Lab {
     let lab = Lab::installed();
     edit(&lab, |model| {
@@ -38,13 +38,13 @@ fn model(lab: &Lab) -> Model {
     serde_yaml::from_str(&lab.read("node.yaml")).unwrap()
 }
 
-/// Those of the three that run.
+/// Returns which of the three run.
 fn running(lab: &Lab) -> Vec<&'static str> {
     let model = model(lab);
     ["kubelet", "Monitor", "Tool"].into_iter().filter(|name| model.services[&Name::new(*name)].pid.is_some()).collect()
 }
 
-/// What the three depend on.
+/// Returns what the three depend on.
 fn needs(lab: &Lab) -> String {
     let model = model(lab);
     let of = |name: &str| model.services[&Name::new(name)].definition.depends_on.join(" ");
@@ -60,7 +60,7 @@ fn phases(output: &Output, phase: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_verb_that_stops_calico_stops_what_depends_on_it_before_and_starts_it_after() {
+fn every_verb_that_stops_calico_stops_dependent_services_before_and_starts_them_after() {
     let lab = with_dependents();
     let plan = lab.run("plan --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
     for line in ["restart      Monitor", "restart      kubelet"] {
@@ -71,7 +71,7 @@ fn every_verb_that_stops_calico_stops_what_depends_on_it_before_and_starts_it_af
     assert_eq!(phases(&done, "services-start"), ["CalicoNode", "CalicoFelix, kubelet, Monitor"]);
     assert_eq!(running(&lab), ["kubelet", "Monitor"]);
 
-    // Felix alone is nothing to them, until one that depends on it runs.
+    // Felix alone does not affect them, until a service that depends on it runs.
     let felix = "reconfigure -y -o ndjson --set services.felixLogSeverity";
     let done = lab.run(&format!("{felix}=debug")).exits(0);
     assert_eq!(phases(&done, "services-stop"), ["CalicoFelix"]);
@@ -96,7 +96,7 @@ fn every_verb_that_stops_calico_stops_what_depends_on_it_before_and_starts_it_af
 }
 
 #[test]
-fn service_stop_stops_what_depends_on_calico_and_service_start_starts_it_again() {
+fn service_stop_and_start_include_the_services_that_depend_on_calico() {
     let lab = with_dependents();
     let msg = |output: Output| output.exits(0).json()["msg"].as_str().unwrap().to_owned();
     let planned = msg(lab.run("service restart -n -o json"));
@@ -108,7 +108,7 @@ fn service_stop_stops_what_depends_on_calico_and_service_start_starts_it_again()
     );
     assert_eq!(msg(lab.run("service stop -o json")), "stop Monitor, stop kubelet, stop CalicoFelix, stop CalicoNode");
     assert_eq!(running(&lab), [""; 0]);
-    // Who starts by hand alone stays as it is.
+    // Services with manual start are not changed.
     assert_eq!(
         msg(lab.run("service start -o json")),
         "start CalicoNode, start CalicoFelix, start kubelet, start Monitor"
@@ -119,7 +119,7 @@ fn service_stop_stops_what_depends_on_calico_and_service_start_starts_it_again()
 }
 
 #[test]
-fn what_depends_on_calico_runs_again_however_a_run_ends() {
+fn services_that_depend_on_calico_run_again_however_a_run_ends() {
     let there = with_dependents();
     for at in [
         "put running Monitor#1=exit-after",
@@ -138,9 +138,9 @@ fn what_depends_on_calico_runs_again_however_a_run_ends() {
     }
 }
 
-/// A run of a version that knew of no dependents, or one that came to depend on Calico since.
+/// A run of a version that did not handle dependents, or a service that depends on Calico only since then.
 #[test]
-fn a_recovery_brings_back_what_only_it_stopped() {
+fn a_recovery_restarts_services_that_only_it_stopped() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put running CalicoNode#1=exit-before", VNI).exits(137);
     edit(&lab, |model| {
@@ -155,7 +155,7 @@ fn a_recovery_brings_back_what_only_it_stopped() {
 }
 
 #[test]
-fn after_uninstall_nothing_depends_on_a_service_that_is_gone() {
+fn after_uninstall_no_service_depends_on_a_removed_one() {
     let there = with_dependents();
     let gone = "containerd, Kubelet, ";
     let lab = there.copy();
@@ -170,7 +170,7 @@ fn after_uninstall_nothing_depends_on_a_service_that_is_gone() {
             let lab = there.copy();
             let _killed = lab.fails_at(at, "uninstall -y").exits(137);
             assert_eq!(running(&lab), [""; 0], "{at}");
-            // What else of it somebody changes meanwhile is theirs.
+            // Other changes to the service meanwhile are kept.
             edit(&lab, |model| {
                 model.services.get_mut(&Name::new("kubelet")).unwrap().definition.description = "newer".into();
             });
@@ -183,11 +183,11 @@ fn after_uninstall_nothing_depends_on_a_service_that_is_gone() {
 }
 
 #[test]
-fn preflight_says_what_a_dependency_of_kubelet_does() {
+fn preflight_explains_the_effect_of_a_kubelet_dependency() {
     let check = |lab: &Lab| -> Value {
         let report = lab.run("preflight -o json").json();
         let checks = report["checks"].as_array().unwrap().iter();
-        checks.clone().find(|check| check["id"] == "KubeletAfterCalico").unwrap().clone()
+        checks.clone().find(|check| check["id"] == "KubeletDependencies").unwrap().clone()
     };
     let lab = with_dependents();
     let (status, detail) = (&check(&lab)["status"], &check(&lab)["detail"]);

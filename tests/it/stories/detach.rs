@@ -17,12 +17,12 @@ fn vsid(lab: &Lab) -> u64 {
 }
 
 #[test]
-fn a_detached_run_gives_its_name_at_once_and_is_found_by_it() {
+fn a_detached_run_prints_its_name_at_once_and_is_found_by_it() {
     let lab = Lab::installed();
     let started = lab.run(&format!("{VNI} --detach -o json")).exits(0).json();
     assert_eq!((&started["status"], &started["changed"]), (&json!("started"), &json!(false)), "{started}");
     let run = started["run"].as_str().unwrap();
-    // Nothing is missed between the start of the process and its lock.
+    // There is no gap between the start of the process and its lock.
     assert_eq!(lab.run("status -o json").json()["overall"], "Changing");
     let waited = lab.run("status --wait").exits(12);
     assert!(waited.stdout.contains("! VNI 5000 here, 4096 in FelixConfiguration"), "{waited}");
@@ -36,7 +36,7 @@ fn a_detached_run_gives_its_name_at_once_and_is_found_by_it() {
 }
 
 #[test]
-fn a_detached_run_that_fails_says_so_to_who_asks() {
+fn status_shows_the_failure_of_a_detached_run() {
     let lab = Lab::installed();
     let fault = "put running CalicoNode#2=fail";
     let started = lab.fails_at(fault, &format!("{VNI} --detach -o json")).exits(0).json();
@@ -44,12 +44,12 @@ fn a_detached_run_that_fails_says_so_to_who_asks() {
     let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(9).json();
     assert_eq!(ended["result"]["rolled_back"], true, "{ended}");
 
-    // What can be seen before is told to who is still there.
+    // What can be checked before is reported to the caller.
     for config in ["-c there-is-none.yaml", "--set calicoNetwork.vxlan.vxlanVNI=1"] {
         let refused = lab.run(&format!("reconfigure --detach -y -o json {config}")).exits(4).json();
         assert_eq!(refused["status"], "failed", "{refused}");
     }
-    // Also one that does not even come to the lock.
+    // Also a run that fails before it takes the lock.
     let started = lab.run("reconfigure --detach -y -o json --plan there-is-none.json").exits(0).json();
     let run = started["run"].as_str().unwrap();
     let ended = lab.run(&format!("status --wait --run {run} -o json")).exits(4).json();
@@ -57,7 +57,7 @@ fn a_detached_run_that_fails_says_so_to_who_asks() {
 }
 
 #[test]
-fn what_cannot_be_detached_is_refused_at_once() {
+fn commands_that_cannot_be_detached_are_refused_at_once() {
     let lab = Lab::installed();
     for (words, code) in [
         ("reconfigure --detach", 64),
@@ -69,9 +69,9 @@ fn what_cannot_be_detached_is_refused_at_once() {
     }
 }
 
-/// Who reads closes the pipe, as a session that drops does.
+/// The reader closes the pipe, like a session that drops.
 #[test]
-fn a_run_goes_on_when_nobody_reads_what_it_says() {
+fn a_run_continues_when_its_output_is_closed() {
     for format in ["text", "ndjson"] {
         let lab = Lab::installed();
         let mut command = lab.command(&format!("{VNI} -v -o {format} --sandbox node"));
@@ -84,12 +84,12 @@ fn a_run_goes_on_when_nobody_reads_what_it_says() {
     }
 }
 
-/// What a detached run inherits must not keep its caller waiting: the pipe ends with the caller.
+/// Inherited handles must not keep the caller waiting: the pipe ends with the caller.
 #[test]
-fn a_detached_run_holds_nothing_of_its_caller() {
+fn a_detached_run_keeps_no_handle_of_its_caller() {
     let lab = Lab::installed();
     let begun = Instant::now();
-    // The pods never go, so the run is at it for as long as its drain may take.
+    // The pods never end, so the run continues until its drain times out.
     let words = format!("{VNI} --detach --drain-timeout 5s -o json");
     let started = lab.fails_at("api no-kubelet", &words).exits(0).json();
     assert!(begun.elapsed() < Duration::from_secs(4), "the pipe was open for {:?}", begun.elapsed());

@@ -1,4 +1,4 @@
-//! A node is drained, cordoned and tainted, against a cluster that answers as a real one.
+//! A node is drained, cordoned and tainted, in a cluster that behaves like a real one.
 
 use std::fs;
 use std::thread;
@@ -12,7 +12,7 @@ use crate::lab::{Lab, Output};
 
 const NODE: &str = "/api/v1/nodes/win-a1";
 
-/// A node in a cluster that this test can look into.
+/// A node in a cluster that this test can read.
 struct Town {
     lab: Lab,
     cluster: EmbeddedCluster,
@@ -25,7 +25,7 @@ impl Town {
         let cluster = EmbeddedCluster::start(&lab.path("elsewhere"), &Seed::new("win-a1"), &faults).unwrap();
         lab.write("admin.yaml", cluster.admin_kubeconfig_direct());
         let town = Self { lab, cluster };
-        // These stories bring DaemonSets of their own.
+        // These stories create their own DaemonSets.
         town.delete("/apis/apps/v1/namespaces/demo/daemonsets/fluent-bit");
         town.delete("/api/v1/namespaces/demo/pods/fluent-bit-7hb2k");
         town
@@ -65,7 +65,7 @@ impl Town {
         self.patch(&format!("/api/v1/namespaces/demo/pods/{name}/status"), &status);
     }
 
-    /// A budget, and how its controller counts: allowed, healthy, desired, expected.
+    /// A budget, and its controller's counts: allowed, healthy, desired, expected.
     fn budget(&self, name: &str, spec: &Value, [allowed, healthy, desired, expected]: [u32; 4]) {
         let budget = json!({"metadata": {"name": name}, "spec": spec});
         let budgets = "/apis/policy/v1/namespaces/demo/poddisruptionbudgets";
@@ -102,7 +102,7 @@ fn why(result: &Value) -> &str {
 }
 
 #[test]
-fn pods_behind_a_healthy_budget_go_one_after_the_other_as_it_gives_way() {
+fn pods_behind_a_healthy_budget_are_evicted_one_after_the_other() {
     let town = Town::new(&[]);
     let lines = town.run("node drain -y -o ndjson").exits(0).ndjson();
     assert!(town.pods().is_empty() && town.cordoned());
@@ -111,7 +111,7 @@ fn pods_behind_a_healthy_budget_go_one_after_the_other_as_it_gives_way() {
     assert_eq!(of("pod_gone").last().unwrap()["gone"], 2);
     for blocked in of("pod_blocked") {
         let why = blocked["why"].as_str().unwrap();
-        // By when the budget is asked for it may have given way already.
+        // The budget may allow it by the time it is read.
         assert!(why.starts_with("budget demo/web: ") || why.starts_with("The disruption budget web needs"), "{why}");
     }
 
@@ -122,7 +122,7 @@ fn pods_behind_a_healthy_budget_go_one_after_the_other_as_it_gives_way() {
 }
 
 #[test]
-fn what_would_be_lost_is_told_all_at_once_before_the_node_is_cordoned() {
+fn every_blocking_pod_is_reported_at_once_before_the_node_is_cordoned() {
     let town = Town::new(&[]);
     town.pod("bare", &json!({}), &json!({}));
     town.pod("scratch", &managed(), &json!({"volumes": [{"name": "s", "emptyDir": {}}]}));
@@ -149,7 +149,7 @@ fn what_would_be_lost_is_told_all_at_once_before_the_node_is_cordoned() {
 
     let dry = town.run("node drain -n --delete-emptydir-data --force").exits(0);
     insta::assert_snapshot!(dry.screen(), @"
-    Drain of win-a1: 4 pods go.
+    Drain of win-a1: 4 pods to evict.
       - demo/bare
       - demo/scratch
       - demo/web-5d8f7c9b6d-4xkzq
@@ -181,10 +181,10 @@ fn a_budget_that_can_never_allow_it_is_named_at_once() {
     assert!(town.pods().is_empty());
 }
 
-/// With an integer `minAvailable` Kubernetes counts the pods that there are: where one has left and its
-/// successor is not made yet, the budget looks as if it never gave way.
+/// With an integer `minAvailable`, Kubernetes counts the existing pods: if one was evicted and its replacement does not
+/// exist yet, the budget looks as if it never allows an eviction.
 #[test]
-fn a_budget_one_of_whose_pods_has_just_left_is_waited_for() {
+fn a_drain_waits_for_a_budget_whose_pod_was_just_evicted() {
     let town = Town::new(&["no-controllers", "POST /api/v1/namespaces/demo/pods/*/eviction=noted"]);
     let both = json!({"labels": {"app": "both"}, "ownerReferences": managed()["ownerReferences"]});
     for name in ["one", "two"] {
@@ -214,9 +214,9 @@ fn a_budget_one_of_whose_pods_has_just_left_is_waited_for() {
     assert_eq!(town.pods(), ["web", "web"]);
 }
 
-/// Pods that came meanwhile would lose their network.
+/// Pods that were started meanwhile would lose their network.
 #[test]
-fn a_node_that_somebody_uncordons_in_the_midst_of_a_change_keeps_its_network() {
+fn a_node_that_is_uncordoned_during_a_change_keeps_its_network() {
     let town = Town::new(&[]);
     let _installed = town.run("install -y").exits(0);
     let mut held = managed();
@@ -239,6 +239,22 @@ fn a_node_that_somebody_uncordons_in_the_midst_of_a_change_keeps_its_network() {
     assert_eq!((&status["overall"], &status["generation"]), (&json!("Healthy"), &json!(1)), "{status}");
 }
 
+/// The same for a Node that an administrator had cordoned before, and uncordons while the run is interrupted.
+#[test]
+fn a_resumed_run_detects_that_the_node_was_uncordoned() {
+    let lab = Lab::installed();
+    let cordoned = |is: bool| lab.edit_object("nodes", "win-a1", |node| node["spec"]["unschedulable"] = is.into());
+    cordoned(true);
+    let change = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+    let _killed = lab.fails_at("put cni-conf *=exit-before", change).exits(137);
+    cordoned(false);
+    let failed = lab.run("resume -y").exits(9).screen();
+    assert!(failed.contains("was uncordoned by somebody while this run needs it empty"), "{failed}");
+    assert!(!failed.contains("stays so"), "{failed}");
+    assert_eq!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], false);
+    assert_eq!(lab.healthy()["generation"], 1);
+}
+
 #[test]
 fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
     let town = Town::new(&[]);
@@ -251,14 +267,17 @@ fn a_pod_that_hangs_is_named_with_its_finalizers_and_the_node_is_uncordoned() {
     assert!(why(&late).contains("demo/held") && why(&late).contains("example.com/hold"), "{late}");
     assert!(!town.cordoned());
 
-    // Whoever had cordoned it before wants it so.
+    // A Node that was cordoned before stays cordoned.
     let _cordoned = town.run("node cordon").exits(0);
-    let _late = town.run("node drain -y --drain-timeout 1s").exits(8);
+    let late = town.run("node drain -y -o ndjson --drain-timeout 3s").exits(8).ndjson();
     assert!(town.cordoned());
+    let progress: Vec<_> = late.iter().filter(|line| line["type"] == "drain_progress").collect();
+    let ending = progress.iter().rev().find_map(|line| line["ending"][0].as_str()).unwrap_or_default();
+    assert!(ending.starts_with("demo/held is ending since ") && ending.ends_with("example.com/hold"), "{progress:#?}");
 }
 
 #[test]
-fn only_the_pods_that_a_selector_means_go() {
+fn only_the_pods_that_a_selector_matches_are_evicted() {
     let town = Town::new(&[]);
     town.pod("other", &managed(), &json!({}));
     let _done = town.run("node drain -y --pod-selector app=other").exits(0);
@@ -266,7 +285,7 @@ fn only_the_pods_that_a_selector_means_go() {
 }
 
 #[test]
-fn a_server_that_is_busy_fails_or_cuts_the_watch_only_makes_it_slower() {
+fn a_busy_or_failing_server_only_makes_a_drain_slower() {
     for fault in [
         "POST /api/v1/namespaces/*/eviction#1=429",
         "POST /api/v1/namespaces/*/eviction#1=500",
@@ -289,7 +308,7 @@ fn a_server_that_is_busy_fails_or_cuts_the_watch_only_makes_it_slower() {
 }
 
 #[test]
-fn a_refusal_of_the_server_ends_the_drain_and_takes_the_cordon_back() {
+fn a_refusal_of_the_server_ends_the_drain_and_uncordons_the_node() {
     let town = Town::new(&["POST /api/v1/namespaces/*/eviction=403"]);
     let done = town.run("node drain -y -o json").exits(17).json();
     assert_eq!(done["error"]["id"], "ClusterForbidden");
@@ -297,7 +316,7 @@ fn a_refusal_of_the_server_ends_the_drain_and_takes_the_cordon_back() {
 }
 
 #[test]
-fn taints_are_added_and_taken_off_beside_those_of_others() {
+fn taints_are_added_and_removed_beside_those_of_others() {
     let town = Town::new(&[]);
     let keys = || -> Vec<String> {
         let node = town.get(NODE);
@@ -332,7 +351,7 @@ fn taints_are_added_and_taken_off_beside_those_of_others() {
 }
 
 #[test]
-fn a_node_that_the_cluster_does_not_know_is_no_cordoned_one() {
+fn a_node_without_a_node_object_does_not_count_as_cordoned() {
     let town = Town::new(&[]);
     let absent = town.run("node cordon -o json --node-name elsewhere").exits(7).json();
     assert_eq!(absent["error"]["id"], "NodeAbsent");

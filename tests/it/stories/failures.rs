@@ -1,4 +1,4 @@
-//! What goes wrong on a real node: things in the way, services that die, two admins at once.
+//! Failures on a real node: conflicting items, services that crash, two administrators at once.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -33,12 +33,12 @@ fn a_failed_install_leaves_the_node_as_it_was() {
 }
 
 #[test]
-fn a_failed_change_leaves_the_former_generation_running() {
+fn a_failed_change_leaves_the_previous_generation_running() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
     let words = "install -y --set services.felixLogSeverity=debug -o json";
     let failed = lab.fails_at("put running CalicoFelix#2=dies", words);
-    // Felix is stopped first and started then: the second put on it is the start.
+    // Felix is stopped first and then started: the second put on it is the start.
     let failed = failed.exits(9).json();
     assert_eq!(failed["rolled_back"], true, "{failed}");
     assert_eq!(lab.run("status -o json").exits(0).json()["generation"], 1);
@@ -48,10 +48,10 @@ fn a_failed_change_leaves_the_former_generation_running() {
 }
 
 #[test]
-fn when_the_way_back_fails_too_the_node_says_how_to_go_on() {
+fn if_the_revert_fails_too_the_error_says_how_to_resume() {
     let lab = Lab::node();
     let before = lab.picture_without_state();
-    // The start fails, and then so does every removal of a service.
+    // The start fails, and then every removal of a service.
     let faults = "put running CalicoFelix=dies;put service Calico*#3=fail";
     let failed = lab.fails_at(faults, "install -y -o json").exits(10).json();
     assert_eq!(failed["exit_name"], "FAILED_INCOMPLETE", "{failed}");
@@ -64,7 +64,7 @@ fn when_the_way_back_fails_too_the_node_says_how_to_go_on() {
 }
 
 #[test]
-fn another_products_network_external_is_a_conflict_and_stays() {
+fn another_products_network_external_is_a_conflict_and_is_kept() {
     let lab = Lab::node();
     lab.edit_yaml(|yaml| {
         yaml.replace(
@@ -116,7 +116,7 @@ impl Drop for Hanging {
 }
 
 #[test]
-fn a_second_run_at_the_same_time_is_refused_and_looking_is_not() {
+fn a_second_run_at_the_same_time_is_refused_and_reading_is_not() {
     let lab = Lab::node();
     let first = Hanging::new(&lab, "put *#2=hang", "install -y");
     for words in ["install -y -o json", "uninstall -y -o json", "resume -y -o json"] {
@@ -134,7 +134,7 @@ fn a_second_run_at_the_same_time_is_refused_and_looking_is_not() {
     let _goes_on = lab.run("install -y").exits(0);
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 
-    // The same over a generation that stands.
+    // The same over an installed generation.
     let second = Hanging::new(&lab, "put *#1=hang", "uninstall -y");
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Changing");
     let _busy = lab.run("service restart").exits(14);
@@ -143,16 +143,16 @@ fn a_second_run_at_the_same_time_is_refused_and_looking_is_not() {
     assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
 }
 
-/// Whether the Node says that Calico's network is up, and with which settings.
+/// Whether the Node reports that Calico's network is up, and its settings.
 fn told(lab: &Lab) -> (bool, bool) {
     let node = lab.object("nodes", "win-a1").unwrap();
     let up = node["status"]["conditions"].as_array().unwrap().iter().any(|one| one["reason"] == "CalicoIsUp");
     (up, node["metadata"]["annotations"]["calicoctl-win/settings"].is_string())
 }
 
-/// Other nodes, the scheduler and a fleet's report believe what stands there.
+/// Other nodes, the scheduler and a fleet's report rely on it.
 #[test]
-fn an_install_that_is_taken_back_leaves_no_word_of_calico_on_the_node() {
+fn a_reverted_install_leaves_no_trace_of_calico_on_the_node_object() {
     let lab = Lab::node();
     let _failed = lab.fails_at("put cni-conf *=disk-full", "install -y").exits(9);
     assert_eq!(told(&lab), (false, false));
@@ -169,9 +169,9 @@ fn an_install_that_is_taken_back_leaves_no_word_of_calico_on_the_node() {
     assert_eq!(told(&lab), (false, false));
 }
 
-/// The Node says with which settings the generation was made that stands.
+/// The Node records the settings of the current generation.
 #[test]
-fn what_the_node_says_of_its_settings_goes_back_with_the_change() {
+fn the_nodes_note_of_its_settings_is_reverted_with_the_change() {
     let lab = Lab::installed();
     let says =
         |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["metadata"]["annotations"]["calicoctl-win/settings"].clone();
@@ -185,7 +185,7 @@ fn what_the_node_says_of_its_settings_goes_back_with_the_change() {
     assert_ne!(says(&killed), first);
     let _undone = killed.run("resume -y --undo").exits(0);
     assert_eq!(says(&killed), first);
-    // The cluster is away when it is to be told, and the change stands.
+    // The cluster does not answer when the note is to be written, and the change stays.
     let untold = lab.fails_at("api PATCH /api/v1/nodes/*=503", &format!("{words} -o json")).exits(0).json();
     assert!(untold["warnings"].to_string().contains("NotAnnotated"), "{untold}");
     assert_eq!((says(&lab), &untold["generation"]), (first, &2.into()));

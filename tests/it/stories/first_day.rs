@@ -1,11 +1,11 @@
-//! The README's commands, and that nothing of them is left.
+//! The README's commands, and that they leave nothing behind.
 
 use std::fs;
 
 use crate::lab::Lab;
 
-/// A machine with a past: another product's network, services, firewall rules and registry, with
-/// its admin's own comments and layout.
+/// A machine in use: another product's network, services, firewall rules and registry, with the administrator's own
+/// comments and layout.
 const LIVED_IN: &str = r#"# The build farm's third machine. Ask Dana before touching it.
 apiVersion: calicoctl-win/v1alpha1
 kind: SandboxNode
@@ -50,7 +50,7 @@ processes:
 "#;
 
 #[test]
-fn a_newcomer_installs_looks_and_takes_it_off_again() {
+fn the_first_steps_install_check_and_uninstall() {
     let lab = Lab::new();
     insta::assert_snapshot!(lab.run("install --yes").exits(0).screen(), @r"
     calicoctl-win VERSION on win-a1: Windows Server 2022 build 20348.2700, containerd 1.7.27
@@ -169,7 +169,7 @@ fn a_newcomer_installs_looks_and_takes_it_off_again() {
 }
 
 #[test]
-fn a_machine_with_a_past_gets_all_of_it_back() {
+fn a_machine_with_other_products_is_restored_completely() {
     let lab = Lab::node();
     fs::write(lab.on_node("node.yaml"), LIVED_IN).unwrap();
     for (path, text) in [
@@ -213,7 +213,7 @@ fn restrict(lab: &Lab, path: &str) {
 fn restrict(_lab: &Lab, _path: &str) {}
 
 #[test]
-fn without_purge_the_logs_stay_and_a_second_install_is_as_good_as_the_first() {
+fn without_purge_the_logs_remain_and_a_second_install_equals_the_first() {
     let lab = Lab::node();
     let before = lab.picture();
     for _ in 0..2 {
@@ -230,7 +230,7 @@ fn without_purge_the_logs_stay_and_a_second_install_is_as_good_as_the_first() {
 }
 
 #[test]
-fn no_secret_stands_in_a_log_a_receipt_or_on_the_screen() {
+fn no_secret_is_in_a_log_a_receipt_or_on_the_screen() {
     let lab = Lab::node();
     let shown = lab.run("install -y -v -o ndjson").exits(0).stdout + &lab.run("status -o json").exits(0).stdout;
     let token = super::credentials::token(&lab);

@@ -1,5 +1,5 @@
-//! The way back from a trial that cannot be gone: it is tried a few times, then left to people, who are
-//! told by `status` and by an Event on the Node. A guard that is started is CalicoNode's at a boot.
+//! A trial that cannot be reverted: the revert is tried a few times, then left to an administrator, who learns of it
+//! from `status` and from an Event on the Node. At a boot, CalicoNode starts the guard.
 
 use std::fs;
 use std::process::Stdio;
@@ -13,10 +13,10 @@ const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxla
 const RECORD: &str = "C/ProgramData/calicoctl-win/state/trial.json";
 const GUARD: &str = "service run guard --yes";
 
-/// Each time that the network is to go, HNS refuses.
+/// HNS refuses every deletion of the network.
 const STUCK: &str = "put network Calico=fail";
 
-/// A trial that nobody confirmed, whose guard went with the power after so many tries.
+/// A trial that nobody confirmed, whose guard was killed by a power failure after this many tries.
 fn due(tries: u32) -> Lab {
     let lab = Lab::installed();
     let _tried = lab.run(TRY).exits(0);
@@ -30,14 +30,14 @@ fn due(tries: u32) -> Lab {
     lab
 }
 
-/// One that is given up: the node has the change, and works with it.
+/// A trial that was given up: the node has the change, and works with it.
 fn given_up() -> Lab {
     let lab = due(5);
     gives_up(&guard(&lab, STUCK));
     lab
 }
 
-/// What a guard says when it ends, which it must.
+/// Returns the output of a guard, which must end.
 #[track_caller]
 fn guard(lab: &Lab, fault: &str) -> Output {
     let mut command = lab.command(GUARD);
@@ -75,7 +75,7 @@ fn cordoned(lab: &Lab) -> bool {
     lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true
 }
 
-/// The Event that says so, on the Node.
+/// Returns the Event about it, on the Node.
 fn events(lab: &Lab) -> Vec<Value> {
     let ours =
         lab.objects().into_iter().filter(|(kind, _, event)| kind == "events" && event["reason"] == "TrialGivenUp");
@@ -88,10 +88,10 @@ fn vsid(lab: &Lab) -> Option<u64> {
     networks.find(|network| network["name"] == "Calico").and_then(|network| network["vsid"].as_u64())
 }
 
-/// Whole, in the cluster too, with this network and no trial.
+/// Checks that node and cluster are consistent, with this network and no trial.
 #[track_caller]
 fn at_rest(lab: &Lab, network: u64) {
-    // Whoever still has the lock, as a guard that looks what is left, is done first.
+    // A process that still has the lock, for example a guard that checks for leftovers, ends first.
     let _rest = lab.run("status --wait --timeout 60s");
     assert_eq!(lab.healthy()["trial"], Value::Null);
     assert_eq!((vsid(lab), cordoned(lab), over(lab)), (Some(network), false, true));
@@ -99,14 +99,14 @@ fn at_rest(lab: &Lab, network: u64) {
 }
 
 #[test]
-fn the_way_back_is_tried_a_few_times_with_growing_pauses_and_then_left_to_people() {
+fn the_revert_is_tried_a_few_times_with_growing_pauses_and_then_given_up() {
     let lab = due(0);
     let begun = Instant::now();
     gives_up(&guard(&lab, STUCK));
     assert!(begun.elapsed() > Duration::from_secs(2 + 4 + 8 + 16 + 32), "{:?}", begun.elapsed());
     assert_eq!(tries(&lab), 6);
 
-    // The change works, so pods come to the node.
+    // The change works, so the node is uncordoned.
     assert_eq!((vsid(&lab), cordoned(&lab)), (Some(5000), false));
     let status = lab.run("status -o json").exits(12).json();
     assert_eq!((&status["overall"], &status["run"]), (&json!("Degraded"), &Value::Null), "{status:#}");
@@ -126,7 +126,7 @@ fn the_way_back_is_tried_a_few_times_with_growing_pauses_and_then_left_to_people
     assert!(message.contains("; it takes pods, since it is Ready"), "{message}");
     assert!(message.contains("Fix the cause, then run: calicoctl-win resume --sandbox node. The cause: "), "{message}");
 
-    // Nobody begins again, not at a boot either.
+    // No guard tries again, not even at a boot.
     let _over = guard(&lab, "").exits(0);
     assert_eq!((tries(&lab), events(&lab).len()), (json!(6), 1));
     let refused = lab.run("repair -y -o json").exits(14).json();
@@ -135,14 +135,14 @@ fn the_way_back_is_tried_a_few_times_with_growing_pauses_and_then_left_to_people
 }
 
 #[test]
-fn a_power_cut_does_not_make_the_tries_begin_from_zero() {
+fn a_power_failure_does_not_reset_the_tries() {
     let lab = due(4);
     let cut = guard(&lab, &format!("{STUCK};save *trial.json#1=exit-after"));
     assert_eq!((cut.code, tries(&lab)), (137, json!(5)), "{cut}");
     gives_up(&guard(&lab, STUCK));
     assert_eq!((vsid(&lab), cordoned(&lab), tries(&lab)), (Some(5000), false, json!(6)));
 
-    // In the midst of the last one: the next guard tries no more, also where it could.
+    // In the last try: the next guard does not try again, even if it would succeed.
     let lab = due(5);
     let cut = guard(&lab, "put network Calico=exit-before");
     assert_eq!((cut.code, tries(&lab)), (137, json!(6)), "{cut}");
@@ -164,7 +164,7 @@ fn a_node_that_does_not_work_with_the_change_stays_cordoned() {
     let shown = lab.run("status").exits(12).stdout;
     assert!(shown.contains("! Node win-a1 stays cordoned\n"), "{shown}");
 
-    // Ready, and without a network for pods: what the way back left half-way cannot be undone either.
+    // Ready, and without a network for pods: what the failed revert left cannot be undone either.
     let lab = due(5);
     gives_up(&guard(&lab, &format!("{STUCK};put running CalicoNode#2+=fail")));
     assert!(cordoned(&lab) && lab.on_node("C/ProgramData/calicoctl-win/journal.jsonl").exists());
@@ -177,7 +177,7 @@ fn a_node_that_does_not_work_with_the_change_stays_cordoned() {
 }
 
 #[test]
-fn a_trial_that_was_given_up_is_kept_taken_back_or_removed_with_everything() {
+fn a_trial_that_was_given_up_is_kept_reverted_or_uninstalled() {
     let lab = given_up();
     for (words, network) in
         [("confirm", 5000), ("resume -y --undo", 5000), ("resume -y", 4096), ("confirm --revert -y", 4096)]
@@ -196,7 +196,7 @@ fn a_trial_that_was_given_up_is_kept_taken_back_or_removed_with_everything() {
     }
     let _gone = lab.copy().run("uninstall -y").exits(0);
 
-    // As long as the cause is there it is as before.
+    // While the cause exists, nothing changes.
     let refused = lab.fails_at(STUCK, "resume -y -o json");
     assert_ne!(refused.code, 0, "{refused}");
     assert_eq!(tries(&lab), 6);
@@ -205,7 +205,7 @@ fn a_trial_that_was_given_up_is_kept_taken_back_or_removed_with_everything() {
 }
 
 #[test]
-fn a_guard_that_ends_while_it_gives_up_leaves_what_the_verbs_and_the_next_guard_end() {
+fn a_guard_killed_while_giving_up_is_completed_by_the_verbs_and_the_next_guard() {
     let points = [
         "api POST /api/v1/namespaces/default/events#1=exit-before",
         "api POST /api/v1/namespaces/default/events#1=exit-after",

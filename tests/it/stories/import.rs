@@ -1,4 +1,4 @@
-//! A node that upstream's scripts installed, taken over.
+//! A node that upstream's scripts installed, adopted.
 
 use std::fs;
 
@@ -27,8 +27,8 @@ fn service(name: &str, part: &str, pid: u32) -> String {
     )
 }
 
-/// A node that upstream's scripts installed with the VNI 4096, changed to 5000 in `config.ps1`
-/// later, and whose pods' network has the VSID that is given.
+/// A node that upstream's scripts installed with the VNI 4096, changed to 5000 in `config.ps1` later, and whose pods'
+/// network has the given VSID.
 fn upstreams(vsid: u32) -> Lab {
     let lab = Lab::node();
     let services = service("CalicoFelix", "felix", 3001) + &service("CalicoNode", "node", 3002);
@@ -51,7 +51,7 @@ fn upstreams(vsid: u32) -> Lab {
 }
 
 #[test]
-fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_taken_over() {
+fn a_node_of_upstreams_scripts_keeps_its_network_when_it_is_adopted() {
     let lab = upstreams(6000);
     let before = lab.picture();
     let imported = lab.run("config import --live --out node.yaml").exits(0);
@@ -139,7 +139,7 @@ fn b4_a_node_whose_calico_had_the_admins_kubeconfig_gets_its_own() {
 }
 
 #[test]
-fn a_node_without_its_config_ps1_is_known_by_what_runs() {
+fn a_node_without_its_config_ps1_is_imported_from_its_running_state() {
     let lab = upstreams(6000);
     let conf = lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf");
     fs::remove_file(lab.on_node("C/CalicoWindows/config.ps1")).unwrap();
@@ -158,7 +158,36 @@ fn a_node_without_its_config_ps1_is_known_by_what_runs() {
 }
 
 #[test]
-fn the_document_goes_to_the_screen_or_to_a_new_file() {
+fn only_the_static_rules_of_aks_are_imported_as_those_of_aks() {
+    let lab = upstreams(5000);
+    let file = lab.on_node("C/CalicoWindows/static-rules.json");
+    // In another order and with other line ends than ours, as Calico's scripts write it.
+    let aks = "{\r\n \"Provider\": \"AKS\",\r\n \"Rules\": [{\"Name\": \"EndpointPolicy\", \"Rule\": {\"Type\": \"ACL\", \"Id\": \"block-wireserver\", \
+               \"Action\": \"Block\", \"Direction\": \"Out\", \"Priority\": 200, \"Protocol\": 6, \"RemoteAddresses\": \"168.63.129.16/32\", \
+               \"RemotePorts\": \"80\", \"RuleType\": \"Switch\"}}],\r\n \"version\": \"0.1.0\"\r\n}\r\n";
+    fs::write(&file, aks).unwrap();
+    let document = lab.run("config import --live -o json").exits(0).json();
+    assert_eq!(document["document"]["spec"]["platform"]["staticRules"], "aks", "{document}");
+
+    for (rules, why) in [
+        (aks.replace("Block", "Allow"), "they are not those of AKS"),
+        (aks.replace("\"80\"", "\"443\""), "they are not those of AKS"),
+        (aks.replace("Switch\"}}", "Switch\"}}, {}"), "they are not those of AKS"),
+        ("{ not json".into(), "they are not those of AKS"),
+    ] {
+        fs::write(&file, &rules).unwrap();
+        let document = lab.run("config import --live -o json").exits(4).json();
+        assert!(document["document"]["spec"]["platform"].is_null(), "{rules}: {document}");
+        let unread = document["unread"][0]["text"].as_str().unwrap_or_else(|| panic!("{rules}: {document}"));
+        assert!(unread.contains("static-rules.json") && unread.contains(why), "{rules}: {unread}");
+    }
+    fs::remove_file(&file).unwrap();
+    let document = lab.run("config import --live -o json").exits(0).json();
+    assert!(document["document"]["spec"]["platform"].is_null(), "{document}");
+}
+
+#[test]
+fn the_document_is_printed_or_written_to_a_new_file() {
     let lab = Lab::new();
     lab.write("config.ps1", SET_IF_ABSENT);
     let printed = lab.bare("config import config.ps1").exits(0);
@@ -176,7 +205,7 @@ fn the_document_goes_to_the_screen_or_to_a_new_file() {
 }
 
 #[test]
-fn what_was_not_read_is_told_and_no_half_document_is_written() {
+fn what_was_not_read_is_reported_and_no_partial_document_is_written() {
     let lab = Lab::new();
     lab.write("config.ps1", "$env:VXLAN_VNI = 5000\nif ($x) { $env:IP = 'none' }\n$env:NODENAME = \"a\n");
     let told = lab.bare("config import config.ps1 --out node.yaml").exits(4);
@@ -210,7 +239,7 @@ fn what_was_not_read_is_told_and_no_half_document_is_written() {
 }
 
 #[test]
-fn what_is_no_config_ps1_is_refused() {
+fn a_file_that_is_not_a_config_ps1_is_refused() {
     let lab = Lab::node();
     lab.write("large.ps1", vec![b'#'; 10_000_000]);
     lab.write("notes.txt", "Dear diary\n");

@@ -1,5 +1,5 @@
-//! The journal of an interrupted run is empty, cut off, deleted or none of ours: what was there before
-//! the first install is kept all the same, whatever somebody runs then.
+//! The journal of an interrupted run is empty, truncated, deleted or invalid: what existed before the first install is
+//! kept all the same, whichever verb runs then.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn lived_in() -> Lab {
     lab
 }
 
-/// Ended in the middle, with the files of before replaced.
+/// An interrupted run, with the original files replaced.
 fn interrupted(words: &str) -> Lab {
     let lab = lived_in();
     if !words.starts_with("install") {
@@ -48,7 +48,7 @@ fn interrupted(words: &str) -> Lab {
     lab
 }
 
-/// Every original lies at its place, or somewhere in our own folder.
+/// Checks that every original is in its place, or in our own folder.
 #[track_caller]
 fn originals_are_there(lab: &Lab, at: &str, output: &Output) {
     let mut kept = Vec::new();
@@ -65,8 +65,8 @@ fn originals_are_there(lab: &Lab, at: &str, output: &Output) {
     }
 }
 
-/// Brings the journal into a state and tries every verb on it. Gives the output of each.
-/// Where a verb did something, `again`: whoever meets that runs it once more, or takes everything off.
+/// Brings the journal into a state and tries every verb on it. Returns the output of each. `again`: if a verb changed
+/// something, the same verb or an uninstall is run after it.
 fn all_verbs(lab: &Lab, state: &str, again: bool, make: impl Fn(&Lab)) -> Vec<Output> {
     let mut outputs = Vec::new();
     for words in VERBS {
@@ -84,7 +84,7 @@ fn all_verbs(lab: &Lab, state: &str, again: bool, make: impl Fn(&Lab)) -> Vec<Ou
 }
 
 #[test]
-fn a_journal_without_its_header_is_an_error_of_its_own_and_nothing_is_done() {
+fn a_journal_without_its_header_has_its_own_error_and_nothing_is_changed() {
     let headless = |lab: &Lab| lab.read(JOURNAL).split_once('\n').unwrap().1.to_owned();
     type Make = fn(&Lab) -> Vec<u8>;
     let states: [(&str, Make); 4] = [
@@ -123,7 +123,7 @@ fn a_journal_without_its_header_is_an_error_of_its_own_and_nothing_is_done() {
 }
 
 #[test]
-fn no_length_of_a_cut_makes_a_journal_look_like_none() {
+fn no_truncation_makes_a_journal_look_absent() {
     let lab = interrupted("install -y");
     let whole = fs::read(lab.on_node(JOURNAL)).unwrap();
     let header = whole.iter().position(|byte| *byte == b'\n').unwrap();
@@ -140,14 +140,14 @@ fn no_length_of_a_cut_makes_a_journal_look_like_none() {
     }
 }
 
-/// A cut behind the header cannot be told from a run that ended there. It only knows less.
+/// A journal truncated after its header looks like a run that ended there. It only records less.
 #[test]
-fn a_journal_that_lost_its_end_drops_no_original() {
+fn a_truncated_journal_loses_no_original() {
     for words in ["install -y", "uninstall -y"] {
         let lab = interrupted(words);
         let whole = fs::read(lab.on_node(JOURNAL)).unwrap();
         let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-        // Behind each line, and in the middle of the next one.
+        // After each line, and in the middle of the next one.
         let lengths: Vec<usize> = ends.flat_map(|end| [end, (end + 20).min(whole.len())]).collect();
         for (at, length) in lengths.into_iter().enumerate() {
             let lab = lab.copy();
@@ -166,7 +166,7 @@ fn a_journal_that_lost_its_end_drops_no_original() {
 }
 
 #[test]
-fn a_journal_that_somebody_deleted_drops_no_original_and_says_where_they_are() {
+fn a_deleted_journal_loses_no_original_and_the_error_says_where_they_are() {
     for words in ["install -y", "uninstall -y", "upgrade -y --release v3.33.0"] {
         let lab = interrupted(words);
         all_verbs(&lab, "deleted", true, |lab| fs::remove_file(lab.on_node(JOURNAL)).unwrap());
@@ -176,7 +176,7 @@ fn a_journal_that_somebody_deleted_drops_no_original_and_says_where_they_are() {
     let told = lab.run("resume -y -o json").exits(0).json()["warnings"].to_string();
     assert!(told.contains("OriginalKept") && told.contains("calico.exe"), "{told}");
 
-    // The folder goes once they are where they belong.
+    // The folder is removed once they are restored.
     let refused = lab.run("uninstall --purge -y -o json").exits(13).json();
     assert_eq!(refused["error"]["id"], "StoreHoldsOriginal", "{refused:#}");
     for (path, text) in ORIGINALS {
@@ -190,9 +190,9 @@ fn a_journal_that_somebody_deleted_drops_no_original_and_says_where_they_are() {
     assert!(!lab.on_node("C/ProgramData/calicoctl-win").exists());
 }
 
-/// What is written down of originals goes with them.
+/// The records of originals are removed with them.
 #[test]
-fn a_node_that_is_given_back_leaves_no_note_of_an_original() {
+fn a_restored_node_has_no_record_of_an_original() {
     let lab = lived_in();
     let _there = lab.run("install -y").exits(0);
     let notes = || fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/store/originals")).unwrap().count();

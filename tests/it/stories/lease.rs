@@ -1,4 +1,4 @@
-//! One run at a time changes a node, whoever asks for it and from wherever: the Lease.
+//! One run at a time changes a node, from any machine: the Lease.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn holder(lab: &Lab) -> Option<String> {
     lab.object(KIND, NAME).map(|lease| lease["spec"]["holderIdentity"].as_str().unwrap().to_owned())
 }
 
-/// Another machine has the Lease, for an hour.
+/// Another machine holds the Lease, for an hour.
 fn held_elsewhere(lab: &Lab) {
     lab.add_object(
         KIND,
@@ -36,7 +36,7 @@ fn changed_twice() -> Lab {
 }
 
 #[test]
-fn every_verb_that_changes_a_node_leaves_one_alone_that_another_machine_changes() {
+fn every_verb_refuses_a_node_that_another_machine_is_changing() {
     let lab = changed_twice();
     held_elsewhere(&lab);
     let interrupted = Lab::installed();
@@ -76,9 +76,9 @@ fn every_verb_that_changes_a_node_leaves_one_alone_that_another_machine_changes(
     }
 }
 
-/// Two clones of an image have one name. What tells them apart is the machine's own id.
+/// Two clones of an image have one name. The machine's own id distinguishes them.
 #[test]
-fn another_machine_of_the_same_name_is_another_machine() {
+fn machines_of_the_same_name_are_distinguished() {
     let lab = changed_twice();
     held_elsewhere(&lab);
     lab.edit_object(KIND, NAME, |lease| lease["spec"]["holderIdentity"] = "win-a1/5e0fa77e/r7".into());
@@ -87,9 +87,9 @@ fn another_machine_of_the_same_name_is_another_machine() {
     assert!(what.starts_with("node win-a1 is being changed by run r7 on win-a1 (machine 5e0fa77e)"), "{what}");
 }
 
-/// A run that dies leaves its Lease for three minutes. Who has the machine's own lock knows that it is dead.
+/// A killed run leaves its Lease for three minutes. A run that has the machine's own lock knows that it has ended.
 #[test]
-fn the_next_run_of_the_same_machine_takes_over_what_a_dead_one_left_at_once() {
+fn the_next_run_of_the_same_machine_takes_over_a_dead_runs_lease_at_once() {
     let lab = changed_twice();
     let dies = [
         (VNI, "put *#3=exit-after"),
@@ -110,7 +110,7 @@ fn the_next_run_of_the_same_machine_takes_over_what_a_dead_one_left_at_once() {
 }
 
 #[test]
-fn a_node_whose_cluster_is_away_is_mended_taken_back_and_cleared_without_a_lease() {
+fn without_a_cluster_repair_rollback_and_uninstall_need_no_lease() {
     let lab = changed_twice();
     for words in ["repair -y", "uninstall -y"] {
         let done = lab.fails_at("api down", &format!("{words} -o json")).exits(0).json();

@@ -1,4 +1,4 @@
-//! What users live through, with the built program on a sandbox.
+//! Scenarios of users, with the built program on a sandbox.
 
 mod adoption;
 mod apply;
@@ -35,8 +35,11 @@ mod restart;
 mod rights;
 mod safety;
 mod schemas;
+mod screens;
 #[cfg(target_os = "linux")]
 mod scripting;
+#[cfg(target_os = "linux")]
+mod selftest;
 mod status;
 mod touched;
 #[cfg(target_os = "linux")]

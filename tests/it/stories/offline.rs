@@ -26,7 +26,7 @@ fn explain_knows_exit_codes_ids_and_fields() {
 }
 
 #[test]
-fn version_help_and_completion_work_anywhere() {
+fn version_help_and_completion_need_no_node() {
     let lab = Lab::new();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(lab.bare("version").exits(0).stdout, format!("calicoctl-win {version}\n"));
@@ -40,7 +40,7 @@ fn version_help_and_completion_work_anywhere() {
     assert_eq!(bare, lab.bare("help").exits(0).stdout);
 }
 
-/// What a shell offers for a command line whose last word is begun.
+/// Returns what a shell offers for a command line with an incomplete last word.
 #[cfg(target_os = "linux")]
 fn offers(shell: &str, lab: &Lab, words: &str) -> Vec<String> {
     let script = match shell {
@@ -68,7 +68,7 @@ fn offers(shell: &str, lab: &Lab, words: &str) -> Vec<String> {
     let output = command.env("PATH", path).env("HOME", lab.path("")).current_dir(lab.path("")).output();
     let output = output.unwrap_or_else(|error| panic!("this test needs {shell}: {error}"));
     assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
-    // zsh and fish add what each is for.
+    // zsh and fish add descriptions.
     let word = |line: &str| line.split(['\t', ':']).next().unwrap_or_default().trim().to_owned();
     String::from_utf8(output.stdout).unwrap().lines().map(word).collect()
 }
@@ -82,15 +82,17 @@ fn shells_complete_commands_ids_and_fields() {
         assert_eq!(offers("reconf"), ["reconfigure"], "{shell}");
         assert_eq!(offers("node dr"), ["drain"], "{shell}");
         assert_eq!(offers("preflight --ignore-preflight-errors StrictAff"), ["StrictAffinity"], "{shell}");
+        assert_eq!(offers("preflight --ignore-preflight-errors Ipi"), ["Ipip"], "{shell}");
+        assert_eq!(offers("explain Ipi"), ["Ipip"], "{shell}");
         assert_eq!(offers("install --set calicoNetwork.vxlan.vxlanV"), ["calicoNetwork.vxlan.vxlanVNI="], "{shell}");
         assert_eq!(offers("explain CLUSTER_U"), ["CLUSTER_UNREACHABLE"], "{shell}");
         assert!(!offers("install --det").iter().any(|word| word.contains("detached-run")), "{shell}");
     }
 }
 
-/// PowerShell itself is not to be had here; its grammar is.
+/// PowerShell itself is not available here; its grammar is.
 #[test]
-fn the_completion_for_powershell_is_powershell() {
+fn the_completion_for_powershell_is_valid_powershell() {
     let script = Lab::new().bare("completion powershell").exits(0).stdout;
     assert_eq!(crate::powershell::errors(&script), None);
     assert!(script.contains("Register-ArgumentCompleter -Native -CommandName calicoctl-win"), "{script}");
@@ -106,7 +108,7 @@ fn variables_are_read_as_scripts_write_them() {
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     assert_eq!(run("version", &[("CALICO_WIN_CONFIG", ""), ("CALICO_WIN_KUBECONFIG", "")]), (0, String::new()));
-    // Such a variable is set for a whole script, in which some commands only look.
+    // Such a variable is set for a whole script, in which some commands only read.
     assert_eq!(run("status", &[("CALICO_WIN_DETACH", "true")]).0, 16);
     for (number, truth) in ["1", "yes", "on", "True", "TRUE"].into_iter().enumerate() {
         let (code, errors) = run("install", &[("CALICO_WIN_YES", truth)]);
@@ -124,7 +126,7 @@ fn variables_are_read_as_scripts_write_them() {
 }
 
 #[test]
-fn a_config_is_made_checked_and_shown() {
+fn a_config_is_created_checked_and_shown() {
     let lab = Lab::node();
     let _made = lab.bare("config init node.yaml").exits(0);
     let again = lab.bare("config init node.yaml -o json").exits(13).json();
@@ -153,7 +155,7 @@ fn a_config_is_made_checked_and_shown() {
 }
 
 #[test]
-fn the_configs_schema_takes_the_template_and_refuses_a_typo() {
+fn the_configs_schema_accepts_the_template_and_refuses_a_typo() {
     let lab = Lab::new();
     let schema: serde_json::Value = serde_json::from_str(&lab.bare("config schema").exits(0).stdout).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();

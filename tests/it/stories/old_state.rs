@@ -29,7 +29,7 @@ fn left(state: &str) -> Lab {
     }
     #[cfg(unix)]
     folders.iter().for_each(|(path, mode)| set_mode(path, *mode));
-    // The cluster is as old: this brings the rights that releases are asked for by now.
+    // The cluster is as old: this adds the rights that releases need now.
     lab.linux_runs("v3.32.1");
     lab
 }
@@ -40,7 +40,7 @@ fn set_mode(path: &std::path::Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777)).unwrap();
 }
 
-/// Generation, VSID of the pods' network, whether the Node takes pods, and a run or a trial that is not over.
+/// Generation, VSID of the pods' network, whether the Node is schedulable, and a run or a trial that is not over.
 fn stands(lab: &Lab) -> (Value, Option<u64>, bool, bool) {
     let status = lab.run("status -o json").json();
     let networks = status["networks"].as_array().unwrap();
@@ -54,7 +54,7 @@ fn stands(lab: &Lab) -> (Value, Option<u64>, bool, bool) {
 }
 
 #[test]
-fn an_installed_node_is_seen_changed_upgraded_and_cleared() {
+fn an_installed_node_is_shown_changed_upgraded_and_uninstalled() {
     let lab = left("installed");
     assert_eq!(stands(&lab), (json!(1), Some(4096), true, false));
     assert_eq!(lab.run("config diff -o json").exits(15).json()["error"]["id"], "AppliedNotKept");
@@ -95,7 +95,7 @@ fn an_interrupted_run_is_finished_or_undone() {
 }
 
 #[test]
-fn a_node_that_was_left_cordoned_takes_pods_again() {
+fn a_node_that_was_left_cordoned_is_uncordoned() {
     let lab = left("left-cordoned");
     assert_eq!(stands(&lab), (json!(2), Some(5000), false, true));
     let _uncordoned = lab.run("resume -y").exits(0);
@@ -113,9 +113,9 @@ fn a_change_on_trial_is_kept_or_reverted() {
     }
 }
 
-/// What a newer program wrote may mean what this one does not know.
+/// Data of a newer program may mean something that this one does not know.
 #[test]
-fn the_state_of_a_newer_program_is_refused_and_left_alone() {
+fn the_state_of_a_newer_program_is_refused_and_not_changed() {
     for (state, file, known) in [
         ("installed", "C/ProgramData/calicoctl-win/receipts/0001.json", 1),
         ("reconfigure-killed", "C/ProgramData/calicoctl-win/journal.jsonl", 2),

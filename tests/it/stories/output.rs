@@ -1,11 +1,11 @@
-//! The three shapes of the output, whatever happens.
+//! The three output formats, in success and failure.
 
 use serde_json::json;
 
 use crate::lab::Lab;
 
 #[test]
-fn json_is_one_document_that_says_how_the_run_ended() {
+fn json_is_one_document_with_the_result_of_the_run() {
     let lab = Lab::node();
     let result = lab.run("install -y -o json").exits(0).json();
     assert_eq!(result["apiVersion"], "calicoctl-win/v1alpha1");
@@ -27,7 +27,7 @@ fn json_is_one_document_that_says_how_the_run_ended() {
 }
 
 #[test]
-fn ndjson_tells_the_run_from_its_first_line_to_its_result() {
+fn ndjson_reports_the_run_from_its_first_line_to_its_result() {
     let lab = Lab::node();
     let lines = lab.run("install -y -o ndjson").exits(0).ndjson();
     assert_eq!(lines[0]["tool"], "calicoctl-win");
@@ -43,7 +43,7 @@ fn ndjson_tells_the_run_from_its_first_line_to_its_result() {
         starts.map(|line| (line["phase"]["index"].as_u64().unwrap(), line["phase"]["total"].as_u64().unwrap())).unzip();
     assert_eq!(indices, (1..=totals[0]).collect::<Vec<_>>());
 
-    // Each phase that ends was begun, under a key of its own.
+    // Each phase that ends has begun, with its own key.
     let keys = |kind: &str| {
         let those = lines.iter().filter(|line| line["type"] == kind);
         those.map(|line| line["phase"]["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -68,17 +68,17 @@ fn yaml_is_the_same_document() {
 }
 
 #[test]
-fn a_failure_is_pure_json_too_whatever_it_is() {
+fn every_failure_is_pure_json_too() {
     let lab = Lab::node();
     lab.write("bad.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 4095}}}\n");
     lab.write("broken.zip", "PK\u{3}\u{4} and no more");
     let before = lab.picture_without_state();
     for (fault, words, code) in [
-        // First, while nothing is in the cache.
+        // First, while the cache is empty.
         ("release corrupt", "install -y", 6),
         ("", "instal", 64),
         ("", "install --no-such-flag", 64),
-        ("", "install", 64), // nobody is there to say yes
+        ("", "install", 64), // nobody can confirm
         ("", "install -y --set no.such.field=1", 4),
         ("", "install -y -c bad.yaml", 4),
         ("", "install -y -c nowhere.yaml", 4),
@@ -112,7 +112,7 @@ fn a_failure_is_pure_json_too_whatever_it_is() {
 }
 
 #[test]
-fn text_keeps_the_story_on_stdout_and_the_error_on_stderr() {
+fn text_has_the_progress_on_stdout_and_the_error_on_stderr() {
     let lab = Lab::node();
     lab.write("bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
     let failed = lab.run("install -y -c bad.yaml").exits(4);
@@ -132,8 +132,8 @@ fn text_keeps_the_story_on_stdout_and_the_error_on_stderr() {
     assert!(quiet.stdout.is_ascii());
 }
 
-/// A node on which Flannel still is, and whose runtime stands still.
-fn with_several_failures() -> Lab {
+/// A node on which Flannel is still installed, and whose runtime is stopped.
+pub(super) fn with_several_failures() -> Lab {
     let lab = Lab::node();
     let flannel =
         "networks:\n  vxlan0: {id: 0f, kind: Overlay, subnet: 10.244.3.0/24, gateway: 10.244.3.1, vsid: 4096}\n";
@@ -149,23 +149,23 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
     let before = lab.picture_without_state();
     let failed = lab.run("install -y").exits(3);
     insta::assert_snapshot!(failed.stderr, @r"
-    error: 3 checks failed: RuntimeRunning, OtherCni, Flannel
+    error: 3 checks failed: RuntimeRunning, CniConfig, Flannel
       RuntimeRunning: the service containerd is stopped
-        why: kubelet and the pods' network need a container runtime that runs
+        why: kubelet and the pods' network require a running container runtime
         fix:
           Start-Service containerd
-          calicoctl-win preflight --fix does the same after asking
-      OtherCni: there are 05-flannel.conflist (flannel)
-        why: a container runtime takes the first configuration in its CNI folder, so a second plugin decides by its file's name which one is used
-        fix: move the other plugin's file out of the CNI folder, or choose backend none where that plugin is to stay
-      Flannel: Flannel is here: network vxlan0
-        why: Flannel's HNS network holds the adapter that Calico needs, and flanneld makes it again
+          calicoctl-win preflight --fix  # does the same, and asks first
+      CniConfig: other configurations in the CNI folder: 05-flannel.conflist (flannel)
+        why: the container runtime uses the first file in its CNI folder, so with two plugins the file names decide which one is used
+        fix: move the other plugin's file out of the CNI folder, or set spec.calicoNetwork.backend: none to keep that plugin
+      Flannel: Flannel was found: network vxlan0
+        why: Flannel's HNS network occupies the adapter that Calico needs, and flanneld re-creates it
         fix:
           drain the node first, then run these one at a time:
-          Stop-Service flanneld  # no more routes for pods on Flannel's network
+          Stop-Service flanneld  # pods on Flannel's network lose their routes
           sc.exe delete flanneld  # removes the service
           Get-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it
-          at last, restart the machine, which ends what still runs on it
+          finally, restart the machine, which stops everything that still runs on it
       state: nothing was changed
       hint: fix what each check names, then run the command again
       more: calicoctl-win explain RuntimeRunning
@@ -177,10 +177,100 @@ fn each_failed_check_has_its_own_fix_with_one_command_a_line() {
     assert_eq!(result["error"]["checks"].as_array().unwrap().iter().collect::<Vec<_>>(), theirs);
     assert!(theirs.len() == 3 && !result["error"]["hint"].as_str().unwrap().contains(';'), "{result}");
 
-    let one = lab.run("install -y --ignore-preflight-errors OtherCni,RuntimeRunning -o json").exits(3).json();
-    assert_eq!(one["error"]["what"], "Flannel is here: network vxlan0");
+    let one = lab.run("install -y --ignore-preflight-errors CniConfig,RuntimeRunning -o json").exits(3).json();
+    assert_eq!(one["error"]["what"], "Flannel was found: network vxlan0");
     assert_eq!((&one["error"]["hint"], &one["error"]["checks"][0]["fix"]), (&theirs[2]["fix"], &theirs[2]["fix"]));
     lab.picture_without_state().same_as(&before);
+}
+
+#[test]
+fn previous_names_of_checks_are_accepted_for_one_release() {
+    let lab = with_several_failures();
+    let note =
+        "CheckRenamed: the check `OtherCni` is now named `CniConfig`; the next release does not accept the old name";
+    for words in
+        ["--ignore-preflight-errors othercni,RuntimeRunning", "--set preflight.ignore=[OtherCni,RuntimeRunning]"]
+    {
+        let refused = lab.run(&format!("install -y {words} -o json")).exits(3).json();
+        assert_eq!(refused["error"]["what"], "Flannel was found: network vxlan0");
+        let warnings: Vec<&str> = refused["warnings"].as_array().unwrap().iter().filter_map(|w| w.as_str()).collect();
+        assert!(warnings.contains(&note) && !warnings.iter().any(|w| w.starts_with("UnknownCheck")), "{warnings:?}");
+    }
+    let waits = "preflight --wait --timeout 3s --ignore-preflight-errors OtherCni,OtherCni";
+    let told = lab.run(waits).exits(3);
+    assert_eq!(told.stderr.matches("CheckRenamed").count() + told.stdout.matches("CheckRenamed").count(), 1, "{told}");
+    let current = lab.bare("explain CniConfig -o json").exits(0).json();
+    let former = lab.bare("explain othercni -o json").exits(0).json();
+    assert_eq!(former["id"], "CniConfig");
+    let text = format!(
+        "OtherCni is now named CniConfig. The next release does not accept the old name.\n\n{}",
+        current["text"].as_str().unwrap()
+    );
+    assert_eq!(former["text"], text);
+}
+
+#[test]
+fn an_unknown_check_gets_a_suggestion() {
+    let lab = Lab::node();
+    for (typed, meant) in [
+        ("CniConfg", "; did you mean `CniConfig`?"),
+        ("strictaffinty", "; did you mean `StrictAffinity`?"),
+        ("xyzzy", ""),
+    ] {
+        let no_such = format!("there is no check `{typed}` to ignore{meant}");
+        for verb in ["install -y", "preflight"] {
+            let refused = lab.run(&format!("{verb} --ignore-preflight-errors Flannel,{typed} -o json")).exits(64);
+            let what = refused.json()["error"]["what"].to_string();
+            assert!(what.contains(&no_such) && what.contains("--ignore-preflight-errors"), "{refused}");
+        }
+        // A config may outlive a check.
+        let set = format!("install -y --dry-run --set preflight.ignore=[{typed}] -o json");
+        let result = lab.run(&set).exits(0).json();
+        let warning = format!("UnknownCheck: {no_such}");
+        assert!(result["warnings"].as_array().unwrap().contains(&warning.as_str().into()), "{result:#}");
+    }
+}
+
+#[test]
+fn a_typo_in_an_option_or_a_field_gets_a_suggestion() {
+    let lab = Lab::node();
+    for (words, code, meant) in [
+        ("install --detatch", 64, "--detach"),
+        ("node drain --drain-timout 5m", 64, "--drain-timeout"),
+        ("install -y --set calicoNetwork.vxlan.vxlanVIN=5000", 4, "did you mean `vxlanVNI`?"),
+    ] {
+        let error = lab.run(&format!("{words} -o json")).exits(code).json()["error"].to_string();
+        assert!(error.contains(meant), "{words}: {error}");
+    }
+}
+
+/// Tests parse it, so it must not depend on the command line.
+#[test]
+fn a_wrong_command_line_is_reported_in_every_format() {
+    let lab = Lab::new();
+    for words in ["preflight --bogus -o junit", "preflight --bogus --output=junit"] {
+        let told = lab.bare(words).exits(64);
+        assert!(told.stderr.is_empty() && told.stdout.starts_with("<?xml"), "{told}");
+        assert!(told.stdout.contains("<error") && told.stdout.contains("--bogus"), "{told}");
+    }
+    let yaml = lab.bare("instal -oyaml").exits(64);
+    let result: serde_json::Value = serde_yaml::from_str(&yaml.stdout).unwrap();
+    assert_eq!((&result["exit_name"], yaml.stderr.as_str()), (&"USAGE".into(), ""));
+}
+
+#[test]
+fn phases_outside_the_engine_begin_and_end_too() {
+    let lab = Lab::installed();
+    let cached = std::fs::read_dir(lab.on_node("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let zip = cached.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "zip")).unwrap();
+    let words = format!("release extract {} --dest out -o ndjson", zip.display());
+    let lines = lab.run(&words).exits(0).ndjson();
+    assert!(
+        lines.iter().any(|line| line["type"] == "phase_complete" && line["phase"]["key"] == "unpack"),
+        "{lines:#?}"
+    );
+    let failed = lab.run(&words).ndjson();
+    assert_eq!(failed.last().unwrap()["success"], false, "{failed:#?}");
 }
 
 #[test]
@@ -190,6 +280,6 @@ fn exit_codes_can_be_those_of_a_provisioner() {
     // Unix keeps eight bits of the number.
     assert_eq!(retry.code & 0xff, 1002 & 0xff, "{retry}");
     let _native = lab.fails_at("api down", "install -y --exit-codes simple").exits(7);
-    // What stays wrong is not tried again at every boot.
+    // A permanent error is not retried at every boot.
     let _denied = lab.fails_at("api GET /version*=401", "install -y --exit-codes cloudbase-init").exits(17);
 }

@@ -1,4 +1,4 @@
-//! Looking before leaping: `plan`, `--dry-run`, saved plans, plans for other machines.
+//! Planning: `plan`, `--dry-run`, saved plans, plans for other machines.
 
 use crate::lab::Lab;
 
@@ -46,8 +46,44 @@ fn a_plan_shows_everything_and_changes_nothing() {
     lab.picture().same_as(&standing);
 }
 
+/// `changes_pending` and the exit code 2 are for every dry run, whatever the verb.
 #[test]
-fn a_saved_plan_is_carried_out_as_long_as_it_is_true() {
+fn every_dry_run_says_whether_it_would_change_something() {
+    let lab = Lab::installed();
+    let _second = lab.run("apply -y --set services.felixLogSeverity=debug").exits(0);
+    let _older = lab.run("node uncordon -y").exits(0);
+    let before = lab.picture();
+    for (words, changes) in [
+        ("install --set services.felixLogSeverity=warning", true),
+        ("reconfigure --set services.felixLogSeverity=warning", true),
+        ("apply --set services.felixLogSeverity=warning", true),
+        ("rollback", true),
+        ("uninstall", true),
+        ("service stop", true),
+        ("node cordon", true),
+        ("node drain", true),
+        ("credentials rotate", true),
+        ("reconfigure", false),
+        ("apply", false),
+        ("repair", false),
+        ("resume", false),
+        ("service start", false),
+        ("node uncordon", false),
+    ] {
+        let result = lab.run(&format!("{words} -n --detailed-exitcode -o json"));
+        let (code, status) = if changes { (2, "changes_pending") } else { (0, "no_changes") };
+        let result = result.exits(code).json();
+        assert_eq!(
+            (&result["status"], &result["changed"], &result["exit_code"]),
+            (&status.into(), &false.into(), &code.into()),
+            "{words}: {result:#}"
+        );
+    }
+    lab.picture().same_as(&before);
+}
+
+#[test]
+fn a_saved_plan_is_applied_as_long_as_it_is_valid() {
     let lab = Lab::node();
     let _saved = lab.run("plan --out bare.json").exits(0);
     let before = lab.picture_without_state();

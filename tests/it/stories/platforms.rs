@@ -1,10 +1,10 @@
-//! The platform is found on the machine, and decides what nobody set.
+//! The platform is detected on the machine, and sets the defaults.
 
 use calicoctl_win::node::sandbox::model::{Model, Name};
 
 use crate::lab::Lab;
 
-/// A node whose `node.yaml` says this too.
+/// A node with this in its `node.yaml`.
 fn node_with(yaml: &str) -> Lab {
     let lab = Lab::node();
     lab.edit_yaml(|there| format!("{there}\n{yaml}\n"));
@@ -39,12 +39,12 @@ fn on_aks_calico_enforces_policy_only_on_azures_networks() {
 }
 
 #[test]
-fn on_ec2_the_metadata_route_survives_the_vswitch() {
+fn on_ec2_the_metadata_route_survives_the_virtual_switch() {
     let lab = node_with(
         "cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}\nroutes:\n  169.254.169.254/32: {interface: Ethernet, nextHop: 0.0.0.0, metric: 256}",
     );
     assert_eq!(origin(&lab, "spec.kubernetesProvider"), r#""EC2" (detected: the EC2 instance metadata service)"#);
-    // The cluster has the node under its host name: that is what kubelet chose.
+    // The cluster has the node by its host name: kubelet chose that.
     assert!(origin(&lab, "spec.kubernetes.nodeName").ends_with("(detected: host name)"));
     assert_eq!(origin(&lab, "spec.platform.preserveMetadataRoute"), "true (detected: provider EC2)");
 
@@ -55,7 +55,7 @@ fn on_ec2_the_metadata_route_survives_the_vswitch() {
 }
 
 #[test]
-fn what_is_told_is_believed() {
+fn named_settings_win_over_detection() {
     let lab = node_with("cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}");
     let shown = lab.run("config show --origins -o json --set kubernetesProvider=none").exits(0).json();
     let text = shown.to_string();
@@ -93,7 +93,7 @@ fn kube_proxy(lab: &Lab) -> (String, bool) {
 }
 
 #[test]
-fn on_eks_kube_proxy_gets_dsr_and_is_given_back_byte_for_byte() {
+fn on_eks_kube_proxy_gets_dsr_and_is_restored_byte_for_byte() {
     let lab = eks();
     let before = lab.picture();
     let (bare, _) = kube_proxy(&lab);
@@ -105,7 +105,7 @@ fn on_eks_kube_proxy_gets_dsr_and_is_given_back_byte_for_byte() {
 
     let _installed = lab.run("install -y").exits(0);
     let (patched, runs) = kube_proxy(&lab);
-    // The sandbox's cluster is newer than the gate's end.
+    // The sandbox's cluster is newer than the end of the gate.
     assert_eq!((patched, runs), (format!("{bare} --enable-dsr=true"), true));
     assert!(!lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists(), "the VPC CNI is the CNI here");
     let again = lab.run("install -y -o json").exits(0).json();
@@ -117,7 +117,7 @@ fn on_eks_kube_proxy_gets_dsr_and_is_given_back_byte_for_byte() {
 }
 
 #[test]
-fn a_run_that_dies_around_kube_proxy_leaves_it_running_in_the_end() {
+fn kube_proxy_runs_again_after_a_run_was_killed_around_its_restart() {
     for fault in ["put service kube-proxy=exit-before", "put service kube-proxy=exit-after"] {
         let lab = eks();
         let before = lab.picture();
@@ -138,14 +138,14 @@ fn a_run_that_dies_around_kube_proxy_leaves_it_running_in_the_end() {
     }
 }
 
-/// The check of a report, as `Warn: detail`.
+/// The check of a report, for example `Warn: detail`.
 fn told(report: &serde_json::Value, id: &str) -> String {
     let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
     format!("{}: {}", check["status"].as_str().unwrap(), check["detail"].as_str().unwrap())
 }
 
 #[test]
-fn a_node_of_openshifts_operator_is_refused_unless_told() {
+fn a_node_of_openshifts_operator_is_refused_unless_allowed() {
     let lab = Lab::node();
     let _made = lab.run("plan");
     let file = lab.path("node/cluster/cluster.json");
@@ -155,13 +155,13 @@ fn a_node_of_openshifts_operator_is_refused_unless_told() {
 
     let before = lab.picture_without_state();
     let refused = lab.run("install -y -o json").exits(13).json();
-    assert_eq!(refused["error"]["id"], "WmcoManagedNode");
+    assert_eq!(refused["error"]["id"], "NodeManager");
     assert_eq!(refused["error"]["what"], "the Windows Machine Config Operator 10.20.0 manages the Node win-a1");
     lab.picture_without_state().same_as(&before);
-    let _told = lab.run("install -y --ignore-preflight-errors WmcoManagedNode").exits(0);
+    let _told = lab.run("install -y --ignore-preflight-errors NodeManager").exits(0);
 }
 
-/// Someone annotates an object of this name in the cluster's store.
+/// Annotates an object of this name in the cluster's store.
 fn annotate(store: &mut serde_json::Value, name: &str, key: &str, value: &str) {
     match store {
         serde_json::Value::Array(items) => items.iter_mut().for_each(|item| annotate(item, name, key, value)),
@@ -176,7 +176,7 @@ fn annotate(store: &mut serde_json::Value, name: &str, key: &str, value: &str) {
 }
 
 #[test]
-fn a_way_back_in_that_somebody_asks_about_is_looked_at() {
+fn a_requested_check_of_remote_access_runs() {
     let lab = Lab::node();
     let asked = lab.run("preflight -o json --set preflight.remoteAccess=rdp,winrm").exits(3).json();
     assert_eq!(
@@ -184,22 +184,25 @@ fn a_way_back_in_that_somebody_asks_about_is_looked_at() {
         "fail: RDP: there is no service TermService; WinRM: there is no service WinRM"
     );
     let plain = lab.run("preflight -o json").exits(0).json();
-    assert_eq!(told(&plain, "RemoteSession"), "skip: nobody asked: spec.preflight.remoteAccess, as [rdp, winrm]");
+    assert_eq!(
+        told(&plain, "RemoteSession"),
+        "skip: not requested; to check it, set spec.preflight.remoteAccess, for example [rdp, winrm]"
+    );
 }
 
 #[test]
-fn a_lost_metadata_route_is_told() {
+fn a_lost_metadata_route_is_reported() {
     let lab = node_with(
         "cloud: {flavour: EC2, hostName: ip-10-20-0-21.ec2.internal}\nroutes:\n  169.254.169.254/32: {interface: Ethernet, nextHop: 0.0.0.0, metric: 256}",
     );
     let seen = lab.run("preflight -o json").exits(0).json();
-    assert_eq!(told(&seen, "MetadataRoute"), "ok: 169.254.169.254/32 goes by Ethernet");
+    assert_eq!(told(&seen, "MetadataRoute"), "ok: 169.254.169.254/32 goes through Ethernet");
     let off = lab.run("preflight -o json --set platform.preserveMetadataRoute=false").exits(0).json();
     assert!(told(&off, "MetadataRoute").starts_with("warn: spec.platform.preserveMetadataRoute is off"), "{off}");
 }
 
 #[test]
-fn what_windows_does_not_tell_is_shown_and_nothing_is_installed_on_a_guess() {
+fn unreadable_facts_are_shown_and_nothing_is_installed_on_a_guess() {
     let unread = |part: &str| {
         let lab = Lab::node();
         lab.edit_yaml(|yaml| {
@@ -218,8 +221,8 @@ fn what_windows_does_not_tell_is_shown_and_nothing_is_installed_on_a_guess() {
         assert_eq!(lab.run("config show --origins -o json").exits(1).json()["error"]["id"], "MachineRead", "{part}");
         lab.picture_without_state().same_as(&before);
     }
-    // Advice that cannot be given stops nobody.
-    for (part, id) in [("tls", "Tls12"), ("features", "RoutingFeature"), ("pendingReboot", "PendingReboot")] {
+    // A check that only advises stops nothing if it cannot run.
+    for (part, id) in [("tls", "Tls12"), ("features", "RoutingFeature"), ("pendingReboot", "NoPendingReboot")] {
         let lab = unread(part);
         let bgp = "--set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature";
         let checked = lab.run(&format!("preflight -o json {bgp}")).exits(0).json();

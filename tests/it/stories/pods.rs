@@ -1,5 +1,5 @@
-//! Pods are attached to the network that a change replaces: those that a drain moves, a DaemonSet's, which no
-//! drain does, one that HNS keeps though its container is gone, and what nobody knows.
+//! Pods are attached to the network that a change replaces: those that a drain moves, a DaemonSet's, which a drain
+//! ignores, one that HNS keeps although its container has ended, and unknown ones.
 
 use std::fs;
 
@@ -28,13 +28,13 @@ fn model(lab: &Lab) -> Model {
     serde_yaml::from_str(&lab.read("node.yaml")).unwrap()
 }
 
-/// The containers that run.
+/// The running containers.
 fn running(lab: &Lab) -> Vec<String> {
     let text = fs::read_to_string(lab.on_node(".sandbox/containers")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// How many endpoints of pods are on Calico's network: of containers that run, and of others.
+/// The endpoints of pods on Calico's network: of running containers, and of others.
 fn endpoints(lab: &Lab) -> (usize, usize) {
     let (model, running) = (model(lab), running(lab));
     let Some(network) = model.networks.get(&Name::new("Calico")) else { return (0, 0) };
@@ -52,14 +52,14 @@ fn cordoned(lab: &Lab) -> bool {
     lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true
 }
 
-/// A pod has a network when its address is an endpoint's of the network that is there.
+/// Whether a pod's address belongs to an endpoint of the current network.
 pub fn has_network(lab: &Lab, pod: &Value) -> bool {
     let model = model(lab);
     let mut endpoints = model.networks[&Name::new("Calico")].endpoints.values();
     pod["status"]["podIP"].as_str().is_some_and(|ip| endpoints.any(|endpoint| endpoint.ip.to_string() == ip))
 }
 
-/// A container that no pod of the cluster explains, attached to Calico's network.
+/// Adds a container that no pod of the cluster explains, attached to Calico's network.
 fn strangers_container(lab: &Lab) {
     lab.edit_yaml(|yaml| {
         let mut model: Model = serde_yaml::from_str(yaml).unwrap();
@@ -76,15 +76,15 @@ fn strangers_container(lab: &Lab) {
 }
 
 #[test]
-fn pods_on_the_stories_nodes_have_endpoints_and_one_endpoint_is_left_over() {
+fn pods_on_the_test_nodes_have_endpoints_and_one_endpoint_is_leaked() {
     let lab = Lab::installed();
     assert_eq!((pods(&lab).len(), endpoints(&lab)), (3, (3, 1)));
     assert!(pods(&lab).iter().all(|(_, pod)| has_network(&lab, pod)));
 }
 
-/// A drain leaves the pods of DaemonSets, and HNS refuses to delete the network under them.
+/// A drain ignores the pods of DaemonSets, and HNS refuses to delete the network while they are attached.
 #[test]
-fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_and_they_come_back() {
+fn a_vni_change_deletes_daemonset_pods_which_are_re_created_and_leaked_endpoints() {
     let lab = Lab::installed();
     let before = fluent_bit(&lab);
     let shown = lab.run(&format!("{VNI} --dry-run")).exits(0);
@@ -105,7 +105,7 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_and_they_come_back()
     let order: Vec<&str> =
         done.filter(|id| ["drain", "cni-conf", "pods", "services-stop", "hns-network"].contains(id)).collect();
     assert_eq!(order, ["drain", "cni-conf", "pods", "services-stop", "hns-network", "cni-conf"]);
-    // A process that ends leaves it to the next one to make the pod again.
+    // A process that ends leaves it to the next one to re-create the pod.
     let _later = lab.run("plan").exits(0);
     let after = fluent_bit(&lab);
     assert_eq!((vsid(&lab), cordoned(&lab)), (Some(5000), false));
@@ -114,7 +114,7 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_and_they_come_back()
 }
 
 #[test]
-fn a_container_that_nobody_knows_refuses_the_change_before_the_cordon() {
+fn an_unknown_container_stops_the_change_before_the_cordon() {
     let lab = Lab::installed();
     strangers_container(&lab);
     let before = lab.picture_without_state();
@@ -125,7 +125,7 @@ fn a_container_that_nobody_knows_refuses_the_change_before_the_cordon() {
     assert_eq!((pods(&lab).len(), cordoned(&lab), vsid(&lab)), (3, false, Some(4096)));
 }
 
-/// kubelet does not end the pod, as when its container does not stop.
+/// kubelet does not end the pod, for example because its container does not stop.
 #[test]
 fn a_daemonset_pod_that_does_not_end_stops_the_change_before_the_network_is_touched() {
     let lab = Lab::installed();
@@ -153,16 +153,16 @@ fn without_a_drain_endpoints_and_then_their_pods_are_deleted() {
     let left: Vec<String> =
         pods(&lab).into_iter().map(|(name, _)| name).filter(|name| name.starts_with("web")).collect();
     assert_eq!(left, ["web-5d8f7c9b6d-4xkzq"], "the other one is for its controller to make again");
-    // A process that ends leaves it to the next one to make the pod again.
+    // A process that ends leaves it to the next one to re-create the pod.
     let _later = lab.run("plan").exits(0);
     let after = fluent_bit(&lab);
     assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert!(has_network(&lab, &after));
 }
 
-/// It was found at the last phase, with everything taken down, and all was made again.
+/// Previously this failed in the last phase, with everything removed, and everything was re-created.
 #[test]
-fn an_uninstall_tells_of_the_pods_and_takes_them_off_before_anything_goes() {
+fn an_uninstall_shows_the_pods_and_detaches_them_before_anything_is_removed() {
     let lab = Lab::installed();
     let shown = lab.run("uninstall --dry-run").exits(0);
     assert!(shown.stdout.contains("demo/fluent-bit-7hb2k (192.168.0."), "{shown}");
@@ -192,9 +192,9 @@ fn an_uninstall_tells_of_the_pods_and_takes_them_off_before_anything_goes() {
     assert!(named.stdout.contains("must be deleted by hand: by-hand_Calico"), "{named}");
 }
 
-/// Killed at each step around the pods' end, the run is finished, or undone.
+/// After it is killed at each step around the pods' end, the run is finished, or undone.
 #[test]
-fn a_run_that_is_killed_around_the_pods_end_leads_on_and_back() {
+fn a_run_that_is_killed_while_pods_end_is_finished_or_undone() {
     let there = Lab::installed();
     for words in [VNI.to_owned(), format!("{VNI} --no-drain")] {
         for at in [

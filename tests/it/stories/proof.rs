@@ -1,7 +1,9 @@
-//! A change that looks done and does not work: no run says that it is well, and pods are kept away.
+//! A change that looks done and does not work: no run reports success, and no pods are scheduled.
 
 use std::fs;
 
+use calicoctl_win::item::NetworkKind;
+use calicoctl_win::node::sandbox::model::{Model, Name};
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::version::CalicoVersion;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use crate::lab::{Lab, Output};
 
 const CONF: &str = "C/Program Files/containerd/cni/conf/10-calico.conf";
 
-/// A release of the sandbox's version whose program was told to do something.
+/// A release of the sandbox's version whose program has an instruction.
 fn release(lab: &Lab, told: &str) -> String {
     let version: CalicoVersion = "v3.32.1".parse().unwrap();
     for (path, mut contents) in SyntheticRelease::files(&version) {
@@ -22,7 +24,7 @@ fn release(lab: &Lab, told: &str) -> String {
     format!("--release {} --set calico.version=v3.32.1", lab.path("release").display())
 }
 
-/// A node that works, on which Calico's program does what it is told from the next VNI on.
+/// A working node, on which Calico's program follows the instruction from the next VNI on.
 fn installed_with(told: &str) -> Lab {
     let lab = Lab::node();
     let release = release(&lab, told);
@@ -39,7 +41,7 @@ fn cordoned(lab: &Lab) -> bool {
     lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true
 }
 
-/// What of a run may let pods come: the CNI configuration is there, the node is uncordoned.
+/// Returns the steps of a run that allow pods to start: publishing the CNI configuration, uncordoning the node.
 fn let_pods_come(output: &Output) -> Vec<String> {
     let lines = output.ndjson();
     let rolled_back = lines.iter().position(|line| line["type"] == "rollback_start").unwrap_or(lines.len());
@@ -109,9 +111,9 @@ fn a_resumed_run_waits_for_node_startup_as_well() {
     assert_eq!((overall(&lab), cordoned(&lab)), (json!("Healthy"), false));
 }
 
-/// A restart of the services has nothing to go back to.
+/// A restart of the services has nothing to revert to.
 #[test]
-fn services_that_are_started_are_waited_for() {
+fn started_services_are_waited_for() {
     let lab = Lab::node();
     let release = release(&lab, "whose startup fails");
     let _installed = lab.run(&format!("install -y --no-start {release}")).exits(0);
@@ -121,7 +123,7 @@ fn services_that_are_started_are_waited_for() {
 }
 
 #[test]
-fn other_nodes_must_be_told_the_mac_of_the_network() {
+fn the_mac_of_the_network_must_be_published_to_other_nodes() {
     let lab = Lab::installed();
     lab.edit_object("nodes", "win-a1", |node| {
         node["metadata"]["annotations"]["projectcalico.org/VXLANTunnelMACAddr"] = "00:15:5d:00:00:01".into();
@@ -140,7 +142,7 @@ fn other_nodes_must_be_told_the_mac_of_the_network() {
 }
 
 #[test]
-fn an_endpoint_of_the_host_that_is_gone_is_missed() {
+fn a_missing_endpoint_of_the_host_is_reported() {
     let lab = Lab::installed();
     lab.edit_yaml(|yaml| yaml.replace("Calico_ep:", "somebodys:"));
     let failed = lab.run("reconfigure -y --set services.felixLogSeverity=debug -o json").exits(9).json();
@@ -149,7 +151,7 @@ fn an_endpoint_of_the_host_that_is_gone_is_missed() {
 }
 
 #[test]
-fn a_node_that_never_gets_ready_stays_cordoned() {
+fn a_node_that_never_becomes_ready_stays_cordoned() {
     let lab = Lab::installed();
     set_ready(&lab, false, NO_NETWORK.0, NO_NETWORK.1);
     let failed = lab.run(&format!("{VNI} -o json")).exits(11).json();
@@ -168,7 +170,7 @@ fn a_node_that_never_gets_ready_stays_cordoned() {
 }
 
 #[test]
-fn an_install_or_a_repair_ends_well_only_when_the_node_is_ready() {
+fn an_install_or_a_repair_succeeds_only_when_the_node_is_ready() {
     let lab = Lab::node();
     let _starts_the_cluster = lab.run("preflight");
     set_ready(&lab, false, NO_NETWORK.0, NO_NETWORK.1);
@@ -193,7 +195,7 @@ fn an_upgrade_after_which_the_node_is_not_ready_is_undone() {
 }
 
 #[test]
-fn a_node_that_was_not_ready_before_for_a_reason_of_others_is_named_and_undoes_nothing() {
+fn a_node_that_was_not_ready_before_is_reported_and_nothing_is_undone() {
     let lab = Lab::installed();
     set_ready(&lab, false, "KubeletNotReady", "[container runtime is down]");
     let plan = lab.run("plan --set services.felixLogSeverity=debug").exits(0);
@@ -203,11 +205,11 @@ fn a_node_that_was_not_ready_before_for_a_reason_of_others_is_named_and_undoes_n
     assert_eq!(lab.run("status -o json").json()["calico_version"], "v3.33.0");
 }
 
-/// The first install stands when its proof fails, and says so also where nothing could be looked at.
+/// A first install stays if its proof fails, and reports that, also if the proof could not run.
 #[test]
-fn an_install_that_could_not_be_looked_at_stands_and_says_so() {
+fn an_install_that_could_not_be_verified_stays_and_says_so() {
     let bare = Lab::node();
-    let found = (1..40).find_map(|n| {
+    let found = (1..400).find_map(|n| {
         let lab = bare.copy();
         let output = lab.fails_at(&format!("list adapters#{n}=fail"), "install -y -o json");
         (output.code == 11).then(|| (lab, output.json()))
@@ -221,7 +223,7 @@ fn an_install_that_could_not_be_looked_at_stands_and_says_so() {
 }
 
 #[test]
-fn without_a_kubelet_nobody_waits_for_the_node() {
+fn without_a_kubelet_no_run_waits_for_the_node() {
     let lab = Lab::node();
     let _starts_the_cluster = lab.run("preflight");
     set_ready(&lab, false, "NodeStatusUnknown", "Kubelet stopped posting node status.");
@@ -230,9 +232,9 @@ fn without_a_kubelet_nobody_waits_for_the_node() {
     assert!(installed.stdout.contains("kubelet does not run here"), "{installed}");
 }
 
-/// It lives, and never gets in sync with the datastore: a right is missing.
+/// It runs, and never gets in sync with the datastore: a right is missing.
 #[test]
-fn felix_that_never_gets_ready_is_seen() {
+fn felix_that_never_becomes_ready_is_reported() {
     let lab = Lab::node();
     let told = release(&lab, "whose Felix never gets ready");
     let failed = lab.run(&format!("install -y {told} -o json")).exits(11).json();
@@ -247,7 +249,7 @@ fn felix_that_never_gets_ready_is_seen() {
 }
 
 #[test]
-fn a_release_whose_felix_never_gets_ready_is_undone() {
+fn a_release_whose_felix_never_becomes_ready_is_reverted() {
     let lab = Lab::installed();
     let told = release(&lab, "whose Felix never gets ready");
     let failed = lab.run(&format!("upgrade -y {told} -o json")).exits(9).json();
@@ -257,4 +259,27 @@ fn a_release_whose_felix_never_gets_ready_is_undone() {
         "{failed:#}"
     );
     assert_eq!(overall(&lab), "Healthy");
+}
+
+/// rke2 issue 3533: with two adapters HNS made `Calico` on another one than `External`.
+#[test]
+fn networks_on_different_adapters_fail_the_run_and_both_adapters_are_named() {
+    let lab = Lab::node();
+    lab.edit_yaml(|yaml| {
+        let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+        for name in ["vEthernet (Lab)", "Lab"] {
+            let mut adapter = model.adapters.last().unwrap().clone();
+            (adapter.name, adapter.gateway) = (name.into(), None);
+            adapter.addresses = name.starts_with('v').then(|| "10.99.0.9/24".parse().unwrap()).into_iter().collect();
+            model.adapters.insert(0, adapter);
+        }
+        let mut other = model.networks.values().next().unwrap().clone();
+        (other.id, other.kind) = ("22222222-2222-3333-4444-555555555555".into(), NetworkKind::Overlay);
+        (other.adapter, other.management_ip) = (Some("Lab".into()), Some([10, 99, 0, 9].into()));
+        model.networks.insert(Name::new("flannel.4097"), other);
+        serde_yaml::to_string(&model).unwrap()
+    });
+    let failed = lab.run("install -y -o json --set calicoNetwork.nodeAddress=10.20.0.21").json();
+    let both = "HNS made the network Calico on adapter Lab, and External is on adapter Ethernet";
+    assert!(failed["error"]["chain"].to_string().contains(both), "{failed:#}");
 }

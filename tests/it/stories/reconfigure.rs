@@ -1,4 +1,4 @@
-//! A node that runs is changed: the VNI, which needs it empty, and smaller things, which do not.
+//! A running node is changed: the VNI, which needs a drain, and smaller settings, which do not.
 
 use std::fs;
 
@@ -17,14 +17,14 @@ fn cordoned(lab: &Lab) -> bool {
     kubernetes_node(lab)["spec"]["unschedulable"] == true
 }
 
-/// How many pods are on the node that a drain moves.
+/// The number of pods on the node that a drain moves.
 fn pods(lab: &Lab) -> usize {
     let moves = |pod: &Value| pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet";
     let here = |pod: &Value| pod["spec"]["nodeName"] == "win-a1" && moves(pod);
     lab.objects().iter().filter(|(kind, _, pod)| kind == "pods" && here(pod)).count()
 }
 
-/// What `status` says, and the VSID of the network.
+/// The health from `status`, and the VSID of the network.
 fn standing(lab: &Lab) -> (String, u64) {
     let status = lab.status();
     let networks = status["networks"].as_array().unwrap();
@@ -38,7 +38,7 @@ fn healthy(vsid: u64) -> (String, u64) {
 }
 
 #[test]
-fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
+fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
     let lab = Lab::installed();
     assert_eq!(pods(&lab), 2);
     let lines = lab.run(&format!("{VNI} -o ndjson")).exits(0).ndjson();
@@ -63,7 +63,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
 }
 
 #[test]
-fn the_vni_of_the_cluster_is_followed() {
+fn the_vni_of_the_cluster_is_applied() {
     let lab = Lab::installed();
     lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
         felix["spec"]["vxlanVNI"] = 5000.into();
@@ -77,7 +77,7 @@ fn the_vni_of_the_cluster_is_followed() {
 }
 
 #[test]
-fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
+fn the_node_stays_drained_until_the_cluster_has_its_vni() {
     let lab = Lab::installed();
     let late = lab.run(&format!("{VNI} -o json --wait-for-cluster-vni=1s")).exits(10).json();
     assert_eq!(late["error"]["id"], "ClusterVniNotSeen", "{late}");
@@ -90,9 +90,9 @@ fn the_node_is_kept_empty_until_the_cluster_has_its_vni() {
     let _at_once = lab.run("reconfigure -y --set services.felixLogSeverity=debug --wait-for-cluster-vni").exits(0);
 }
 
-/// Defect B20: what had been set was lost when something else was changed.
+/// Defect B20: settings were lost when another one was changed.
 #[test]
-fn b20_what_is_not_said_stays_as_it_was() {
+fn b20_settings_that_are_not_named_are_kept() {
     let lab = Lab::node();
     let _there = lab.run("install -y --set services.felixLogSeverity=debug").exits(0);
     let felix = || lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug");
@@ -105,14 +105,14 @@ fn b20_what_is_not_said_stays_as_it_was() {
     let _follows_the_cluster = lab.run("reconfigure -y --unset calicoNetwork.vxlan.vxlanVNI").exits(0);
     assert_eq!(standing(&lab), healthy(4096));
 
-    // A whole config is a whole config.
+    // A complete config replaces all settings.
     lab.write("whole.yaml", "spec: {calicoNetwork: {vxlan: {vxlanVNI: 5000}}, services: {felixLogSeverity: debug}}\n");
     let _whole = lab.run("reconfigure -y -c whole.yaml").exits(0);
     assert_eq!((felix(), standing(&lab)), (true, healthy(5000)));
 }
 
 #[test]
-fn what_needs_no_empty_node_moves_no_pod() {
+fn a_change_that_needs_no_drain_moves_no_pod() {
     let lab = Lab::installed();
     let lines = lab.run("reconfigure -y -o ndjson --set services.felixLogSeverity=debug").exits(0).ndjson();
     assert!(lines.iter().all(|line| line["type"] != "pod_evicted" && line["phase"]["id"] != "cordon"));
@@ -121,7 +121,7 @@ fn what_needs_no_empty_node_moves_no_pod() {
 }
 
 #[test]
-fn a_dry_run_shows_the_change_and_the_pods_that_go_and_touches_nothing() {
+fn a_dry_run_shows_the_change_and_the_evicted_pods_and_changes_nothing() {
     let lab = Lab::installed();
     let before = lab.picture();
     let shown = lab.run(&format!("{VNI} --dry-run")).exits(0);
@@ -167,7 +167,7 @@ fn with_kube_proxy() -> Lab {
     lab
 }
 
-/// The process of kube-proxy; none when it does not run.
+/// The process of kube-proxy; none if it does not run.
 fn kube_proxy(lab: &Lab) -> Option<u32> {
     let model: Model = serde_yaml::from_str(&lab.read("node.yaml")).unwrap();
     model.services[&Name::new("kube-proxy")].pid
@@ -191,7 +191,7 @@ fn kube_proxy_is_restarted_around_another_network_and_left_alone_otherwise() {
     assert!(kube_proxy(&lab).is_some_and(|pid| pid != 9000));
     assert!(!lines.iter().any(|line| line.to_string().contains("KubeProxyStale")));
 
-    // One that somebody stopped stays so.
+    // If somebody stopped it, it stays stopped.
     let runs_as = |pid: Option<u32>| {
         lab.edit_yaml(|yaml| {
             let mut model: Model = serde_yaml::from_str(yaml).unwrap();
@@ -230,7 +230,7 @@ fn kube_proxy_runs_again_however_a_run_ends() {
 }
 
 #[test]
-fn kube_proxy_is_left_alone_where_the_config_says_so() {
+fn kube_proxy_is_not_restarted_if_the_config_forbids_it() {
     let lab = with_kube_proxy();
     let _there = lab.run("install -y --set services.restartKubeProxy=false").exits(0);
     let done = lab.run(&format!("{VNI} -o json")).exits(0).json();
@@ -240,9 +240,9 @@ fn kube_proxy_is_left_alone_where_the_config_says_so() {
     assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
 }
 
-/// A generation may differ from the one before in its config alone.
+/// A generation may differ from the previous one only in its config.
 #[test]
-fn a_change_that_takes_no_step_is_what_the_next_one_starts_from() {
+fn a_change_without_steps_is_what_the_next_one_starts_from() {
     let lab = with_kube_proxy();
     let _there = lab.run("install -y").exits(0);
     let left_alone = lab.run("reconfigure -y -o json --set services.restartKubeProxy=false").exits(0).json();
@@ -251,9 +251,9 @@ fn a_change_that_takes_no_step_is_what_the_next_one_starts_from() {
     assert_eq!((&more["next"][0], kube_proxy(&lab)), (&json!("Restart-Service kube-proxy"), Some(9000)), "{more:#}");
 }
 
-/// What stands between the first stop and the last start could not have been done before or after.
+/// What runs between the first stop and the last start could not run before or after.
 #[test]
-fn while_the_services_are_down_there_is_only_what_must_be() {
+fn only_required_steps_run_while_the_services_are_down() {
     let lab = Lab::installed();
     let lines = lab.run(&format!("{VNI} -v -o ndjson")).exits(0).ndjson();
     let phase = |line: &Value| line["phase"]["id"].as_str().unwrap_or_default().to_owned();
@@ -264,13 +264,13 @@ fn while_the_services_are_down_there_is_only_what_must_be() {
         let fits = match line["type"].as_str().unwrap() {
             "phase_start" | "phase_complete" => allowed.contains(&phase(line).as_str()),
             "connectivity_notice" | "waiting" => true,
-            // What CalicoNode says while it starts.
+            // CalicoNode's messages while it starts.
             "log" => line["message"].as_str().unwrap().starts_with("CalicoNode: "),
             _ => false,
         };
         assert!(fits, "{line}");
     }
-    // Whoever sits at the other end of an RDP or WinRM session reads it before it may drop.
+    // The user of an RDP or WinRM session reads it before the session may drop.
     let notice = lines.iter().position(|line| line["type"] == "connectivity_notice").unwrap();
     let touched =
         lines.iter().position(|line| line["type"] == "phase_complete" && phase(line) == "hns-network").unwrap();
@@ -280,12 +280,12 @@ fn while_the_services_are_down_there_is_only_what_must_be() {
 
 /// On the sandbox's clock the two services take a second each to stop; the rest is ours.
 #[test]
-fn a_vni_change_adds_no_more_than_a_second_to_windows_own_times() {
+fn a_vni_change_adds_at_most_a_second_to_windows_own_times() {
     let ours = (0..3).map(|_| {
         let result = Lab::installed().run(&format!("{VNI} -o json")).exits(0).json();
         result["downtime_ms"].as_u64().unwrap() - 2000
     });
-    // The machine that runs the tests may be busy with others.
+    // The machine that runs the tests may be busy.
     let ours = ours.min().unwrap();
     assert!(ours <= 1000, "{ours} ms");
 }
@@ -327,7 +327,7 @@ fn a_drain_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn a_drain_that_takes_too_long_is_given_up_and_the_node_uncordoned() {
+fn a_drain_that_takes_too_long_fails_and_the_node_is_uncordoned() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
     let late = lab.fails_at("api no-kubelet", &format!("{VNI} -o json --drain-timeout 1s")).exits(8).json();
@@ -337,7 +337,7 @@ fn a_drain_that_takes_too_long_is_given_up_and_the_node_uncordoned() {
 }
 
 #[test]
-fn a_change_that_fails_is_taken_back_and_the_node_uncordoned() {
+fn a_change_that_fails_is_reverted_and_the_node_is_uncordoned() {
     for fault in ["put running CalicoNode#2=fail", "put network Calico#1=fail-after", "put *10-calico.conf#2=disk-full"]
     {
         let lab = Lab::installed();
@@ -347,6 +347,28 @@ fn a_change_that_fails_is_taken_back_and_the_node_uncordoned() {
         let _now = lab.run(VNI).exits(0);
         assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)), "{fault}");
     }
+}
+
+/// projectcalico/calico 9120: Calico's startup, Felix and kube-proxy ask version 2 of HNS, and find nothing for ever.
+#[test]
+fn a_network_that_version_2_of_hns_does_not_show_is_made_again_once() {
+    let hiding = |times: u32| {
+        let lab = Lab::installed();
+        lab.edit_yaml(|yaml| format!("{yaml}\nunseenNetworks: {{Calico: {times}}}\n"));
+        lab
+    };
+    let lab = hiding(1);
+    let _made_again = lab.run(VNI).exits(0);
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(5000)));
+
+    let lab = hiding(2);
+    let failed = lab.run(&format!("{VNI} -o json")).exits(9).json();
+    assert_eq!(
+        (&failed["error"]["id"], &failed["rolled_back"]),
+        (&json!("HnsNetworkUnseen"), &json!(true)),
+        "{failed}"
+    );
+    assert_eq!((cordoned(&lab), standing(&lab)), (false, healthy(4096)));
 }
 
 #[test]
@@ -360,7 +382,7 @@ fn a_node_that_somebody_cordoned_stays_cordoned() {
 }
 
 #[test]
-fn a_node_that_cannot_be_uncordoned_is_by_resume() {
+fn resume_uncordons_a_node_that_could_not_be_uncordoned() {
     let lab = Lab::installed();
     let failed = lab.fails_at("api PATCH /api/v1/nodes/win-a1#3+=503", &format!("{VNI} -o json")).exits(10).json();
     assert_eq!(failed["error"]["id"], "UncordonFailed");
@@ -375,7 +397,7 @@ fn a_node_that_cannot_be_uncordoned_is_by_resume() {
 }
 
 #[test]
-fn without_a_drain_the_pods_are_deleted_with_their_network_and_that_is_said() {
+fn without_a_drain_the_pods_are_deleted_with_their_network_and_the_output_says_so() {
     let lab = Lab::installed();
     let done = lab.run(&format!("{VNI} --no-drain")).exits(0);
     assert!(done.stdout.contains("[WARN]  NotDrained"), "{done}");
@@ -389,9 +411,9 @@ fn a_node_without_calico_has_nothing_to_reconfigure() {
     assert_eq!(refused["error"]["id"], "NotInstalled");
 }
 
-/// Defects B11 and B15: the Overlay network of the same block was kept, and CalicoConfd left behind.
+/// Defects B11 and B15: the Overlay network of the same block was kept, and CalicoConfd remained.
 #[test]
-fn b11_b15_another_backend_makes_the_networks_anew_and_leaves_no_service_behind() {
+fn b11_b15_another_backend_re_creates_the_networks_and_leaves_no_service_behind() {
     let lab = Lab::node();
     let bare = lab.picture();
     let _there = lab.run("install -y").exits(0);
@@ -415,7 +437,7 @@ fn b11_b15_another_backend_makes_the_networks_anew_and_leaves_no_service_behind(
 }
 
 #[test]
-fn a_rollback_makes_the_former_network_again() {
+fn a_rollback_re_creates_the_previous_network() {
     let lab = Lab::installed();
     let _there = lab.run(VNI).exits(0);
     let shown = lab.run("rollback --dry-run").exits(0);
@@ -431,7 +453,7 @@ fn a_rollback_makes_the_former_network_again() {
 }
 
 #[test]
-fn a_rollback_goes_back_to_the_settings_before_without_moving_pods() {
+fn a_rollback_restores_the_previous_settings_without_moving_pods() {
     let lab = Lab::installed();
     assert_eq!(lab.run("rollback -y -o json").exits(13).json()["error"]["id"], "NoSuchGeneration");
     let _debug = lab.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
@@ -441,7 +463,7 @@ fn a_rollback_goes_back_to_the_settings_before_without_moving_pods() {
 }
 
 #[test]
-fn a_repair_puts_back_what_was_changed_and_only_that() {
+fn a_repair_restores_only_what_was_changed() {
     let conf = "C/Program Files/containerd/cni/conf/10-calico.conf";
     let binary = "C/CalicoWindows/calico-node.exe";
     let lab = Lab::installed();
@@ -457,14 +479,14 @@ fn a_repair_puts_back_what_was_changed_and_only_that() {
     let _fetched_again = lab.run("repair -y").exits(0);
     assert_eq!((fs::read(lab.on_node(binary)).unwrap(), standing(&lab)), (program, healthy(4096)));
 
-    // An old network under the right name: pods on it would reach nobody.
+    // An old network with the right name: pods on it would reach no other node.
     lab.edit_yaml(|yaml| yaml.replace("vsid: 4096", "vsid: 4097"));
     let _drained = lab.run("repair -y").exits(0);
     assert_eq!((standing(&lab), pods(&lab), cordoned(&lab)), (healthy(4096), 0, false));
 }
 
 #[test]
-fn an_interrupted_run_is_ended_before_one_goes_back() {
+fn an_interrupted_run_is_ended_before_a_rollback() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put *#3=exit-after", VNI).exits(137);
     for words in ["rollback -y -o json", "repair -y -o json"] {
@@ -474,9 +496,9 @@ fn an_interrupted_run_is_ended_before_one_goes_back() {
     assert_eq!((standing(&lab), cordoned(&lab)), (healthy(4096), false));
 }
 
-/// Ends the process at every `stride`-th touch of the node and question to the cluster, and looks
-/// where `resume` and `resume --undo` lead. Gives the number of points.
-fn power_goes(before: &Lab, words: &str, stride: usize) -> usize {
+/// Kills the process at every `stride`-th call to the node and request to the cluster, and checks the results of
+/// `resume` and `resume --undo`. Returns the number of points.
+fn kill_at_every_point(before: &Lab, words: &str, stride: usize) -> usize {
     let mut points = 0;
     for fault in ["*#", "api * /*#"] {
         for (at, n) in (1..).step_by(stride).enumerate() {
@@ -502,25 +524,25 @@ fn power_goes(before: &Lab, words: &str, stride: usize) -> usize {
 }
 
 #[test]
-fn power_that_goes_leads_to_the_new_state_or_the_old_one_with_the_node_uncordoned() {
-    let points = power_goes(&Lab::installed(), VNI, 6);
+fn after_a_power_failure_the_node_has_the_new_or_the_old_state_and_is_uncordoned() {
+    let points = kill_at_every_point(&Lab::installed(), VNI, 6);
     assert!(points >= 8, "only {points}");
 }
 
 #[test]
 #[ignore = "every point takes minutes"]
-fn power_that_goes_at_any_touch_or_question() {
+fn a_power_failure_at_any_change_or_request_is_recovered() {
     let lab = Lab::installed();
-    let points = power_goes(&lab, VNI, 1);
+    let points = kill_at_every_point(&lab, VNI, 1);
     assert!(points >= 50, "only {points}");
     let _there = lab.run(VNI).exits(0);
-    let back = power_goes(&lab, "rollback -y", 1);
+    let back = kill_at_every_point(&lab, "rollback -y", 1);
     assert!(back >= 40, "only {back}");
 }
 
-/// What one run may do is not what the node is: it is asked for anew each time.
+/// The options of one run are not settings of the node: they must be given each time.
 #[test]
-fn what_one_run_may_do_is_no_setting_of_the_node() {
+fn options_of_one_run_are_no_settings_of_the_node() {
     let lab = Lab::installed();
     let may =
         "--set maintenance.uncordon=false --set maintenance.drain.force=true --set preflight.ignore=[KubeletSkew]";
@@ -533,9 +555,9 @@ fn what_one_run_may_do_is_no_setting_of_the_node() {
     assert!(!cordoned(&lab), "nobody asked for that a second time");
 }
 
-/// The drain is a step of the run, so whoever ends the run ends it too.
+/// The drain is a step of the run, so ending the run ends it too.
 #[test]
-fn a_run_that_dies_in_its_drain_is_finished_or_undone() {
+fn a_run_that_is_killed_in_its_drain_is_finished_or_undone() {
     let there = Lab::installed();
     let words = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
     for fault in [

@@ -1,4 +1,4 @@
-//! What is remembered of a node: its runs, and the config that it was made with.
+//! The records of a node: its runs, and the config that it was made with.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn history(lab: &Lab) -> Vec<Value> {
 }
 
 #[test]
-fn history_tells_every_run_and_how_it_ended() {
+fn history_shows_every_run_and_its_result() {
     let lab = Lab::node();
     assert!(lab.run("history").exits(0).stdout.contains("no run is remembered"));
     let mut command = lab.command("install -y --sandbox node");
@@ -30,7 +30,7 @@ fn history_tells_every_run_and_how_it_ended() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_said_before_anything_is_done() {
+fn a_log_that_cannot_be_written_is_reported_before_anything_is_done() {
     let lab = Lab::node();
     lab.write("file", "no folder");
     let before = lab.picture();

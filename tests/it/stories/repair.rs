@@ -1,4 +1,4 @@
-//! Drift of every kind is found, shown with what it was and is to be, and put back.
+//! Drift of every kind is detected, shown with its current and its wanted state, and repaired.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn overwritten(lab: &Lab, path: &str) {
     fs::write(lab.on_node(path), "somebody wrote here").unwrap();
 }
 
-/// `yaml` without the entry of this name, two blanks deep, and what is below it.
+/// `yaml` without the entry of this name, indented by two spaces, and its children.
 fn without_entry(yaml: &str, name: &str) -> String {
     let mut inside = false;
     let kept = yaml.split_inclusive('\n').filter(|line| {
@@ -31,15 +31,15 @@ fn without_entry(yaml: &str, name: &str) -> String {
 }
 
 #[test]
-fn every_kind_of_drift_is_shown_with_before_and_after_and_put_back() {
+fn every_kind_of_drift_is_shown_with_before_and_after_and_repaired() {
     type Harm = fn(&Lab);
-    // What is harmed, how, and words of the plan that say what was found and what comes.
+    // The item, the damage, and words of the plan for the current and the wanted state.
     let harms: [(&str, Harm, &str); 14] = [
         (r"C:\CalicoWindows\config.ps1", |lab| overwritten(lab, "C/CalicoWindows/config.ps1"), "sha256"),
         (
             r"C:\CalicoWindows",
             |lab| overwritten(lab, "C/CalicoWindows/calico-node.exe"),
-            "1 files changed: calico-node.exe -> release",
+            "1 file changed: calico-node.exe -> release",
         ),
         (
             r"C:\CalicoWindows",
@@ -93,8 +93,8 @@ fn every_kind_of_drift_is_shown_with_before_and_after_and_put_back() {
         assert!(!status["drift"].as_array().unwrap().is_empty(), "{target}: {status}");
         let shown = lab.run("repair --dry-run").exits(0).stdout;
         assert!(shown.contains(target) && shown.contains(words), "{target}: no `{words}` in\n{shown}");
-        let mended = lab.run("repair -y -o json").exits(0).json();
-        assert_eq!((&mended["changed"], &mended["generation"]), (&json!(true), &json!(2)), "{target}: {mended}");
+        let repaired = lab.run("repair -y -o json").exits(0).json();
+        assert_eq!((&repaired["changed"], &repaired["generation"]), (&json!(true), &json!(2)), "{target}: {repaired}");
         assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy", "{target}");
         if words != "VSID 4096" && words != "VSID 4097" {
             lab.picture_without_state().without_logs().only_disk().same_as(&before.without_logs().only_disk());
@@ -104,10 +104,10 @@ fn every_kind_of_drift_is_shown_with_before_and_after_and_put_back() {
     }
 }
 
-/// A kubeconfig that users may read gives away the node's token.
+/// A kubeconfig that users may read exposes the node's token.
 #[cfg(unix)]
 #[test]
-fn access_that_was_widened_is_taken_back() {
+fn widened_access_is_removed() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::installed();
     let file = lab.on_node("C/CalicoWindows/calico-kube-config");
@@ -121,9 +121,9 @@ fn access_that_was_widened_is_taken_back() {
     assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]));
 }
 
-/// What does not touch the pods' network needs no drain, and what others own is not looked at.
+/// What does not affect the pods' network needs no drain, and items of others are not checked.
 #[test]
-fn a_repair_moves_no_pods_without_need_and_touches_no_strangers() {
+fn a_repair_moves_no_pods_without_need_and_changes_nothing_of_others() {
     let lab = Lab::installed();
     lab.edit_yaml(|yaml| {
         yaml.replacen("networks:\n", "networks:\n  azure: {id: 0c, kind: L2Bridge, subnet: 10.1.0.0/16}\n", 1).replacen(
@@ -143,20 +143,19 @@ fn a_repair_moves_no_pods_without_need_and_touches_no_strangers() {
     assert!(yaml.contains("azure") && yaml.contains("Contoso"), "{yaml}");
 }
 
-/// What the store and the cache have is not asked for elsewhere: the site may be away, and the cluster
-/// has nothing to do with it.
+/// What the store and the cache have is not downloaded: the site may not answer, and the cluster is not needed.
 #[test]
-fn a_damaged_program_comes_from_what_is_on_the_machine_as_long_as_it_is_there() {
+fn a_damaged_program_is_restored_from_the_machine_if_possible() {
     let lab = Lab::installed();
     let program = fs::read(lab.on_node("C/CalicoWindows/calico-node.exe")).unwrap();
     let plugin = "C/Program Files/containerd/cni/bin/calico.exe";
     for away in ["release 404", "release 404; api down"] {
         overwritten(&lab, plugin);
-        // With the cluster away CalicoNode could not start with the new program.
+        // Without the cluster, CalicoNode could not start with the new program.
         if !away.contains("api") {
             overwritten(&lab, "C/CalicoWindows/calico-node.exe");
         }
-        // Only what was changed is told, and not what a repair does besides.
+        // Only what was changed is reported, and not the consequences in a repair.
         let status = lab.run("status").exits(12);
         let changed = if away.contains("api") { "" } else { r"release C:\CalicoWindows, " };
         let plugin = r"file C:\Program Files\containerd\cni\bin\calico.exe";
@@ -179,7 +178,7 @@ fn a_damaged_program_comes_from_what_is_on_the_machine_as_long_as_it_is_there() 
         assert_eq!(lab.run("status -o json").exits(0).json()["drift"], json!([]), "{away}");
     }
 
-    // The zip that was named, where nothing was downloaded.
+    // The named zip, if nothing was downloaded.
     let named = Lab::node();
     let cache = fs::read_dir(lab.path("node/cache")).unwrap().map(|entry| entry.unwrap().path());
     let zip = cache.into_iter().find(|path| path.extension().is_some_and(|end| end == "zip")).unwrap();

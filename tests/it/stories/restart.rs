@@ -1,5 +1,5 @@
-//! The API server is started anew in the midst of a run, or is away at its end: what it refuses for a
-//! moment is asked again, and a node that a run left cordoned is uncordoned by CalicoNode.
+//! The API server restarts during a run, or does not answer at its end: temporary refusals are retried, and a node that
+//! a run left cordoned is uncordoned by CalicoNode.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use crate::lab::Lab;
 const VNI: &str = "reconfigure -y --kubeconfig ops.yaml --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 const MARK: &str = "calicoctl-win/cordoned-by";
 
-/// A node on which Calico is installed, and `ops.yaml` of a user who has the rights of `docs/rbac.yaml`
-/// and no others: an administrator of `system:masters` is never refused.
+/// A node on which Calico is installed, and `ops.yaml` of a user with only the rights of `docs/rbac.yaml`: an
+/// administrator of `system:masters` is never refused.
 fn installed() -> Lab {
     let lab = Lab::installed();
     let cluster = cluster(&lab);
     lab.write("ops.yaml", cluster.kubeconfig_of("ops", Some("calicoctl-win")).unwrap());
     for document in rights_manifest().split("---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
-        // Comments, and what the sandbox's cluster has.
+        // Comments, and objects that the sandbox's cluster has already.
         if object.is_null() || object["metadata"]["name"] == "calicoctl-win-renewal" {
             continue;
         }
@@ -46,7 +46,7 @@ fn with_kubelets_kubeconfig(lab: &Lab) {
     lab.write("node/C/k/config", text);
 }
 
-/// A node that a change has left cordoned, and the change itself well.
+/// A node that a successful change has left cordoned.
 fn left_cordoned() -> Lab {
     let lab = installed();
     let failed = lab.fails_at("api PATCH /api/v1/nodes/win-a1#3+=503", &format!("{VNI} -o json")).exits(10).json();
@@ -57,7 +57,7 @@ fn left_cordoned() -> Lab {
     lab
 }
 
-/// Whether the Node is cordoned, and what it says of by whom.
+/// Whether the Node is cordoned, and its note of who cordoned it.
 fn cordon(lab: &Lab) -> (bool, Value) {
     let node = lab.object("nodes", "win-a1").unwrap();
     (node["spec"]["unschedulable"] == true, node["metadata"]["annotations"][MARK].clone())
@@ -67,7 +67,7 @@ fn recorded(lab: &Lab) -> bool {
     lab.on_node("C/ProgramData/calicoctl-win/state/cordon.json").exists()
 }
 
-/// CalicoNode starts, as at a boot, and what it finds is done when the record is gone.
+/// Starts CalicoNode, as at a boot, and waits until the record is removed.
 #[track_caller]
 fn starts_again(lab: &Lab) {
     let _started = lab.run("service restart").exits(0);
@@ -83,9 +83,9 @@ fn gone(lab: &Lab) {
     }
 }
 
-/// The change is made in spite of it; gives what was warned of.
+/// Makes the change in spite of the fault; returns the warnings.
 #[track_caller]
-fn goes_on(fault: &str) -> String {
+fn change_succeeds(fault: &str) -> String {
     let lab = installed();
     let done = lab.fails_at(fault, &format!("{VNI} -o json"));
     assert_eq!(done.code, 0, "{fault}: {done}");
@@ -95,20 +95,20 @@ fn goes_on(fault: &str) -> String {
 }
 
 #[test]
-fn an_api_server_that_is_started_anew_only_makes_a_drain_slower() {
-    goes_on("api POST /api/v1/namespaces/*/eviction#1=restart");
-    goes_on("api PATCH /api/v1/nodes/win-a1#1=restart");
+fn a_restart_of_the_api_server_only_makes_a_drain_slower() {
+    change_succeeds("api POST /api/v1/namespaces/*/eviction#1=restart");
+    change_succeeds("api PATCH /api/v1/nodes/win-a1#1=restart");
 }
 
-/// Right before, when the Node is annotated, and by the very answer to it.
+/// Just before, while the Node is annotated, and with the answer to it.
 #[test]
-fn an_api_server_that_is_started_anew_leaves_no_node_cordoned() {
-    goes_on("api PATCH /api/v1/nodes/win-a1#2=restart");
-    goes_on("api PATCH /api/v1/nodes/win-a1#3=restart");
+fn a_restart_of_the_api_server_leaves_no_node_cordoned() {
+    change_succeeds("api PATCH /api/v1/nodes/win-a1#2=restart");
+    change_succeeds("api PATCH /api/v1/nodes/win-a1#3=restart");
 }
 
 #[test]
-fn a_right_that_was_never_seen_granted_is_missing_at_once() {
+fn a_right_that_was_never_granted_is_reported_at_once() {
     let lab = installed();
     lab.edit_object("clusterroles.rbac.authorization.k8s.io", "calicoctl-win", |role| {
         role["rules"].as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["pods/eviction"]));
@@ -116,14 +116,14 @@ fn a_right_that_was_never_seen_granted_is_missing_at_once() {
     let begun = Instant::now();
     let refused = lab.run(&format!("{VNI} -o json")).exits(17).json();
     assert_eq!(refused["error"]["id"], "ClusterForbidden", "{refused}");
-    // Half of the patience with a right that was.
+    // Half of the time allowed for a right that was seen.
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
 }
 
-/// Nothing on the machine was touched yet, so nothing but the cordon is to be taken back.
+/// Nothing on the machine was changed yet, so only the cordon must be undone.
 #[test]
-fn a_drain_that_was_cut_off_is_taken_back_when_calico_starts_next() {
+fn an_interrupted_drain_is_undone_when_calico_starts_next() {
     let lab = installed();
     let _killed = lab.fails_at("api POST /api/v1/namespaces/*/eviction#1=exit-after", VNI).exits(137);
     assert!(cordon(&lab).0);
@@ -169,7 +169,7 @@ fn a_node_that_a_run_left_cordoned_is_not_uncordoned_before_it_is_ready() {
 }
 
 #[test]
-fn a_node_that_somebody_else_keeps_cordoned_stays_so() {
+fn a_node_that_somebody_else_cordoned_stays_cordoned() {
     let lab = left_cordoned();
     with_kubelets_kubeconfig(&lab);
     lab.edit_object("nodes", "win-a1", |node| {
@@ -178,13 +178,13 @@ fn a_node_that_somebody_else_keeps_cordoned_stays_so() {
     starts_again(&lab);
     assert_eq!(cordon(&lab), (true, Value::Null));
 
-    // Also where they say so with this tool.
+    // Also if they cordon it with this tool.
     let lab = left_cordoned();
     let said = lab.run("node cordon --kubeconfig ops.yaml -o json").exits(0).json();
     assert_eq!((&said["changed"], cordon(&lab)), (&json!(true), (true, Value::Null)), "the annotation is gone");
 }
 
-/// Without kubelet's kubeconfig it is a matter of the right that `docs/rbac.yaml` names in a comment.
+/// Without kubelet's kubeconfig it depends on the right that `docs/rbac.yaml` names in a comment.
 #[test]
 fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
     let lab = left_cordoned();
@@ -220,9 +220,28 @@ fn without_kubelets_kubeconfig_the_nodes_own_login_must_have_the_right() {
 }
 
 #[test]
-fn who_uncordons_the_node_by_hand_ends_it_too() {
+fn a_manual_uncordon_ends_it_too() {
     let lab = left_cordoned();
     let _done = lab.run("node uncordon --kubeconfig ops.yaml").exits(0);
     assert_eq!((cordon(&lab), recorded(&lab)), ((false, Value::Null), false));
     assert_eq!(lab.run("resume -y -o json").exits(0).json()["status"], "no_changes");
+}
+
+/// What a run kept for itself may be a token: it must not outlive the run, whoever uncordons the Node.
+#[test]
+fn an_undo_that_ends_with_its_journal_leaves_nothing_in_the_store() {
+    let lab = Lab::installed();
+    let stored = || {
+        let picture = lab.picture();
+        let names = picture.names("C/ProgramData/calicoctl-win/store/");
+        names.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = stored();
+    let change = "reconfigure -y --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
+    let _killed = lab.fails_at("put cni-conf *=exit-before", change).exits(137);
+    let _killed = lab.fails_at(r"remove *\journal.jsonl=exit-after", "resume --undo -y").exits(137);
+    assert_ne!(stored(), before, "nothing is left to clear");
+    let _ended = lab.run("resume -y").exits(0);
+    assert_eq!(stored(), before);
+    assert_eq!(lab.healthy()["generation"], 1);
 }

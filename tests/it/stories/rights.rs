@@ -1,4 +1,4 @@
-//! What others than administrators may write is not believed, not taken over, and closed.
+//! Files that others than administrators may write are not trusted and not adopted; their rights are restricted.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use calicoctl_win::values::WinPath;
 
 use crate::lab::{Lab, Output};
 
-/// Alice, who is no administrator.
+/// Alice, who is not an administrator.
 const ALICE: &str = "S-1-5-21-1004336348-1177238915-682003330-1001";
 const USERS: &str = r"BUILTIN\Users (S-1-5-32-545)";
 const STATE: &str = r"C:\ProgramData\calicoctl-win";
 
-/// Windows would say so of these.
+/// Sets the access lists that Windows would report for these.
 fn acls(lab: &Lab, lists: &[(&str, &str)]) {
     lab.edit_yaml(|yaml| {
         let lists = lists.iter().map(|(path, sddl)| format!("  '{path}': '{sddl}'\n"));
@@ -27,13 +27,13 @@ fn acl_of(lab: &Lab, path: &str) -> Acl {
     SandboxNode::open(&lab.path("node")).unwrap().rights(&place).unwrap().unwrap().acl
 }
 
-/// Who else may add to a folder or change what is in it.
+/// Returns who else may add to a folder or change its contents.
 fn may_write(lab: &Lab, path: &str) -> Option<String> {
     let caller = SandboxNode::open(&lab.path("node")).unwrap().caller();
     acl_of(lab, path).other(&caller, acl::CHANGE_FOLDER).map(|other| other.sid)
 }
 
-/// A kubeconfig of the node whose user logs in with a plugin. That one leaves a mark when it runs.
+/// Writes a kubeconfig to the node whose user logs in with a plugin, which writes a marker when it runs.
 #[cfg(unix)]
 fn kubeconfig_with_plugin(lab: &Lab, path: &str, plugin: &str) {
     use std::os::unix::fs::PermissionsExt;
@@ -62,13 +62,13 @@ fn is_refused(output: &Output, words: &[&str]) {
     }
 }
 
-/// The verbs that README has come before the first install, and that: all of them ask the cluster.
+/// The README's verbs before the first install, and install: all of them contact the cluster.
 #[cfg(unix)]
 const FIRST: [&str; 5] = ["plan", "preflight", "cluster check", "install --dry-run", "install -y"];
 
 #[cfg(unix)]
 #[test]
-fn a_config_that_a_user_planted_runs_nothing_for_an_administrator() {
+fn a_config_planted_by_a_user_runs_nothing_as_administrator() {
     let lab = Lab::node();
     let plugin = lab.path("plugin").display().to_string();
     kubeconfig_with_plugin(&lab, "C/Users/Alice/config", &plugin);
@@ -91,7 +91,7 @@ fn a_config_that_a_user_planted_runs_nothing_for_an_administrator() {
         );
         assert!(!has_run(&lab), "{words}");
     }
-    // Whoever may administer nothing has nothing that could be taken from them.
+    // An account without administrator rights has nothing to lose.
     fs::write(lab.on_node("node.yaml"), before.replace("elevated: true", "elevated: false")).unwrap();
     let _unreached = lab.run("cluster check").exits(7);
     assert!(has_run(&lab));
@@ -115,7 +115,7 @@ fn a_kubeconfig_that_others_may_change_is_not_read() {
         assert!(refused.stderr.contains(r#"icacls "C:\k\config" /inheritance:r /grant:r *S-1-5-18:F *S-1-5-32-544:F"#));
         assert!(!has_run(&lab), "{words}");
     }
-    // In the config it is the same.
+    // The same if the config names it.
     lab.write(
         "c.yaml",
         "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {kubernetes: {kubeconfig: 'C:\\k\\config'}}\n",
@@ -123,11 +123,11 @@ fn a_kubeconfig_that_others_may_change_is_not_read() {
     is_refused(&lab.run("plan -c c.yaml").exits(23), &[r"C:\k\config"]);
 }
 
-/// `C:\k` as kubeadm's script makes it on a server: users may add files beside the kubeconfig, and not
-/// change or replace it.
+/// `C:\k` as kubeadm's script creates it on a server: users may add files beside the kubeconfig, but not change or
+/// replace it.
 #[cfg(unix)]
 #[test]
-fn a_kubeconfig_in_kubeadms_folder_is_believed_and_a_plugin_beside_it_is_not() {
+fn a_kubeconfig_in_kubeadms_folder_is_trusted_and_a_plugin_beside_it_is_not() {
     let lab = Lab::node();
     let plugin = lab.path("plugin").display().to_string();
     kubeconfig_with_plugin(&lab, "C/k/config", &plugin);
@@ -144,16 +144,16 @@ fn a_kubeconfig_in_kubeadms_folder_is_believed_and_a_plugin_beside_it_is_not() {
         );
         assert!(!has_run(&lab), "{words}");
     }
-    // Where nobody else may add anything it runs.
+    // In a folder where nobody else may add files, it runs.
     kubeconfig_with_plugin(&lab, "C/Program Files/login/config", "./login.exe");
     lab.write("c.yaml", "apiVersion: calicoctl-win/v1alpha1\nkind: NodeInstallation\nspec: {kubernetes: {kubeconfig: 'C:\\Program Files\\login\\config'}}\n");
     let _unreached = lab.run("plan -c c.yaml").exits(7);
     assert!(has_run(&lab));
 }
 
-/// The CA says who the API server is, and with it who gets the administrator's login.
+/// The CA determines which API server is trusted, and so who gets the administrator's login.
 #[test]
-fn a_kubeconfigs_own_files_and_a_config_that_is_named_are_judged_alike() {
+fn files_of_a_kubeconfig_and_a_named_config_must_be_trusted_too() {
     let lab = Lab::node();
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
         clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1', certificate-authority: ca.crt}}]\n\
@@ -174,9 +174,9 @@ fn a_kubeconfigs_own_files_and_a_config_that_is_named_are_judged_alike() {
     }
 }
 
-/// Whoever made it may hold a handle by which they can always change it.
+/// Its creator may hold a handle that allows changing it at any time.
 #[test]
-fn a_state_folder_that_a_user_made_is_renamed_away_and_made_again() {
+fn a_state_folder_created_by_a_user_is_renamed_and_created_again() {
     let lab = Lab::node();
     let planted = lab.on_node("C/ProgramData/calicoctl-win/receipts/1.json");
     fs::create_dir_all(planted.parent().unwrap()).unwrap();
@@ -201,7 +201,7 @@ fn a_state_folder_that_a_user_made_is_renamed_away_and_made_again() {
 
 #[cfg(unix)]
 #[test]
-fn an_empty_state_folder_that_a_user_made_is_not_the_one_that_is_used() {
+fn an_empty_state_folder_created_by_a_user_is_not_used() {
     use std::os::unix::fs::MetadataExt;
     let lab = Lab::node();
     let state = lab.on_node("C/ProgramData/calicoctl-win");
@@ -214,7 +214,7 @@ fn an_empty_state_folder_that_a_user_made_is_not_the_one_that_is_used() {
 }
 
 #[test]
-fn a_state_folder_that_a_user_made_and_that_cannot_be_renamed_is_refused() {
+fn a_state_folder_created_by_a_user_that_cannot_be_renamed_is_refused() {
     let lab = Lab::node();
     fs::create_dir_all(lab.on_node("C/ProgramData/calicoctl-win")).unwrap();
     acls(&lab, &[(STATE, &format!("O:{ALICE}D:AI(A;OICIID;FA;;;SY)(A;OICIID;FA;;;BA)"))]);
@@ -225,10 +225,10 @@ fn a_state_folder_that_a_user_made_and_that_cannot_be_renamed_is_refused() {
     lab.picture().same_as(&before);
 }
 
-/// An administrator who let users write in it: what is ours is still there and nobody else's, so it is
-/// closed. Who could change the access list as well may have kept a handle: then nothing is done.
+/// An administrator let users write in it: what is ours is still there and not theirs, so the folder is closed. An
+/// account that could also change the access list may have kept a handle: then nothing is done.
 #[test]
-fn a_state_folder_that_an_administrator_opened_is_closed_or_refused_and_never_lost() {
+fn a_state_folder_that_an_administrator_opened_is_closed_or_refused_and_never_deleted() {
     let lab = Lab::installed();
     let list = |rights| format!("O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;{rights};;;BU)");
     let yaml = lab.read("node.yaml");
@@ -250,7 +250,7 @@ fn a_state_folder_that_an_administrator_opened_is_closed_or_refused_and_never_lo
     assert_eq!((may_write(&lab, STATE), &closed["generation"]), (None, &1.into()));
 }
 
-/// A node whose container runtime has its CNI folders where Calico's documents and other installers do.
+/// A node whose container runtime has its CNI folders in the places of Calico's documents and other installers.
 fn with_folders(bin: &str, conf: &str) -> Lab {
     let lab = Lab::node();
     lab.edit_yaml(|yaml| {
@@ -260,7 +260,7 @@ fn with_folders(bin: &str, conf: &str) -> Lab {
 }
 
 #[test]
-fn cni_folders_that_have_to_be_made_are_closed_to_others() {
+fn created_cni_folders_are_closed_to_others() {
     let lab = with_folders(r"C:\opt\cni\bin", r"C:\etc\cni\net.d");
     let before = lab.picture_without_state();
     let _done = lab.run("install -y").exits(0);
@@ -272,16 +272,16 @@ fn cni_folders_that_have_to_be_made_are_closed_to_others() {
     assert!(checked.stdout.contains("[ OK ] FolderRights"), "{}", checked.stdout);
     let _gone = lab.run("uninstall -y").exits(0);
     lab.picture_without_state().same_as(&before);
-    // The logs stay, and so does their folder.
+    // The logs remain, and so does their folder.
     let _again = lab.run(r"install -y --set services.logDir=C:\logs\calico").exits(0);
     assert_eq!(may_write(&lab, r"C:\logs\calico"), None);
 }
 
 #[test]
-fn cni_folders_in_which_users_may_add_files_are_named_closed_and_given_back() {
+fn cni_folders_in_which_users_may_add_files_are_reported_closed_and_restored() {
     let lab = with_folders(r"C:\k\cni", r"C:\k\cni\config");
     fs::create_dir_all(lab.on_node("C/k/cni/config")).unwrap();
-    // What `mkdir` by an administrator gives there by inheritance, and one that somebody opened by hand.
+    // The rights that `mkdir` by an administrator inherits there, and a folder that somebody opened.
     let own = "O:BAD:PAI(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)";
     acls(&lab, &[(r"C:\k\cni\config", own)]);
     let (before, lists) =
@@ -299,7 +299,7 @@ fn cni_folders_in_which_users_may_add_files_are_named_closed_and_given_back() {
         planned.stdout.lines().find(|line| line.contains("folder") && line.contains(r"C:\k\cni\config ")).unwrap();
     assert!(line.contains("others may write -> others may only read"), "{line}");
 
-    // A run that was cut off and taken back leaves them as they were.
+    // A run that was interrupted and undone leaves them unchanged.
     let _cut = lab.fails_at("put file*=exit-before", "install -y");
     assert_eq!(may_write(&lab, r"C:\k\cni"), None);
     let _back = lab.run("resume --undo -y").exits(0);
@@ -309,7 +309,7 @@ fn cni_folders_in_which_users_may_add_files_are_named_closed_and_given_back() {
     assert_eq!([r"C:\k\cni", r"C:\k\cni\config"].map(|path| may_write(&lab, path)), [None, None]);
     assert_eq!(may_write(&lab, r"C:\k").as_deref(), Some("S-1-5-32-545"), "kubeadm's folder is not ours");
 
-    // Opened again by somebody, it is drift.
+    // If somebody opens it again, it is drift.
     let mut node = SandboxNode::open(&lab.path("node")).unwrap();
     node.edit(|model| {
         model.acls.insert(WinPath::known(r"C:\k\cni"), own.into());
@@ -325,7 +325,7 @@ fn cni_folders_in_which_users_may_add_files_are_named_closed_and_given_back() {
 }
 
 #[test]
-fn a_file_of_a_users_in_a_cni_folder_stops_the_install_until_somebody_looked() {
+fn a_users_file_in_a_cni_folder_stops_the_install_until_it_is_reviewed() {
     let lab = with_folders(r"C:\k\cni", r"C:\k\cni\config");
     fs::create_dir_all(lab.on_node("C/k/cni/config")).unwrap();
     fs::write(lab.on_node("C/k/cni/config/00-alice.conf"), "{}").unwrap();
@@ -339,7 +339,7 @@ fn a_file_of_a_users_in_a_cni_folder_stops_the_install_until_somebody_looked() {
 }
 
 #[test]
-fn a_sandbox_node_reads_access_lists_without_case_and_refuses_what_is_none() {
+fn a_sandbox_node_reads_access_lists_without_case_and_refuses_invalid_ones() {
     let lab = Lab::node();
     acls(&lab, &[(r"c:\K", "O:BAD:P(A;;FA;;;SY)")]);
     assert_eq!(acl_of(&lab, r"C:\k").entries.unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! What is ours is nobody else's to change, and a program that runs is no obstacle.
+//! Others cannot change what is ours, and a running program is no obstacle.
 
 use calicoctl_win::node::sandbox::SandboxNode;
 use calicoctl_win::node::sandbox::model::Process;
@@ -6,7 +6,7 @@ use calicoctl_win::values::WinPath;
 
 use crate::lab::Lab;
 
-/// A node whose installed program runs, so that its file can only go with the next boot.
+/// A node whose installed program runs, so that its file can only be deleted at the next boot.
 fn in_use() -> Lab {
     let lab = Lab::installed();
     let exe = r"C:\Program Files\calicoctl-win\calicoctl-win.exe";
@@ -21,7 +21,7 @@ fn in_use() -> Lab {
 }
 
 #[test]
-fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot() {
+fn the_installed_program_uninstalls_itself_and_its_file_is_deleted_at_the_next_boot() {
     let lab = in_use();
     let gone = lab.run("uninstall -y -o json").exits(if cfg!(windows) { 3010 } else { 3010 & 0xFF }).json();
 
@@ -32,9 +32,9 @@ fn the_installed_program_uninstalls_itself_and_its_file_goes_with_the_next_boot(
     assert!(lab.on_node("C/Program Files/calicoctl-win/calicoctl-win.exe.old-1").exists());
 }
 
-/// Whether Windows restarts, and when, is the config's to say.
+/// The config decides whether and when Windows restarts.
 #[test]
-fn a_restart_that_windows_needs_is_left_asked_for_or_made() {
+fn the_config_decides_about_a_required_restart() {
     for (policy, name, code, boots) in
         [("never", "OK", 0, false), ("request", "REBOOT_REQUIRED", 3010, false), ("now", "REBOOT_STARTED", 1641, true)]
     {
@@ -47,7 +47,7 @@ fn a_restart_that_windows_needs_is_left_asked_for_or_made() {
     }
 }
 
-/// What is on its way out must be told by every verb that changes the node, and not by uninstall alone.
+/// Every verb that changes the node must report what is removed at the next boot, not only uninstall.
 #[test]
 fn a_change_that_needs_a_restart_says_so() {
     let lab = Lab::installed();
@@ -65,7 +65,7 @@ fn a_change_that_needs_a_restart_says_so() {
     assert_eq!((&changed["exit_name"], &changed["next"][0]), (&"REBOOT_REQUIRED".into(), &"Restart-Computer".into()));
 }
 
-/// Elsewhere a sandbox cannot say who may write.
+/// On other systems, a sandbox cannot know who may write.
 #[cfg(unix)]
 mod others_may_write {
     use std::fs;
@@ -80,7 +80,7 @@ mod others_may_write {
     }
 
     #[test]
-    fn a_state_folder_that_anybody_may_write_to_is_made_safe_and_said() {
+    fn a_state_folder_that_anybody_may_write_to_is_secured_and_reported() {
         let lab = Lab::node();
         let state = lab.on_node("C/ProgramData/calicoctl-win");
         fs::create_dir_all(&state).unwrap();
@@ -97,7 +97,7 @@ mod others_may_write {
     }
 
     #[test]
-    fn a_receipt_that_anybody_could_have_written_is_not_acted_on() {
+    fn a_receipt_that_anybody_could_have_written_is_not_used() {
         let lab = Lab::node();
         let state = lab.on_node("C/ProgramData/calicoctl-win");
         let planted = state.join("receipts").join("1.json");

@@ -1,15 +1,16 @@
-//! Scripts depend on the names in the documents: they are those of the design, and every document
-//! that the program prints is as its schema says.
+//! Scripts depend on the names in the documents: they are those of the design, and every document that the program
+//! prints matches its schema.
 
 use calicoctl_win::report::document::{
     ClusterPatches, CredentialsReport, Generations, History, NodeStatus, PlanDocument, PreflightReport, RunResult,
 };
+use calicoctl_win::selftest::report::SelftestReport;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use crate::lab::Lab;
 
-/// Fields that may be absent from no document, `[]` for the first entry of a list. Never rename.
+/// Fields that every document must have, `[]` for the first entry of a list. Never rename.
 const RUN_RESULT: &str = "status changed exit_code exit_name msg error failed_phase rolled_back reboot_required \
      generation run duration_ms downtime_ms log next";
 const ERROR: &str = "error.what error.why error.hint error.id error.chain.[]";
@@ -21,8 +22,11 @@ const STATUS: &str = "overall generation calico_version backend services.[].name
      credentials.[].expires node.name node.ready node.schedulable drift run";
 const PREFLIGHT: &str = "checks.[].id checks.[].group checks.[].status checks.[].ignored checks.[].detail \
      checks.[].why checks.[].fix summary.ok summary.warn summary.fail summary.skip summary.unknown";
+const SELFTEST: &str = "version windows.build disruptive rows.[].id rows.[].group rows.[].verdict rows.[].asks \
+     rows.[].answered rows.[].rests rows.[].bears_on_vni rows.[].duration_ms summary.ok summary.fail summary.skip \
+     vni.rows vni.failed hns.[].path hns.[].output removed left";
 
-/// Holds a printed document against the schema of its type and the names of the design.
+/// Checks a printed document against the schema of its type and the names of the design.
 #[track_caller]
 fn is<T: JsonSchema>(kind: &str, fields: &str, document: &Value) {
     assert_eq!(document["apiVersion"], "calicoctl-win/v1alpha1");
@@ -37,7 +41,7 @@ fn is<T: JsonSchema>(kind: &str, fields: &str, document: &Value) {
     }
 }
 
-/// Every document by its kind, as it is published in `docs/schema`.
+/// Every document by its kind, as published in `docs/schema`.
 fn published() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("ClusterPatches", schema_for!(ClusterPatches)),
@@ -47,13 +51,14 @@ fn published() -> Vec<(&'static str, schemars::Schema)> {
         ("Plan", schema_for!(PlanDocument)),
         ("PreflightReport", schema_for!(PreflightReport)),
         ("RunResult", schema_for!(RunResult)),
+        ("SelftestReport", schema_for!(SelftestReport)),
         ("Status", schema_for!(NodeStatus)),
     ]
 }
 
 /// After a change of a document: `CALICO_WIN_WRITE_SCHEMAS=1 cargo test --test it schemas`.
 #[test]
-fn the_published_schemas_are_those_of_the_program() {
+fn the_published_schemas_match_the_program() {
     let folder = crate::project().join("docs/schema");
     let mut names = Vec::new();
     for (kind, schema) in published() {
@@ -72,9 +77,10 @@ fn the_published_schemas_are_those_of_the_program() {
 }
 
 #[test]
-fn every_document_is_as_its_schema_says() {
+fn every_document_matches_its_schema() {
     let lab = Lab::node();
     is::<PreflightReport>("PreflightReport", PREFLIGHT, &lab.run("preflight -o json").exits(0).json());
+    is::<SelftestReport>("SelftestReport", SELFTEST, &lab.run("selftest -o json").exits(0).json());
     is::<PlanDocument>("Plan", PLAN, &lab.run("plan -o json").exits(0).json());
     is::<RunResult>("RunResult", RUN_RESULT, &lab.run("install -n -o json").exits(0).json());
     is::<NodeStatus>("Status", "overall generation drift run", &lab.run("status -o json").exits(16).json());
@@ -98,7 +104,7 @@ fn every_document_is_as_its_schema_says() {
 }
 
 #[test]
-fn a_document_that_lacks_a_field_does_not_pass() {
+fn a_document_that_lacks_a_field_is_rejected() {
     let lab = Lab::node();
     let mut result = lab.run("install -n -o json").exits(0).json();
     result.as_object_mut().unwrap().remove("rolled_back");

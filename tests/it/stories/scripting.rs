@@ -1,11 +1,11 @@
-//! The scripts of docs/scripting.md do what the page says.
+//! The scripts of docs/scripting.md work as the page says.
 
 use std::process::{Command, Output};
 
 use crate::lab::Lab;
 use crate::{project, read};
 
-/// Runs the script in Python, with pauses that are only said.
+/// Runs the script in Python, with pauses that are only printed.
 fn provision(lab: &Lab, fault: &str, options: &str) -> Output {
     let program = format!(
         "import sys, time\ntime.sleep = lambda seconds: print('pause', seconds)\nsys.argv = ['provision.py'] + {:?}.split()\n\
@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn the_python_script_provisions_a_node_and_knows_what_is_worth_another_try() {
+fn the_python_script_provisions_a_node_and_retries_temporary_failures() {
     let lab = Lab::node();
     let first = provision(&lab, "", "");
     assert_eq!(text(&first.stdout), "changed\n", "{}", text(&first.stderr));
@@ -41,7 +41,7 @@ fn the_python_script_provisions_a_node_and_knows_what_is_worth_another_try() {
 }
 
 #[test]
-fn the_scripts_are_short_and_know_no_more_than_four_fields() {
+fn the_scripts_are_short_and_use_at_most_four_fields() {
     let fields = ["success", "changed", "retryable", "reboot_required", "error"];
     for (script, field) in [("provision.py", r#"\["(\w+)"\]"#), ("provision.ps1", r"\$?\bresult\.(?:error\.)?(\w+)")] {
         let script = read(&format!("docs/scripts/{script}"));
@@ -53,6 +53,6 @@ fn the_scripts_are_short_and_know_no_more_than_four_fields() {
 }
 
 #[test]
-fn the_powershell_script_is_powershell() {
+fn the_powershell_script_is_valid_powershell() {
     assert_eq!(crate::powershell::errors(&read("docs/scripts/provision.ps1")), None);
 }

@@ -1,4 +1,4 @@
-//! `status` says what is there now, also in the middle of a run and of one that was interrupted.
+//! `status` shows the current state, also during a run and after an interrupted one.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ fn text(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_cni_configuration_that_an_interrupted_run_withdrew_is_called_so() {
+fn a_cni_configuration_that_an_interrupted_run_withdrew_is_shown_as_withdrawn() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("put running CalicoNode#2=exit-before", VNI).exits(137);
     assert!(!lab.on_node(CONF).exists());
@@ -63,9 +63,36 @@ fn a_run_in_progress_does_not_hide_what_it_has_withdrawn() {
     assert!(text(&status["reasons"]).contains(&no_pods), "{status:#}");
 }
 
-/// Wherever a run ends: what `status` calls there is there, and what it calls right is as it was.
+/// Each look is whole, and the next one shows what has changed since.
 #[test]
-fn wherever_a_run_is_interrupted_status_tells_what_is_there() {
+fn status_is_shown_again_until_somebody_ends_it() {
+    let lab = Lab::installed();
+    let mut child = lab.command("status --watch -o ndjson --sandbox node").stdout(Stdio::piped()).spawn().unwrap();
+    let mut looks = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap())
+        .filter(|line| line["type"] == "document")
+        .map(|line| line["document"]["overall"].clone());
+    assert_eq!(looks.next(), Some(json!("Healthy")));
+    let _stopped = lab.run("service stop -y").exits(0);
+    // One look may have been on its way.
+    assert!(looks.by_ref().take(3).any(|overall| overall != "Healthy"), "it shows what was");
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let mut child = lab.command("status --watch --sandbox node").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let time = lines.next().unwrap();
+    assert!(time.starts_with("20") && time.contains(':'), "{time}");
+    assert!(lines.by_ref().take(2).any(|line| line.starts_with("OVERALL: ")), "no verdict at the top");
+    assert!(lines.any(|line| line.starts_with("OVERALL: ")), "it is shown once");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Wherever a run ends: what `status` shows exists, and what it shows as OK is unchanged.
+#[test]
+fn wherever_a_run_is_interrupted_status_shows_the_actual_state() {
     for (words, withdraws) in
         [("install -y", false), (VNI, true), ("upgrade -y --release v3.33.0", false), ("uninstall -y", true)]
     {
@@ -83,7 +110,7 @@ fn wherever_a_run_is_interrupted_status_tells_what_is_there() {
             let state = status["cni"]["state"].as_str();
             let interrupted = status["run"]["interrupted"] == true;
             match state {
-                // The CNI plugin may be another.
+                // The CNI plugin may be another one.
                 Some("OK" | "Drifted") => assert!(now.is_some(), "{at}"),
                 Some("Withdrawn") => assert!(now.is_none() && before.is_some() && interrupted, "{at}"),
                 Some("Missing") => assert!(now.is_none() && before.is_none(), "{at}"),

@@ -1,4 +1,4 @@
-//! A run that failed says what it touched, what stands and what is left.
+//! A failed run reports what it changed, the current state and what remains.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn says(result: &Value, id: &str, changed: bool, parts: &[&str]) {
 }
 
 #[test]
-fn a_purge_that_fails_when_calico_is_gone_says_that_it_is_gone() {
+fn a_purge_that_fails_after_the_removal_says_that_calico_is_removed() {
     let lab = Lab::installed();
     let failed = lab.fails_at(r"remove *\lock.json=fail", "uninstall --purge -y -o json").exits(1).json();
     says(&failed, "PurgeIncomplete", true, &["Calico is removed from this node"]);
@@ -31,7 +31,7 @@ fn a_purge_that_fails_when_calico_is_gone_says_that_it_is_gone() {
 }
 
 #[test]
-fn a_change_whose_note_of_the_cordon_stays_says_that_the_change_is_made() {
+fn a_change_that_cannot_remove_its_cordon_record_says_that_it_is_made() {
     let lab = Lab::installed();
     let failed = lab.fails_at(r"remove *\cordon.json=fail", &format!("{VNI} -o json")).exits(10).json();
     says(&failed, "CordonNotForgotten", true, &["generation 2 is current"]);
@@ -43,7 +43,7 @@ fn a_change_whose_note_of_the_cordon_stays_says_that_the_change_is_made() {
 }
 
 #[test]
-fn a_change_that_was_taken_back_says_what_it_touched() {
+fn a_reverted_change_says_what_it_changed() {
     let lab = Lab::installed();
     let words = "reconfigure -y --set services.felixLogSeverity=debug -o json";
     let failed = lab.fails_at("put running CalicoFelix#2=dies", words).exits(9).json();
@@ -55,7 +55,7 @@ fn a_change_that_was_taken_back_says_what_it_touched() {
     let id = failed["error"]["id"].as_str().unwrap().to_owned();
     says(&failed, &id, true, &["the node is as it was before", "services were down", "2 pods were evicted"]);
 
-    // The first step does nothing, so there was nothing to take back.
+    // The first step does nothing, so there was nothing to undo.
     let lab = Lab::node();
     let failed = lab.fails_at("put *#1=fail", "install -y -o json").exits(9).json();
     let id = failed["error"]["id"].as_str().unwrap().to_owned();
@@ -65,7 +65,7 @@ fn a_change_that_was_taken_back_says_what_it_touched() {
 #[test]
 fn a_drain_that_ends_after_an_eviction_says_so() {
     let lab = Lab::installed();
-    // Both pods are asked to go at once; one of them is not let go.
+    // Both evictions are requested at once; one of them is refused.
     let faults = "api POST */eviction#2+=403";
     let failed = lab.fails_at(faults, &format!("{VNI} -o json"));
     let failed = failed.json();
@@ -90,7 +90,7 @@ fn a_service_that_was_stopped_before_the_error_counts_as_changed() {
 
 /// An install that finds nothing to do ends what an interrupted one left in the cluster.
 #[test]
-fn an_uncordon_on_the_way_counts_as_changed() {
+fn an_uncordon_counts_as_changed() {
     let lab = Lab::installed();
     let _killed = lab.fails_at("api PATCH */nodes/win-a1*#2=exit-before", VNI);
     let cordoned = |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;

@@ -1,12 +1,12 @@
-//! A change on trial: kept when somebody confirms it, and taken back by itself when nobody does, when
-//! the API server is out of reach, and when its run ends half-way.
+//! A change on trial: kept when somebody confirms it, and reverted automatically when nobody does, when the API server
+//! is unreachable, and when its run ends in the middle.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, Output};
 
 const TRY: &str = "reconfigure -y --mode try --set spec.calicoNetwork.vxlan.vxlanVNI=5000";
 
@@ -20,7 +20,7 @@ fn vsid(lab: &Lab) -> Option<u64> {
     networks.find(|network| network["name"] == "Calico").and_then(|network| network["vsid"].as_u64())
 }
 
-/// Looks until it is so; the guard is a process of its own.
+/// Polls until the condition holds; the guard is a separate process.
 #[track_caller]
 fn until(lab: &Lab, limit: u64, what: &str, is: impl Fn(&Lab) -> bool) {
     let begun = Instant::now();
@@ -34,9 +34,9 @@ fn over(lab: &Lab) -> bool {
     !lab.on_node("C/ProgramData/calicoctl-win/state/trial.json").exists()
 }
 
-/// The trial is over and the node is the one of before, empty of traces.
+/// The trial is over and the node has its previous state, without traces.
 #[track_caller]
-fn went_back(lab: &Lab, limit: u64) {
+fn await_revert(lab: &Lab, limit: u64) {
     until(lab, limit, "it goes back", over);
     let _settled = lab.run("status --wait --timeout 60s").exits(0);
     assert_eq!(vsid(lab), Some(4096));
@@ -58,6 +58,15 @@ fn a_change_that_is_confirmed_stays() {
     assert!(told["command"].as_str().unwrap().starts_with("calicoctl-win confirm"), "{told}");
     let shown = lab.run("status").exits(12);
     assert!(shown.stdout.contains("NOT confirmed: reverts to generation 1 at "), "{shown}");
+    // Each look counts down.
+    let left = |shown: &Output| {
+        let text = shown.stdout.split_once(", in ").expect("it says how long").1;
+        let (minutes, seconds) = text.split_once("s)").unwrap().0.split_once("m ").unwrap();
+        minutes.parse::<u64>().unwrap() * 60 + seconds.parse::<u64>().unwrap()
+    };
+    let first = left(&shown);
+    until(&lab, 10, "time passes", |lab| left(&lab.run("status")) < first);
+    assert!(first < 600, "{shown}");
     assert_eq!((vsid(&lab), &status(&lab)["trial"]["from"]), (Some(5000), &json!(1)));
     let lease = lease(&lab).expect("the node is held until somebody decides");
     assert_eq!(lease["leaseDurationSeconds"], 720);
@@ -74,10 +83,10 @@ fn a_change_that_is_confirmed_stays() {
 }
 
 #[test]
-fn a_change_that_nobody_confirms_goes_back_by_itself() {
+fn a_change_that_is_not_confirmed_is_reverted_automatically() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 3s")).exits(0);
-    went_back(&lab, 60);
+    await_revert(&lab, 60);
     let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
     let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
     assert!(said.contains("TrialTakenBack: nobody confirmed it within 3 s: node win-a1 reverts to generation 1"));
@@ -85,46 +94,46 @@ fn a_change_that_nobody_confirms_goes_back_by_itself() {
 }
 
 #[test]
-fn a_change_is_taken_back_at_once_when_somebody_asks() {
+fn a_change_is_reverted_at_once_on_request() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 1h")).exits(0);
     let back = lab.run("confirm --revert -y -o json").exits(0).json();
     assert_eq!((&back["changed"], &back["generation"]), (&json!(true), &json!(3)));
-    went_back(&lab, 5);
+    await_revert(&lab, 5);
 }
 
-/// The issue's own: with the API cut in the middle of a try, VNI 4096 again.
+/// The issue's own scenario: with the API unreachable during a trial, the node returns to VNI 4096.
 #[test]
-fn without_a_way_to_the_api_server_the_node_goes_back_before_its_time() {
+fn an_unreachable_api_server_reverts_the_change_early() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
     let begun = Instant::now();
     lab.edit_yaml(|yaml| format!("{yaml}faults: [api down]\n"));
-    // It is away only as long as the change stands: that is what cuts it off.
+    // It is unreachable only while the change is active: the change interrupts it.
     until(&lab, 29, "the network of the change goes", |lab| vsid(lab) != Some(5000));
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
     lab.edit_yaml(|yaml| yaml.replace("\nfaults:\n- api down\n", "\n").replace("faults: [api down]\n", ""));
-    went_back(&lab, 120);
+    await_revert(&lab, 120);
 }
 
-/// It is configured still, and nobody answers there.
+/// It is still configured, and does not answer.
 #[test]
-fn without_its_gateway_the_node_goes_back_before_its_time() {
+fn an_unreachable_gateway_reverts_the_change_early() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 30s")).exits(0);
     let begun = Instant::now();
     lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
     until(&lab, 29, "it goes back", over);
     assert!(begun.elapsed() < Duration::from_secs(29), "it is the deadline that took it back");
-    went_back(&lab, 60);
+    await_revert(&lab, 60);
     let log = fs::read_dir(lab.on_node("C/ProgramData/calicoctl-win/logs")).unwrap();
     let said = log.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect::<String>();
     assert!(said.contains("TrialTakenBack: the gateway 10.20.0.1 does not answer for "), "{said}");
 }
 
-/// One that never answers says nothing.
+/// A gateway that never answered proves nothing.
 #[test]
-fn a_gateway_that_was_silent_before_is_no_reason_to_go_back() {
+fn a_gateway_that_was_silent_before_is_no_reason_to_revert() {
     let lab = Lab::installed();
     lab.edit_yaml(|yaml| format!("{yaml}silent: [10.20.0.1]\n"));
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 8s")).exits(0);
@@ -135,11 +144,11 @@ fn a_gateway_that_was_silent_before_is_no_reason_to_go_back() {
 }
 
 #[test]
-fn a_run_that_dies_half_way_is_taken_back_by_its_guard() {
+fn a_run_that_is_killed_in_the_middle_is_reverted_by_its_guard() {
     let lab = Lab::installed();
     for fault in ["put network Calico=exit-after", "put running CalicoNode#1=exit-after"] {
         let _killed = lab.fails_at(fault, &format!("{TRY} --confirm-timeout 1h")).exits(137);
-        went_back(&lab, 60);
+        await_revert(&lab, 60);
     }
 }
 
@@ -151,20 +160,20 @@ fn a_change_that_fails_is_no_trial() {
     assert_eq!((vsid(&lab), over(&lab), lease(&lab)), (Some(4096), true, None));
 }
 
-/// The power goes in the window, and with it the guard. CalicoNode starts at boot.
+/// The power fails during the trial, which kills the guard. CalicoNode starts at boot.
 #[test]
-fn a_power_cut_in_the_window_changes_nothing_of_it() {
+fn a_power_failure_during_the_trial_does_not_change_its_end() {
     let lab = Lab::installed();
     let _tried = lab.run(&format!("{TRY} --confirm-timeout 8s")).exits(0);
     lab.end_guards();
     std::thread::sleep(Duration::from_secs(9));
     assert_eq!((vsid(&lab), over(&lab)), (Some(5000), false), "nobody is there to take it back");
     let _boot = lab.run("service restart").exits(0);
-    went_back(&lab, 60);
+    await_revert(&lab, 60);
 }
 
 #[test]
-fn to_take_calico_off_ends_the_trial() {
+fn an_uninstall_ends_the_trial() {
     let lab = Lab::node();
     let bare = lab.picture();
     let _there = lab.run("install -y").exits(0);

@@ -1,4 +1,4 @@
-//! Taking Calico off, also from a node that is broken in every way we could think of.
+//! Uninstalling Calico, also from a node that is broken in every way we could think of.
 
 use std::fs;
 
@@ -20,8 +20,8 @@ fn object(lab: &Lab, kind: &str, name: &str) -> Option<Value> {
     found.next().map(|(_, _, object)| object)
 }
 
-/// Every receipt is gone: what we made is found by our marks and by its known names (defect B15: what
-/// cannot be validated cannot be uninstalled).
+/// Every receipt is deleted: what we created is found by our marks and by its known names (defect B15: what cannot be
+/// validated cannot be uninstalled).
 #[test]
 fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
     for (lost, words) in
@@ -34,21 +34,21 @@ fn b15_without_receipts_what_is_ours_is_found_by_its_marks() {
         let gone = lab.run(words).exits(0);
         assert!(gone.stdout.contains("FoundByMarks"), "{gone}");
         let plain = Lab::node().picture_without_state();
-        // Folders that stood empty after us cannot be told from others' when no receipt says so.
+        // Without receipts, folders that are empty after us cannot be distinguished from those of others.
         lab.picture_without_state().without_folders().says_the_same_as(&plain.without_folders());
         for document in ["services.json", "felix.json"] {
             assert!(!lab.on_node(&format!("{STATE}/{document}")).exists(), "{document} may hold a password");
         }
         let nothing = lab.run("uninstall -y -o json").exits(0).json();
         assert_eq!(nothing["status"], "no_changes", "{nothing}");
-        // And the node can be taken again.
+        // And Calico can be installed again.
         let _again = lab.run("install -y").exits(0);
         assert_eq!(lab.run("status -o json").exits(0).json()["overall"], "Healthy");
     }
 }
 
 #[test]
-fn a_node_that_was_never_ours_bears_no_mark() {
+fn a_node_without_our_install_has_no_mark() {
     let lab = Lab::node();
     lab.edit_yaml(|yaml| {
         yaml.replace(
@@ -63,7 +63,7 @@ fn a_node_that_was_never_ours_bears_no_mark() {
 }
 
 #[test]
-fn a_crash_while_uninstalling_by_marks_leads_on_or_back() {
+fn an_uninstall_by_marks_that_crashes_is_finished_or_undone() {
     let before = Lab::installed();
     fs::remove_dir_all(before.on_node(&format!("{STATE}/receipts"))).unwrap();
     let standing = before.picture_without_state();
@@ -117,7 +117,7 @@ fn b15_uninstall_works_whatever_is_broken() {
 }
 
 #[test]
-fn a_run_that_was_killed_half_way_is_uninstalled() {
+fn an_install_that_was_killed_can_be_uninstalled() {
     for words in
         ["install -y", "upgrade -y --release v3.33.0", "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000"]
     {
@@ -128,7 +128,7 @@ fn a_run_that_was_killed_half_way_is_uninstalled() {
     }
 }
 
-/// Defect B26: the CNI configuration stayed behind, and kubelet took the node for ready.
+/// Defect B26: the CNI configuration remained, and kubelet considered the node ready.
 #[test]
 fn b26_no_cni_configuration_stays_behind() {
     let lab = Lab::node();
@@ -148,7 +148,7 @@ fn b26_no_cni_configuration_stays_behind() {
 }
 
 #[test]
-fn the_traces_in_the_cluster_go_too() {
+fn the_traces_in_the_cluster_are_removed_too() {
     let lab = Lab::installed();
     let condition = |lab: &Lab| object(lab, "nodes", "win-a1").unwrap()["status"]["conditions"].to_string();
     assert!(condition(&lab).contains("CalicoIsUp"));
@@ -170,7 +170,7 @@ fn the_traces_in_the_cluster_go_too() {
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_stops_no_uninstall() {
+fn an_uninstall_continues_if_the_cluster_does_not_answer() {
     let lab = Lab::installed();
     let gone = lab.fails_at("api * *=403", "uninstall --purge --cluster-traces -y -o json").exits(0).json();
     assert_eq!(gone["status"], "succeeded", "{gone}");
@@ -202,9 +202,9 @@ fn pods_are_moved_away_first_on_request() {
     lab.picture_without_state().same_as(&Lab::node().picture_without_state());
 }
 
-/// HNS goes last, and with a notice: the connection may drop with it.
+/// HNS is last, and with a notice: the connection may drop.
 #[test]
-fn the_vswitch_goes_last_and_is_announced() {
+fn the_virtual_switch_is_removed_last_and_announced() {
     let lab = Lab::installed();
     let lines = lab.run("uninstall -y -o ndjson").exits(0).ndjson();
     let notice = lines.iter().position(|line| line["type"] == "connectivity_notice").unwrap();
@@ -213,14 +213,14 @@ fn the_vswitch_goes_last_and_is_announced() {
         .filter(|line| line["type"] == "phase_complete")
         .map(|line| line["phase"]["id"].as_str().unwrap())
         .collect();
-    // What the Node says of Calico is no step on the machine.
+    // The Node's note about Calico is not a step on the machine.
     assert_eq!(phases, ["hns-network", "annotate"]);
 }
 
 #[test]
-fn what_is_left_is_told_with_why() {
+fn what_remains_is_reported_with_the_reason() {
     let lab = Lab::node();
-    // A network of the right name that was there before us, and is wanted back.
+    // A network with the right name that existed before us, and must be restored.
     lab.edit_yaml(|yaml| {
         yaml.replace("  addresses: [10.20.0.21/24]\n  gateway: 10.20.0.1\n  dhcp: true\n", "  dhcp: true\n- {name: vEthernet (Ethernet), mac: 00-15-5D-14-00-15, addresses: [10.20.0.21/24], gateway: 10.20.0.1, dhcp: true}\n").replace(
             "networks:\n",
@@ -233,10 +233,10 @@ fn what_is_left_is_told_with_why() {
     assert!(gone.stdout.contains("Kept: logs and receipts"), "{gone}");
 }
 
-/// Felix ends, and HNS keeps what it put on the endpoints of another product's network: pods would stay denied
-/// for good, by rules that nobody updates.
+/// Felix is removed, and HNS keeps its ACLs on the endpoints of another product's network: pods would stay blocked
+/// forever, by rules that nobody updates.
 #[test]
-fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
+fn policy_only_leaves_no_acls_on_remaining_pods() {
     let lab = Lab::node();
     let azure = "networks:\n  azure:\n    id: 0b7a4a2c-73a1-4d1e-a6a5-0c6e5f1a2b3c\n    kind: L2Bridge\n    subnet: 10.240.0.0/16\n";
     let pods = "    endpoints:\n      web-1:\n        ip: 10.240.0.7\n        mac: 00-15-5D-00-00-07\n        container: 3f2c9d\n        \
@@ -272,7 +272,7 @@ fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
         assert_eq!(acls(&undone), acls(&lab), "{at}: Felix keeps policies again");
     }
 
-    // Without such pods there is nothing to tell.
+    // Without such pods there is nothing to report.
     let other = Lab::node();
     other.edit_yaml(|yaml| yaml.replace("networks:\n", azure));
     let _installed = other.run("install -y").exits(0);
@@ -280,9 +280,9 @@ fn policy_only_nothing_of_calico_decides_over_pods_that_stay() {
     assert!(shown.contains("this machine is as it was before") && !shown.contains("ACLs"), "{shown}");
 }
 
-/// A dry run with a flag is another than without it: it says what nothing brings back.
+/// A dry run with a flag differs from one without it: it shows what cannot be restored.
 #[test]
-fn what_the_flags_destroy_is_said_before() {
+fn what_the_flags_destroy_is_shown_first() {
     let lab = Lab::installed();
     let _changed = lab.run("apply -y --set services.felixLogSeverity=debug").exits(0);
     let shown = |flag: &str| lab.run(&format!("uninstall -n {flag}")).exits(0).stdout;
@@ -290,7 +290,7 @@ fn what_the_flags_destroy_is_said_before() {
     for (flag, says) in [
         ("--purge", "Removed for good (--purge): C:\\ProgramData\\calicoctl-win with 2 generations"),
         ("--cluster-traces", "Removed for good (--cluster-traces): the IPAM blocks of Node win-a1"),
-        ("--drain", "Drain of win-a1: 2 pods go."),
+        ("--drain", "Drain of win-a1: 2 pods to evict."),
         ("--delete-token-secret", "TokenSecretDeleted"),
     ] {
         assert!(!plain.contains(says), "{flag}: {plain}");
@@ -299,9 +299,9 @@ fn what_the_flags_destroy_is_said_before() {
     }
 }
 
-/// Whoever resumes does as the run was told.
+/// Resuming a run follows the run's own options.
 #[test]
-fn an_uninstall_that_is_resumed_takes_away_all_that_it_was_told_to() {
+fn a_resumed_uninstall_removes_everything_that_was_requested() {
     let there = Lab::installed();
     let blocks = |lab: &Lab| object(lab, "blockaffinities", "win-a1").is_some();
     assert!(blocks(&there));
@@ -316,7 +316,7 @@ fn an_uninstall_that_is_resumed_takes_away_all_that_it_was_told_to() {
         assert!(!lab.on_node(STATE).exists(), "{fault}: {resumed}");
         lab.picture().same_as(&bare());
     }
-    // Calico is gone by then: nothing is drained once more, and nothing can be undone.
+    // Calico is removed by then: nothing is drained again, and nothing can be undone.
     let _killed = there.fails_at("api DELETE /apis/crd*=exit-before", &format!("{words} --drain")).exits(137);
     let unschedulable = |lab: &Lab| lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"] == true;
     assert!(unschedulable(&there));
@@ -327,9 +327,9 @@ fn an_uninstall_that_is_resumed_takes_away_all_that_it_was_told_to() {
     assert!(unschedulable(&there) && !blocks(&there) && !there.on_node(STATE).exists());
 }
 
-/// Two machines of one image: what is the other's stays.
+/// Two machines with one image: the items of the other one remain.
 #[test]
-fn an_uninstall_takes_nothing_away_of_another_machine_of_the_same_name() {
+fn an_uninstall_removes_nothing_of_another_machine_of_the_same_name() {
     let lab = Lab::installed();
     lab.edit_object("nodes", "win-a1", |node| {
         node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.20.0.77"}]);
@@ -346,4 +346,26 @@ fn an_uninstall_takes_nothing_away_of_another_machine_of_the_same_name() {
     assert_eq!(refused["error"]["id"], "NodeOfOtherMachine");
     let refused = lab.run("install -y -o json").json();
     assert!(refused["error"].to_string().contains("NodeAddressMatches"), "{refused}");
+}
+
+/// services.msc is open on the node: Windows deletes the service, and keeps its name until the window closes.
+#[test]
+fn a_service_that_somebody_has_open_is_no_reason_to_undo_an_uninstall() {
+    let lab = Lab::installed();
+    let hold = |held: bool| {
+        lab.edit_yaml(|yaml| {
+            let mut model: Model = serde_yaml::from_str(yaml).unwrap();
+            model.services.get_mut(&Name::new("CalicoFelix")).unwrap().held_open = held;
+            serde_yaml::to_string(&model).unwrap()
+        });
+    };
+    hold(true);
+    let gone = lab.run("uninstall -y").exits(0);
+    assert!(gone.to_string().contains("ServiceNameHeld"), "{gone}");
+    assert_eq!(lab.status()["overall"], "NotInstalled");
+    let again = lab.run("install -y");
+    assert!(again.to_string().contains("ServiceMarkedForDelete"), "{again}");
+    hold(false);
+    let _installed = lab.run("install -y").exits(0);
+    lab.healthy();
 }

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 const RELEASE: &str = "C/CalicoWindows";
 const PLUGIN: &str = "C/Program Files/containerd/cni/bin/calico.exe";
 
-/// Which Calico runs, as `status` has it, and how well.
+/// The release from `status`, and its health.
 fn runs(lab: &Lab) -> (String, String) {
     let status = lab.status();
     let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
@@ -22,7 +22,7 @@ fn healthy(version: &str) -> (String, String) {
     (version.to_owned(), "Healthy".to_owned())
 }
 
-/// An unpacked release beside the sandbox, with one file that is not as it should be.
+/// An unpacked release beside the sandbox, with one modified file.
 fn release_with(lab: &Lab, version: &str, file: &str, text: &str) -> String {
     let version: CalicoVersion = version.parse().unwrap();
     for (path, contents) in SyntheticRelease::files(&version) {
@@ -34,7 +34,7 @@ fn release_with(lab: &Lab, version: &str, file: &str, text: &str) -> String {
 }
 
 #[test]
-fn any_release_goes_to_any_other_across_layouts_and_back() {
+fn any_release_can_be_changed_to_any_other_across_layouts() {
     let bare = Lab::node().picture();
     let lab = Lab::installed();
     assert_eq!(runs(&lab), healthy("v3.32.1"));
@@ -60,9 +60,9 @@ fn any_release_goes_to_any_other_across_layouts_and_back() {
     lab.picture().same_as(&bare);
 }
 
-/// Between the first stop and the last start nothing happens that could have come before.
+/// Nothing runs between the first stop and the last start that could have run before.
 #[test]
-fn the_services_are_down_for_stop_swap_and_start_only() {
+fn the_services_are_down_only_for_stop_swap_and_start() {
     let lab = Lab::installed();
     let lines = lab.run("upgrade -y --release v3.33.0 -o ndjson").exits(0).ndjson();
     let phase = |line: &Value| line["phase"]["id"].as_str().unwrap_or_default().to_owned();
@@ -86,7 +86,7 @@ fn the_services_are_down_for_stop_swap_and_start_only() {
     phase_start node-startup
     phase_start services-start
     ");
-    // What the services read, and nothing else; the CNI plugins and their like were there before.
+    // Only what the services read; the CNI plugins and similar files were there before.
     let changed: Vec<&str> = down
         .iter()
         .filter(|line| line["type"] == "phase_complete")
@@ -123,9 +123,9 @@ fn a_release_that_does_not_run_here_is_refused_while_the_old_one_works() {
     lab.picture_without_state().same_as(&before);
 }
 
-/// Defect B19: a failure is an exit code, and no wait is without an end.
+/// Defect B19: a failure is an exit code, and every wait has a limit.
 #[test]
-fn b19_what_does_not_work_afterwards_is_taken_back_by_itself() {
+fn b19_a_change_that_does_not_work_is_reverted_automatically() {
     for (fault, id) in [
         ("put running CalicoFelix#2=dies", "ServiceDied"),
         ("put tree *=in-use", "FileInUse"),
@@ -143,9 +143,9 @@ fn b19_what_does_not_work_afterwards_is_taken_back_by_itself() {
     }
 }
 
-/// There is nothing to go back to, so it stands for somebody to look at.
+/// There is nothing to revert to, so it stays for diagnosis.
 #[test]
-fn an_install_whose_felix_crashes_stands_and_says_so() {
+fn an_install_whose_felix_crashes_stays_and_says_so() {
     let lab = Lab::node();
     let text = "Stand-in for calico-node.exe of Calico for Windows v3.32.1, which crashes with 7";
     let folder = release_with(&lab, "v3.32.1", "calico-node.exe", text);
@@ -161,9 +161,9 @@ fn an_install_whose_felix_crashes_stands_and_says_so() {
     let _gone = lab.run("uninstall -y --purge").exits(0);
 }
 
-/// The programs start, and only then it shows that they do not work.
+/// The programs start, and only later it shows that they do not work.
 #[test]
-fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
+fn a_release_whose_felix_crashes_is_reverted_automatically() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
     let text = "Stand-in for calico.exe of Calico for Windows v3.33.0, which crashes with 7";
@@ -184,7 +184,7 @@ fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
     lab.picture_without_state().without_logs().says_the_same_as(&before.without_logs());
     assert!(!lab.on_node("C/ProgramData/calicoctl-win/receipts/0002.json").exists());
 
-    // Killed between the last start and the proof: resume asks for the same proof.
+    // Killed between the last start and the proof: resume requires the same proof.
     let count = (1..).find(|n| {
         let other = lab.copy();
         let output = other.fails_at(
@@ -203,7 +203,7 @@ fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
 }
 
 #[test]
-fn a_reboot_in_the_middle_changes_nothing_of_that() {
+fn a_reboot_in_the_middle_does_not_prevent_the_revert() {
     let lab = Lab::installed();
     super::boot::with_kubelets_kubeconfig(&lab);
     let _killed = lab.fails_at("put *#5=exit-after", "upgrade -y --release v3.33.0").exits(137);
@@ -212,22 +212,21 @@ fn a_reboot_in_the_middle_changes_nothing_of_that() {
     assert_eq!((&done["generation"], runs(&lab)), (&json!(2), healthy("v3.33.0")), "{done}");
 }
 
-/// Defect B20: the automatic upgrade ran the installer with default parameters, and lost what was set.
+/// Defect B20: the automatic upgrade ran the installer with default parameters, and lost the settings.
 #[test]
-fn b20_an_upgrade_keeps_what_was_set() {
+fn b20_an_upgrade_keeps_the_settings() {
     let lab = Lab::node();
     let set = "--set services.felixLogSeverity=debug --set calicoNetwork.vxlan.vxlanVNI=5000";
     let _there = lab.run(&format!("install -y {set}")).exits(0);
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
     assert!(lab.read("C/ProgramData/calicoctl-win/felix.json").contains("debug"));
     assert!(lab.read("C/ProgramData/calicoctl-win/services.json").contains("5000"));
-    // And a later change keeps the release that was gone to.
+    // And a later change keeps the new release.
     let _info = lab.run("reconfigure -y --set services.felixLogSeverity=info").exits(0);
     assert_eq!(runs(&lab), healthy("v3.33.0"));
 }
 
-/// Defect B27: upstream's upgrade wrote the Node's status for an annotation, for which its own roles
-/// grant no right.
+/// Defect B27: upstream's upgrade wrote the Node's status for an annotation, for which its own roles have no right.
 #[test]
 fn b27_an_upgrade_writes_no_status_of_the_node() {
     let lab = Lab::installed();
@@ -236,7 +235,7 @@ fn b27_an_upgrade_writes_no_status_of_the_node() {
 }
 
 #[test]
-fn a_release_file_of_before_says_nothing_of_the_next() {
+fn the_file_of_a_previous_release_is_not_used_for_the_next() {
     let lab = Lab::node();
     let version: CalicoVersion = "v3.30.3".parse().unwrap();
     fs::write(lab.path("calico-windows-v3.30.3.zip"), SyntheticRelease::build(&version)).unwrap();
@@ -253,7 +252,7 @@ fn a_release_file_of_before_says_nothing_of_the_next() {
 }
 
 #[test]
-fn the_machines_own_config_is_named_when_it_says_another_release() {
+fn the_machines_config_is_named_if_it_has_another_release() {
     let lab = Lab::node();
     lab.write("node/C/ProgramData/calicoctl-win/config.yaml", "spec: {calico: {version: v3.30.3}}\n");
     lab.linux_runs("v3.30.3");
@@ -269,11 +268,11 @@ fn the_machines_own_config_is_named_when_it_says_another_release() {
 
 /// Another build of this program: its file is swapped, and the services run it.
 #[test]
-fn this_program_itself_is_upgraded_the_same_way() {
+fn this_program_is_upgraded_the_same_way() {
     let exe = "C/Program Files/calicoctl-win/calicoctl-win.exe";
     let lab = Lab::installed();
     let ours = lab.read(exe);
-    // As if an earlier build stood there and in its receipt.
+    // As if an earlier build were installed and in its receipt.
     let receipt = lab.on_node("C/ProgramData/calicoctl-win/receipts/0001.json");
     let old = "an earlier build";
     let digest = |text: &str| calicoctl_win::values::Sha256::of(text.as_bytes()).to_string();
@@ -291,7 +290,7 @@ fn this_program_itself_is_upgraded_the_same_way() {
 }
 
 #[test]
-fn an_upgrade_drains_when_it_is_asked_to() {
+fn an_upgrade_drains_on_request() {
     let lab = Lab::installed();
     let lines = lab.run("upgrade -y --drain --release v3.33.0 -o ndjson").exits(0).ndjson();
     let done: Vec<&str> = lines
@@ -305,7 +304,7 @@ fn an_upgrade_drains_when_it_is_asked_to() {
 }
 
 #[test]
-fn power_that_goes_in_an_upgrade_leads_to_the_new_release_or_the_old_one() {
+fn after_a_power_failure_in_an_upgrade_the_node_has_the_new_or_the_old_release() {
     let before = Lab::installed();
     let mut points = 0;
     for n in (1..).step_by(5) {
@@ -328,7 +327,7 @@ fn power_that_goes_in_an_upgrade_leads_to_the_new_release_or_the_old_one() {
 }
 
 #[test]
-fn receipts_tell_the_generations_and_which_can_be_gone_back_to() {
+fn receipts_show_the_generations_and_which_can_be_restored() {
     let lab = Lab::node();
     assert!(lab.run("receipt list").exits(0).stdout.contains("Nothing was ever installed"));
     let none = lab.run("receipt show -o json").exits(16).json();
@@ -337,7 +336,7 @@ fn receipts_tell_the_generations_and_which_can_be_gone_back_to() {
     for severity in ["debug", "info", "warning", "error", "fatal", "debug"] {
         let _changed = lab.run(&format!("reconfigure -y --set services.felixLogSeverity={severity}")).exits(0);
     }
-    // Of what the second one was made, the seventh was made again.
+    // The seventh was made from the same as the second.
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
     let listed = lab.run("receipt list -o json").exits(0).json();
     let lines = listed["generations"].as_array().unwrap();
@@ -381,9 +380,9 @@ fn receipts_tell_the_generations_and_which_can_be_gone_back_to() {
 }
 
 #[test]
-fn an_install_after_an_upgrade_that_was_cut_short_brings_the_standing_release_back() {
+fn an_install_after_an_interrupted_upgrade_restores_the_current_release() {
     let lab = Lab::installed();
-    // The new release stands in the old one's place, which lies in the store.
+    // The new release is in the old one's place; the old one is in the store.
     let cut = lab.fails_at("put tree *=exit-after", "upgrade -y --release v3.33.0");
     let _killed = cut.exits(137);
     assert!(lab.on_node("C/CalicoWindows/calico.exe").exists());
@@ -394,9 +393,9 @@ fn an_install_after_an_upgrade_that_was_cut_short_brings_the_standing_release_ba
     assert_eq!(runs(&lab), healthy("v3.32.1"));
 }
 
-/// The config still says the release of before, and so does every verb that starts from it.
+/// The config still names the previous release, and so does every verb that starts from it.
 #[test]
-fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
+fn only_rollback_installs_an_older_release_without_a_flag() {
     let lab = Lab::installed();
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
     let before = lab.picture_without_state();
@@ -440,7 +439,7 @@ fn no_verb_but_rollback_goes_to_an_older_release_unasked() {
 }
 
 #[test]
-fn a_downgrade_that_was_allowed_and_interrupted_is_finished_and_says_what_it_is() {
+fn an_interrupted_downgrade_is_finished_and_named_as_such() {
     let lab = Lab::installed();
     let _newer = lab.run("upgrade -y --release v3.33.0").exits(0);
     let _killed = lab
@@ -451,9 +450,9 @@ fn a_downgrade_that_was_allowed_and_interrupted_is_finished_and_says_what_it_is(
     assert_eq!(runs(&lab), healthy("v3.32.1"));
 }
 
-/// Nobody knows whether what others put there is newer, so it is said and nothing is refused.
+/// It is unknown whether what others put there is newer, so it is reported and nothing is refused.
 #[test]
-fn a_calico_of_unknown_release_is_told() {
+fn a_calico_of_unknown_release_is_reported() {
     let lab = Lab::node();
     lab.write("node/C/CalicoWindows/config.ps1", "by hand");
     let plan = lab.run("plan -o json").exits(0).json();
@@ -472,17 +471,17 @@ fn check(lab: &Lab, id: &str, release: &str) -> Value {
 }
 
 #[test]
-fn a_release_newer_than_calico_on_linux_is_refused_before_anything_is_touched() {
+fn a_release_newer_than_calico_on_linux_is_refused_before_any_change() {
     let lab = Lab::installed();
     let before = lab.picture_without_state();
     for words in ["upgrade -y --release v3.33.0 -o json", "install -y --release v3.33.0 -o json"] {
         let refused = lab.alone(words).exits(3).json();
         let error = &refused["error"];
         assert_eq!((&error["id"], &refused["changed"]), (&json!("CalicoVersionSkew"), &json!(false)), "{refused}");
-        assert_eq!(error["what"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+        assert_eq!(error["what"], "the Linux nodes run v3.32.1, and the release to install is newer: v3.33.0");
     }
     lab.picture_without_state().same_as(&before);
-    // An older one is for the time of an upgrade.
+    // An older one is only for the time of an upgrade.
     lab.linux_runs("v3.33.0");
     assert_eq!(check(&lab, "CalicoVersionSkew", "v3.32.1")["status"], "warn");
     assert_eq!(check(&lab, "CalicoVersionSkew", "v3.33.0")["status"], "ok");
@@ -491,7 +490,7 @@ fn a_release_newer_than_calico_on_linux_is_refused_before_anything_is_touched() 
 }
 
 #[test]
-fn what_linux_runs_is_told_by_its_daemon_set_and_not_by_a_windows_nodes_startup() {
+fn the_release_on_linux_is_read_from_its_daemon_set_and_not_from_a_windows_node() {
     let lab = Lab::installed();
     let ahead = "upgrade -y --release v3.33.0 --ignore-preflight-errors CalicoVersionSkew";
     let _ahead = lab.alone(ahead).exits(0);
@@ -499,10 +498,10 @@ fn what_linux_runs_is_told_by_its_daemon_set_and_not_by_a_windows_nodes_startup(
     assert_eq!(information["spec"]["calicoVersion"], "v3.33.0", "any node's startup overwrites it");
     let skew = check(&lab, "CalicoVersionSkew", "v3.33.0");
     assert_eq!(skew["status"], "fail", "{skew}");
-    assert_eq!(skew["detail"], "the Linux nodes run v3.32.1, and v3.33.0 is to be installed, which is newer");
+    assert_eq!(skew["detail"], "the Linux nodes run v3.32.1, and the release to install is newer: v3.33.0");
 }
 
-/// RBAC answers before it matters whether an API is served: Felix would never be in sync.
+/// RBAC is checked before it matters whether an API is served: Felix would never be in sync.
 #[test]
 fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change() {
     for (linux, windows, lacking, has) in [
@@ -531,7 +530,7 @@ fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change
             assert!(lacking.iter().all(|right| what.contains(right)), "{what}");
             assert!(!what.contains(&format!(" {has}")) && !what.contains("stagednetworkpolicies"), "{what}");
         };
-        // With a token that is fetched for it, and with the one that the node has.
+        // With a token that is fetched for it, and with the node's current one.
         refused("install");
         lab.picture_without_state().same_as(&pristine);
         refused("install --set kubernetes.credentials=secret");
@@ -542,7 +541,7 @@ fn a_release_whose_felix_may_not_read_what_it_needs_is_refused_before_any_change
         lab.picture_without_state().same_as(&before);
         assert_eq!(runs(&lab), healthy(linux));
         assert_ne!(lab.object("nodes", "win-a1").unwrap()["spec"]["unschedulable"], true);
-        // Calico on Linux goes first, which brings the role.
+        // Calico on Linux is upgraded first, which adds the role.
         let _fits = lab.run(&format!("upgrade -y --release {windows} --allow-downgrade")).exits(0);
         assert_eq!(runs(&lab), healthy(windows));
     }

@@ -1,4 +1,4 @@
-//! Backends, datastores, runtimes, releases and where they come from.
+//! Backends, datastores, runtimes, releases and their sources.
 
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::values::Sha256;
@@ -8,8 +8,8 @@ use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::read;
 
-/// Installs, finds it healthy, and takes all of it away again.
-fn comes_and_goes(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value)) {
+/// Installs, checks that it is healthy, and uninstalls it again.
+fn install_and_uninstall(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value)) {
     let before = lab.picture();
     let result = lab.run(&format!("{words} -y -o json")).exits(0).json();
     assert_eq!(result["changed"], true, "{words}");
@@ -23,13 +23,13 @@ fn comes_and_goes(lab: &Lab, words: &str, look: impl FnOnce(&serde_json::Value))
 }
 
 #[test]
-fn every_backend_comes_up_and_goes() {
+fn every_backend_is_installed_and_uninstalled() {
     let lab = Lab::node();
     let networks = |status: &serde_json::Value| -> Vec<String> {
         let networks = status["networks"].as_array().unwrap().iter();
         networks.map(|n| format!("{} {}", n["name"], n["type"]).replace('"', "")).collect()
     };
-    comes_and_goes(
+    install_and_uninstall(
         &lab,
         "install --set calicoNetwork.backend=windows-bgp --ignore-preflight-errors WindowsBgpRelease,RoutingFeature",
         |status| {
@@ -38,18 +38,18 @@ fn every_backend_comes_up_and_goes() {
             assert_eq!(status["services"][2]["state"], "Running", "{status}");
         },
     );
-    comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
+    install_and_uninstall(&lab, "install --set calicoNetwork.backend=none", |status| {
         assert_eq!(networks(status), ["nat NAT"]);
         assert_eq!(status["cni"], serde_json::Value::Null);
         assert!(!lab.on_node("C/Program Files/containerd/cni/conf/10-calico.conf").exists());
     });
 }
 
-/// With etcd, as docs/config.md has it: Calico's CNI plugin asks the Kubernetes API about each pod all the same,
-/// and without a kubeconfig in its configuration fails each ADD with `no configuration has been provided, try
-/// setting KUBERNETES_MASTER`.
+/// With etcd, as in docs/config.md: Calico's CNI plugin still asks the Kubernetes API about each pod, and without a
+/// kubeconfig in its configuration fails each ADD with `no configuration has been provided, try setting
+/// KUBERNETES_MASTER`.
 #[test]
-fn with_etcd_the_cni_plugin_has_a_kubeconfig_all_the_same() {
+fn with_etcd_the_cni_plugin_has_a_kubeconfig_too() {
     let page = read("docs/config.md");
     let (_, section) = page.split_once("\netcd as datastore:").unwrap();
     let (_, block) = section.split_once("```yaml\n").unwrap();
@@ -62,7 +62,7 @@ fn with_etcd_the_cni_plugin_has_a_kubeconfig_all_the_same() {
     }
     lab.write("etcd.yaml", block.replace("https://etcd-0:2379", &etcd.url));
     for version in ["v3.26.5", "v3.32.1"] {
-        comes_and_goes(&lab, &format!("install -c etcd.yaml --release {version}"), |status| {
+        install_and_uninstall(&lab, &format!("install -c etcd.yaml --release {version}"), |status| {
             let conf = lab.read("C/Program Files/containerd/cni/conf/10-calico.conf");
             let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
             assert_eq!(conf["etcd_endpoints"], etcd.url, "{conf}");
@@ -75,15 +75,15 @@ fn with_etcd_the_cni_plugin_has_a_kubeconfig_all_the_same() {
     }
 }
 
-/// Defect B25: without a kubeconfig node startup must not be told to mark the node available, or it
-/// never succeeds. Only policy only with etcd does without one: the CNI plugin is another product's.
+/// Defect B25: without a kubeconfig, node startup must not be told to mark the node available, or it never succeeds.
+/// Only policy-only mode with etcd works without one: the CNI plugin is another product's.
 #[test]
 fn policy_only_with_etcd_the_node_gets_no_kubeconfig() {
     let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
     let lab = Lab::node();
     runs_with_etcd(&lab);
     for version in ["v3.26.5", "v3.32.1"] {
-        comes_and_goes(
+        install_and_uninstall(
             &lab,
             &format!("install --release {version} --set calicoNetwork.backend=none {etcd}"),
             |status| {
@@ -95,7 +95,7 @@ fn policy_only_with_etcd_the_node_gets_no_kubeconfig() {
 }
 
 #[test]
-fn with_etcd_the_vni_is_asked_for() {
+fn with_etcd_the_vni_is_required() {
     let lab = Lab::node();
     runs_with_etcd(&lab);
     let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
@@ -107,9 +107,9 @@ fn with_etcd_the_vni_is_asked_for() {
     lab.picture_without_state().same_as(&before);
 }
 
-/// The API still has Calico's resources from before, or from another installation, which nobody keeps up.
+/// The API still has Calico's resources from before, or from another installation, which nobody updates.
 #[test]
-fn with_etcd_no_check_is_ok_by_what_the_api_has_of_calico() {
+fn with_etcd_no_check_relies_on_calicos_resources_in_the_api() {
     let lab = Lab::node();
     runs_with_etcd(&lab);
     let etcd = format!("--set datastore.type=etcdv3 --set datastore.etcd.endpoints={}", Etcd::plain());
@@ -117,11 +117,11 @@ fn with_etcd_no_check_is_ok_by_what_the_api_has_of_calico() {
     let report = lab.run(&format!("preflight -o json {etcd}")).exits(0).json();
     let found = |id: &str| report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
     for (id, command) in [
-        ("IpipEnabled", "calicoctl get ippools -o yaml"),
+        ("Ipip", "calicoctl get ippools -o yaml"),
         ("IpPools", "calicoctl get ippools -o yaml"),
         ("BlockSize", "calicoctl get ippools -o yaml"),
         ("VxlanPort", "calicoctl get felixconfiguration default -o yaml"),
-        ("VniDiffersFromFelix", "calicoctl get felixconfiguration default -o yaml"),
+        ("VniMatchesFelix", "calicoctl get felixconfiguration default -o yaml"),
         ("WireGuard", "calicoctl get felixconfiguration default -o yaml"),
         ("Ebpf", "calicoctl get felixconfiguration default -o yaml"),
         ("StrictAffinity", "calicoctl ipam show --show-configuration"),
@@ -141,9 +141,9 @@ fn with_etcd_no_check_is_ok_by_what_the_api_has_of_calico() {
     assert!(waits["error"]["what"].as_str().unwrap().contains("in etcd"), "{waits:#}");
 }
 
-/// Calico's node startup makes an IP pool in a cluster that has none, unless it is told not to.
+/// Calico's node startup creates an IP pool in a cluster that has none, unless it is told not to.
 #[test]
-fn no_install_makes_an_ip_pool_and_a_backend_that_needs_one_is_refused_without() {
+fn no_install_creates_an_ip_pool_and_a_backend_that_needs_one_is_refused() {
     let lab = Lab::node();
     let _started = lab.run("cluster check").exits(0);
     let pools = || {
@@ -157,7 +157,7 @@ fn no_install_makes_an_ip_pool_and_a_backend_that_needs_one_is_refused_without()
     let pool = "/apis/crd.projectcalico.org/v1/ippools/default-ipv4-ippool";
     cluster(&lab).as_admin(&http::Method::DELETE, pool, None).unwrap();
     assert_eq!(pools(), Vec::<String>::new());
-    comes_and_goes(&lab, "install --set calicoNetwork.backend=none", |status| {
+    install_and_uninstall(&lab, "install --set calicoNetwork.backend=none", |status| {
         assert_eq!(status["cni"], serde_json::Value::Null);
         assert_eq!(pools(), Vec::<String>::new(), "an IP pool was made in the user's cluster");
     });
@@ -173,7 +173,23 @@ fn no_install_makes_an_ip_pool_and_a_backend_that_needs_one_is_refused_without()
 }
 
 #[test]
-fn releases_old_and_new_are_laid_out_each_in_its_way() {
+fn cached_releases_are_listed_with_their_version() {
+    let lab = Lab::node();
+    for version in ["v3.32.1", "v3.31.0"] {
+        let _there = lab.run(&format!("release download --release {version}")).exits(0);
+    }
+    let listed = lab.run("release list -o json").exits(0).json();
+    let versions: Vec<&serde_json::Value> =
+        listed["archives"].as_array().unwrap().iter().map(|archive| &archive["version"]).collect();
+    assert_eq!(versions, ["v3.31.0", "v3.32.1"], "{listed:#}");
+    let shown = lab.run("release list").exits(0).stdout;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("v3.31.0 ") && lines[1].starts_with("v3.32.1 "), "{shown}");
+    assert!(lines[0].ends_with(".zip"), "{shown}");
+}
+
+#[test]
+fn old_and_new_releases_have_their_own_layouts() {
     let lab = Lab::node();
     for (version, node, same_plugin) in [
         ("v3.20.0", "calico-node.exe", false),
@@ -181,7 +197,7 @@ fn releases_old_and_new_are_laid_out_each_in_its_way() {
         ("v3.30.3", "calico-node.exe", false),
         ("v3.33.0", "calico.exe", true),
     ] {
-        comes_and_goes(&lab, &format!("install --release {version}"), |status| {
+        install_and_uninstall(&lab, &format!("install --release {version}"), |status| {
             assert_eq!(status["calico_version"], version);
             assert!(lab.on_node("C/CalicoWindows").join(node).is_file(), "{version}");
             let plugin = |name: &str| lab.read(&format!("C/Program Files/containerd/cni/bin/{name}"));
@@ -201,13 +217,13 @@ fn a_release_comes_from_a_zip_a_folder_or_by_its_version() {
     for (path, text) in SyntheticRelease::files(&version) {
         lab.write(&format!("unpacked/{path}"), text);
     }
-    comes_and_goes(&lab, &format!("install --release calico-windows-v3.31.2.zip --sha256 {digest}"), |status| {
+    install_and_uninstall(&lab, &format!("install --release calico-windows-v3.31.2.zip --sha256 {digest}"), |status| {
         assert_eq!(status["calico_version"], "v3.31.2");
     });
-    comes_and_goes(&lab, "install --release unpacked --set calico.version=v3.31.2", |status| {
+    install_and_uninstall(&lab, "install --release unpacked --set calico.version=v3.31.2", |status| {
         assert_eq!(status["calico_version"], "v3.31.2");
     });
-    comes_and_goes(&lab, "install --release 3.31.2", |status| assert_eq!(status["calico_version"], "v3.31.2"));
+    install_and_uninstall(&lab, "install --release 3.31.2", |status| assert_eq!(status["calico_version"], "v3.31.2"));
 
     let before = lab.picture_without_state();
     let wrong = "0".repeat(64);
@@ -217,21 +233,21 @@ fn a_release_comes_from_a_zip_a_folder_or_by_its_version() {
 }
 
 #[test]
-fn a_node_with_docker_has_its_plugins_where_docker_nodes_have_them() {
+fn a_node_with_docker_has_its_plugins_in_dockers_folders() {
     let lab = Lab::node();
     lab.edit_yaml(|yaml| {
         yaml.replace("kind: containerd", "kind: docker")
             .replace(r"C:\Program Files\containerd\cni\bin", r"C:\k\cni")
             .replace(r"C:\Program Files\containerd\cni\conf", r"C:\k\cni\config")
     });
-    comes_and_goes(&lab, "install --ignore-preflight-errors RuntimeSupported", |status| {
+    install_and_uninstall(&lab, "install --ignore-preflight-errors RuntimeSupported", |status| {
         assert_eq!(status["cni"]["conf"], r"C:\k\cni\config\10-calico.conf");
         assert!(lab.on_node("C/k/cni/calico-ipam.exe").is_file());
     });
 }
 
 #[test]
-fn an_upgrade_by_install_brings_the_new_release_and_uninstall_still_the_old_node() {
+fn an_upgrade_by_install_works_and_uninstall_restores_the_first_state() {
     let lab = Lab::node();
     let before = lab.picture();
     let _old = lab.run("install -y --release v3.30.3").exits(0);

@@ -1,4 +1,4 @@
-//! A Windows machine to run the executable on: this one, or a Wine prefix of its own per test.
+//! A Windows machine to run the executable on: this one, or a Wine prefix per test.
 
 #[cfg(windows)]
 mod real;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// One fresh machine. Under Wine it is a clone of the prepared prefix, switched off when dropped.
 pub struct Machine {
     exe: PathBuf,
-    /// A folder of its own: with Wine the prefix, on Windows an empty one.
+    /// Its own folder: with Wine the prefix, on Windows an empty one.
     root: TempDir,
 }
 
@@ -35,7 +35,7 @@ pub struct Ended {
 /// A process of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// For [`Machine::kill`]; under Wine the number that Linux gave it.
+    /// For [`Machine::kill`]; under Wine the pid in Linux.
     pub pid: u32,
     /// File name of its program.
     pub image: String,
@@ -67,17 +67,17 @@ impl Ended {
 }
 
 impl Machine {
-    /// None, said in a plain sentence, where there is neither Windows nor a prepared Wine prefix.
+    /// None, with a printed explanation, if there is neither Windows nor a prepared Wine prefix.
     pub fn new() -> Option<Self> {
         Self::fresh()
     }
 
-    /// A path on the machine, there or not, as the executable is to be given it.
+    /// A path on the machine, existing or not, in the form for the executable.
     pub fn path(&self, name: &str) -> String {
         Self::as_seen_inside(&self.disk().join(name), name)
     }
 
-    /// Puts a file on the machine; its path as the executable is to be given it.
+    /// Writes a file to the machine; returns its path in the form for the executable.
     pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.disk().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -85,7 +85,7 @@ impl Machine {
         self.path(name)
     }
 
-    /// Runs the executable, as a script would: no terminal, none of our variables.
+    /// Runs the executable like a script: no terminal, none of our variables.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> Ended {
         self.run_program(&self.exe.to_string_lossy(), args)
@@ -100,8 +100,8 @@ impl Machine {
         Ended::new(code(&output), output)
     }
 
-    /// Runs a command to its end. Not through pipes: what it started and left behind may hold on to them,
-    /// and this would wait for that.
+    /// Runs a command to its end. Without pipes: a process that it left behind may keep them open, and this would wait
+    /// for it.
     fn output(&self, command: &mut Command) -> Output {
         let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile_in(self.root.path()).unwrap());
         let (out, err) = (stdout.try_clone().unwrap(), stderr.try_clone().unwrap());
@@ -115,19 +115,19 @@ impl Machine {
         Output { status, stdout, stderr }
     }
 
-    /// Starts the executable and does not wait for it. What it says goes to the file `said`.
+    /// Starts the executable without waiting for it. Its output goes to the file `said`.
     pub fn start(&self, args: &[&str], said: &str) -> Child {
         self.start_program(&self.exe.to_string_lossy(), args, said)
     }
 
-    /// Starts a program and does not wait for it. What it says goes to the file `said`.
+    /// Starts a program without waiting for it. Its output goes to the file `said`.
     pub fn start_program(&self, program: &str, args: &[&str], said: &str) -> Child {
         let said = File::create(self.disk().join(said)).unwrap();
         let mut command = self.command(program);
         command.args(args).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
     }
 
-    /// Runs it from a batch line, and says which `%ERRORLEVEL%` that saw.
+    /// Runs it from a batch line, and returns the `%ERRORLEVEL%` there.
     pub fn code_seen_by_cmd(&self, args: &[&str]) -> i32 {
         let line = format!("{} {} >nul 2>nul & echo !errorlevel!", self.exe_inside(), args.join(" "));
         let ended = self.run_program("cmd", &["/v:on", "/c", &line]);
@@ -135,7 +135,7 @@ impl Machine {
         said.parse().unwrap_or_else(|_| panic!("cmd said `{said}`: {}", ended.stderr))
     }
 
-    /// The executable that is tested.
+    /// The executable under test.
     #[cfg(not(windows))]
     pub fn exe(&self) -> &Path {
         &self.exe
@@ -147,13 +147,13 @@ impl Machine {
     }
 }
 
-/// Looks again and again until `look` finds something; fails when `limit` is over.
+/// Polls until `look` returns something; fails at the `limit`.
 #[track_caller]
 pub fn eventually<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
     eventually_every(Duration::from_millis(50), what, limit, look)
 }
 
-/// The same with another pause between two looks: some cost more than they wait.
+/// The same with another pause between two polls: some are expensive.
 #[track_caller]
 pub fn eventually_every<T>(pause: Duration, what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();

@@ -12,19 +12,19 @@ impl Machine {
         Some(Self { exe: PathBuf::from(env!("CARGO_BIN_EXE_calicoctl-win")), root: TempDir::new().unwrap() })
     }
 
-    /// The folder of the programs that stand in for Calico and kubelet; `standins/build.sh` makes it.
+    /// The folder of the stand-ins for Calico and kubelet; `standins/build.sh` creates it.
     pub fn standins() -> PathBuf {
         std::env::var_os("CALICOCTL_WIN_STANDINS")
             .expect("CALICOCTL_WIN_STANDINS names the folder that tests/windows/standins/build.sh made")
             .into()
     }
 
-    /// Where the test finds what it puts on the machine.
+    /// The machine's disk as the test sees it.
     pub fn disk(&self) -> PathBuf {
         self.root.path().to_owned()
     }
 
-    /// A path of drive C as the test finds it.
+    /// A path of drive C as the test sees it.
     pub fn c(&self, path: &str) -> PathBuf {
         Path::new(r"C:\").join(path)
     }
@@ -37,7 +37,7 @@ impl Machine {
         self.exe.to_str().expect("the executable's name is text").to_owned()
     }
 
-    /// What a power cut is to one process.
+    /// A power cut for one process.
     pub fn power_off(&self, mut running: Child) {
         running.kill().unwrap();
         running.wait().unwrap();

@@ -18,22 +18,22 @@ impl Machine {
             eprintln!("skipped: packaging/test.sh builds the .exe and runs this under Wine");
             return None;
         };
-        // Beside the template, so that hard links reach.
+        // Beside the template, so that hard links work.
         let root = TempDir::with_prefix_in("prefix-", template.parent().expect("a prefix lies in a folder")).unwrap();
         clone(&template, root.path());
         let machine = Self { exe, root };
-        fs::write(machine.told(), [0; 64]).unwrap();
+        fs::write(machine.settings(), [0; 64]).unwrap();
         machine.power_on();
         Some(machine)
     }
 
-    /// What `machine.c` is told, which every process has mapped.
-    fn told(&self) -> PathBuf {
+    /// The settings of `machine.c`, which every process maps.
+    fn settings(&self) -> PathBuf {
         self.root.path().join("machine")
     }
 
     fn tell(&self, at: u64, bytes: &[u8]) {
-        File::options().write(true).open(self.told()).unwrap().write_all_at(bytes, at).unwrap();
+        File::options().write(true).open(self.settings()).unwrap().write_all_at(bytes, at).unwrap();
     }
 
     /// Sets the wall clock of every process this many seconds from the host's, and the time zone of
@@ -45,26 +45,26 @@ impl Machine {
         self.tell(16, &padded);
     }
 
-    /// Whether drive C has no room any more, but for the folder in which tests and stand-ins meet.
+    /// Whether drive C is full, except for the folder that tests and stand-ins share.
     pub fn fill_disk(&self, full: bool) {
         self.tell(8, &i64::from(full).to_le_bytes());
     }
 
-    /// The folder of the programs that stand in for Calico and kubelet; `prepare.sh` makes it.
+    /// The folder of the stand-ins for Calico and kubelet; `prepare.sh` creates it.
     pub fn standins() -> PathBuf {
         variable("CALICOCTL_WIN_WINE_PREFIX").expect("there is a machine").with_file_name("standins")
     }
 
-    /// Switched on before it is used, and kept on: what the first program starts would hold on to
-    /// the pipes that its output comes through. Services with the start type `auto` start.
+    /// Switched on before it is used, and kept on: otherwise what the first program starts would keep open the pipes
+    /// for that program's output. Services with the start type `auto` start.
     pub fn power_on(&self) {
         quietly(self.wine("wineserver").arg("-p"));
-        // It says how it is called, and ends. Of all programs it asks the least of Wine.
+        // It prints its usage, and ends. Of all programs it needs the least of Wine.
         quietly(&mut self.command(&Self::standins().join("run.exe").to_string_lossy()));
     }
 
-    /// Cuts the power: every process is gone at once, and nothing is asked. The registry is saved,
-    /// which a real power cut only promises for what was flushed.
+    /// Cuts the power: every process ends at once, without notice. The registry is saved, although a real power cut
+    /// only guarantees what was flushed.
     pub fn cut_power(&self) {
         self.stop();
         eventually("the last process to be gone", Duration::from_secs(20), || {
@@ -73,8 +73,8 @@ impl Machine {
     }
 
     fn stop(&self) {
-        // It ends each process and saves the registry. When the processes were killed beside it, a busy
-        // machine came up without what its registry had held.
+        // It ends each process and saves the registry. When the processes were killed separately, a busy machine came
+        // up without its last registry changes.
         for option in ["-k", "-w"] {
             quietly(self.wine("wineserver").arg(option));
         }
@@ -85,12 +85,12 @@ impl Machine {
         TempDir::with_prefix_in("saved-", self.root.path().parent().unwrap()).unwrap()
     }
 
-    /// Copies what is on the machine, which must be off, into an empty folder.
+    /// Copies the machine, which must be off, into an empty folder.
     pub fn save_to(&self, folder: &Path) {
         copy_prefix(self.root.path(), folder);
     }
 
-    /// Makes the machine, which must be off, what it was when it was saved.
+    /// Restores the machine, which must be off, from a copy.
     pub fn load_from(&self, folder: &Path) {
         for item in inside(&self.disk()).into_iter().filter(|item| !is_windows(item)) {
             let removed = if item.is_dir() { fs::remove_dir_all(&item) } else { fs::remove_file(&item) };
@@ -102,24 +102,24 @@ impl Machine {
         copy_prefix(folder, self.root.path());
     }
 
-    /// Cuts the power under a command, and gives it again.
+    /// Cuts the power during a command, and switches it on again.
     pub fn power_off(&self, mut running: Child) {
         self.cut_power();
         running.wait().unwrap();
         self.power_on();
     }
 
-    /// Where the test finds what it puts on the machine.
+    /// The machine's disk as the test sees it.
     pub fn disk(&self) -> PathBuf {
         self.root.path().join("drive_c")
     }
 
-    /// A path of drive C, with `\` or `/`, as the test finds it.
+    /// A path of drive C, with `\` or `/`, as the test sees it.
     pub fn c(&self, path: &str) -> PathBuf {
         self.disk().join(path.replace('\\', "/"))
     }
 
-    /// What the registry keeps of HKEY_LOCAL_MACHINE. Up to date only while the machine is off.
+    /// The saved HKEY_LOCAL_MACHINE. Current only while the machine is off.
     pub fn saved_registry(&self) -> String {
         fs::read_to_string(self.root.path().join("system.reg")).unwrap()
     }
@@ -134,8 +134,8 @@ impl Machine {
 
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = self.wine("timeout");
-        // Wine is slow to start and never takes minutes: what does hangs.
-        command.args(["--kill-after=5", "120", "wine", program]);
+        // A longer run hangs, however busy the host is.
+        command.args(["--kill-after=5", "600", "wine", program]);
         command
     }
 
@@ -146,7 +146,7 @@ impl Machine {
         let inside = |path: &Path| format!("Z:{}", path.display()).replace('/', "\\");
         let kept = self.root.path().join(name);
         let mut command = self.command(&Self::standins().join("run.exe").to_string_lossy());
-        // What the machine's own programs start shares their console, and what they sent elsewhere.
+        // Programs that the machine's own programs start share their console and their redirections.
         let ours = program.starts_with('/');
         command.arg(if ours { "alone" } else { "console" }).arg(inside(&kept));
         command.arg(if ours { inside(Path::new(program)) } else { program.to_owned() });
@@ -157,8 +157,8 @@ impl Machine {
         (command, code)
     }
 
-    /// Runs the executable and gives also the entries that it wrote to the Event Log, each behind how bad
-    /// it is. Wine keeps none, but can say what it was given, of a long text the beginning.
+    /// Runs the executable and also returns the entries that it wrote to the Event Log, each after its level. Wine does
+    /// not store them, but can log them, long texts only in part.
     #[track_caller]
     pub fn run_with_event_log(&self, args: &[&str]) -> (Ended, Vec<String>) {
         let exe = self.exe().to_string_lossy();
@@ -177,7 +177,7 @@ impl Machine {
     /// Every process of the machine, Wine's own among them.
     pub fn processes(&self) -> Vec<Process> {
         let process = |(pid, line): (u32, String)| {
-            // Only what has a path of Windows: neither `wine` on its way nor the wineserver.
+            // Only processes with a Windows path: neither `wine` while it starts nor the wineserver.
             let (drive, rest) = line.split_once(":\\")?;
             let end = rest.to_ascii_lowercase().find(".exe")? + ".exe".len();
             let image = rest[..end].rsplit('\\').next()?.to_owned();
@@ -202,8 +202,7 @@ impl Machine {
         folders.filter_map(process)
     }
 
-    /// Starts the executable so that killing the child is killing its Windows process: nothing stands
-    /// between the two.
+    /// Starts the executable so that killing the child kills its Windows process: there is no process between the two.
     pub fn start_to_kill(&self, args: &[&str], said: &str) -> Child {
         let said = File::create(self.disk().join(said)).unwrap();
         let mut command = self.wine("wine");
@@ -226,7 +225,7 @@ impl Machine {
         }
         command
             .env("LD_PRELOAD", Self::standins().join("machine.so"))
-            .env("CALICOCTL_TEST_MACHINE", self.told())
+            .env("CALICOCTL_TEST_MACHINE", self.settings())
             .env("LC_ALL", "C.UTF-8")
             .env("WINEPREFIX", self.root.path())
             .env("WINEDEBUG", "-all")
@@ -260,7 +259,7 @@ fn clone(template: &Path, prefix: &Path) {
     copy_prefix(template, prefix);
 }
 
-/// Copies all of a prefix but Windows' own folder, which no program changes.
+/// Copies a prefix except Windows' own folder, which no program changes.
 fn copy_prefix(from: &Path, to: &Path) {
     for item in inside(from).into_iter().filter(|item| !item.ends_with("drive_c")) {
         copy_into(&item, to);
@@ -271,8 +270,8 @@ fn copy_prefix(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a file, a link or a folder with all that is in it. What is large, as programs and archives, is
-/// linked: nothing writes into such a file, but puts another in its place.
+/// Copies a file, a link or a folder with its contents. Large files, such as programs and archives, are linked: nothing
+/// writes into them; they are only replaced.
 fn copy_into(item: &Path, folder: &Path) {
     const LARGE: u64 = 1 << 20;
     const GROWS: [&str; 3] = ["reg", "log", "jsonl"];

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the test DLLs into a Wine prefix: build.sh PREFIX/drive_c/windows/system32. Puts a
-# machine with one adapter beside them, in C:\test. What a DLL needs in the registry is in
-# overrides.reg, for `wine regedit`.
+# Compiles the test DLLs into a Wine prefix: build.sh PREFIX/drive_c/windows/system32. Puts a machine with one adapter
+# beside them, in C:\test. Their registry entries are in overrides.reg, for `wine regedit`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 system32=$(cd "$1" && pwd)
@@ -10,10 +9,12 @@ flags=(-shared -s -O1 -Wall -Wextra -Werror -Wno-unused-function -Wno-unused-par
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$cc" "${flags[@]}" -o "$work/vmcompute.dll" "$here/vmcompute.c" -lole32
+hns=("$here"/{call,hns,shape,switch,json}.c)
+"$cc" "${flags[@]}" -o "$work/vmcompute.dll" "$here/vmcompute.c" "${hns[@]}" -lole32
+"$cc" "${flags[@]}" -o "$work/computenetwork.dll" "$here"/{computenetwork,modify,schema}.c "${hns[@]}" -lole32
 "$cc" "${flags[@]}" -o "$work/firewall.dll" "$here/firewall.c" -lole32 -loleaut32 -luuid
 
-# Wine's own IP helper goes on under another name; ours passes on to it what it does not do itself.
+# Wine's own IP helper is kept under another name; ours forwards to it what it does not do itself.
 [ -f "$system32/iphlporig.dll" ] || cp "$system32/iphlpapi.dll" "$work/iphlporig.dll"
 original=$system32/iphlporig.dll
 [ -f "$original" ] || original=$work/iphlporig.dll

@@ -1,12 +1,13 @@
 /* Windows Firewall's COM interface for tests, as far as we use it, over files below C:\test.
  *
- * firewall: the rules, a line each of
- *     id, name, group, protocol (6|17|256), local ports, enabled (0|1), direction, action, profiles
- * with tabs between. A test writes one to be found; ids must differ.
- * firewall.faults: METHOD CODE a line: Rules, Item, Add, Remove or Enum answers so, each time.
+ * firewall: the rules, one in each line:
+ *     id, name, group, protocol (6|17|256), local ports, enabled (0|1), direction, action, profiles,
+ *     remote addresses, edge traversal (0|1); the last two may be left out
+ * with tabs between. A test writes the existing ones; ids must differ.
+ * firewall.faults: METHOD CODE in each line: Rules, Item, Add, Remove or Enum returns CODE, each time.
  *
- * As on Windows a change of a rule that was found takes effect at once, Add makes a second rule of
- * the same name, and ports are refused before the protocol. */
+ * As on Windows, a change of an existing rule takes effect at once, Add creates a second rule of
+ * the same name, and ports are refused before the protocol is set. */
 #define _WIN32_WINNT 0x0A00
 #define COBJMACROS
 #define INITGUID
@@ -29,10 +30,10 @@ static HRESULT asked_fault(const char *method)
 
 /* ---- a rule ---- */
 
-enum { NAME, GROUP, PORTS, TEXTS };
+enum { NAME, GROUP, PORTS, REMOTES, TEXTS };
 
 struct values {
-    long id, protocol, enabled, direction, action, profiles;
+    long id, protocol, enabled, direction, action, profiles, edge;
     char texts[TEXTS][256];
 };
 
@@ -46,22 +47,25 @@ static int parse_rule(char *line, struct values *rule)
 {
     char *f[MAX_FIELDS];
     split_fields(line, f);
-    *rule = (struct values){atol(f[0]), atol(f[3]), atol(f[5]), atol(f[6]), atol(f[7]), atol(f[8]), {{0}}};
+    *rule = (struct values){atol(f[0]), atol(f[3]), atol(f[5]), atol(f[6]), atol(f[7]), atol(f[8]), atol(f[10]), {{0}}};
     snprintf(rule->texts[NAME], 256, "%s", f[1]);
     snprintf(rule->texts[GROUP], 256, "%s", f[2]);
     snprintf(rule->texts[PORTS], 256, "%s", f[4]);
+    snprintf(rule->texts[REMOTES], 256, "%s", *f[9] ? f[9] : "*");
     return rule->id > 0;
 }
 
 static void print_rule(struct text *to, const struct values *r)
 {
-    char line[1024];
-    snprintf(line, sizeof line, "%ld\t%s\t%s\t%ld\t%s\t%ld\t%ld\t%ld\t%ld\n", r->id, r->texts[NAME], r->texts[GROUP],
-             r->protocol, r->texts[PORTS], r->enabled, r->direction, r->action, r->profiles);
+    char line[1280], more[300] = "";
+    if (strcmp(r->texts[REMOTES], "*") || r->edge)
+        snprintf(more, sizeof more, "\t%s\t%ld", r->texts[REMOTES], r->edge);
+    snprintf(line, sizeof line, "%ld\t%s\t%s\t%ld\t%s\t%ld\t%ld\t%ld\t%ld%s\n", r->id, r->texts[NAME], r->texts[GROUP],
+             r->protocol, r->texts[PORTS], r->enabled, r->direction, r->action, r->profiles, more);
     add(to, line);
 }
 
-/* Every rule through `visit`, which says 0 to keep it as it is, 1 after changing it, -1 to drop it. */
+/* Calls `visit` for every rule; it returns 0 to keep it, 1 after changing it, -1 to delete it. */
 static void each_rule(int (*visit)(struct values *rule, void *with), void *with)
 {
     HANDLE lock = test_lock();
@@ -151,6 +155,7 @@ static ULONG WINAPI rule_release(INetFwRule *this)
     }
 TEXT_PROPERTY(name, NAME)
 TEXT_PROPERTY(grouping, GROUP)
+TEXT_PROPERTY(remotes, REMOTES)
 
 #define NUMBER_PROPERTY(property, type)                                                                                \
     static HRESULT WINAPI get_##property(INetFwRule *this, type *to)                                                   \
@@ -180,6 +185,18 @@ static HRESULT WINAPI put_enabled(INetFwRule *this, VARIANT_BOOL enabled)
     return changed((struct rule *)this);
 }
 
+static HRESULT WINAPI get_edge(INetFwRule *this, VARIANT_BOOL *to)
+{
+    *to = ((struct rule *)this)->is.edge ? VARIANT_TRUE : VARIANT_FALSE;
+    return S_OK;
+}
+
+static HRESULT WINAPI put_edge(INetFwRule *this, VARIANT_BOOL edge)
+{
+    ((struct rule *)this)->is.edge = edge != VARIANT_FALSE;
+    return changed((struct rule *)this);
+}
+
 static HRESULT WINAPI get_ports(INetFwRule *this, BSTR *to)
 {
     return give_text(((struct rule *)this)->is.texts[PORTS], to);
@@ -191,7 +208,7 @@ static HRESULT WINAPI put_ports(INetFwRule *this, BSTR text)
     return protocol == 6 || protocol == 17 ? take_text(this, text, PORTS) : E_INVALIDARG;
 }
 
-/* No rule here is one program's or one service's. */
+/* No rule here is for one program or service. */
 static HRESULT WINAPI get_nobody(INetFwRule *this, BSTR *to)
 {
     return give_text("", to);
@@ -211,6 +228,10 @@ static const INetFwRuleVtbl rule_vtable = {
     .put_Protocol = put_protocol,
     .get_LocalPorts = get_ports,
     .put_LocalPorts = put_ports,
+    .get_RemoteAddresses = get_remotes,
+    .put_RemoteAddresses = put_remotes,
+    .get_EdgeTraversal = get_edge,
+    .put_EdgeTraversal = put_edge,
     .get_Direction = get_direction,
     .put_Direction = put_direction,
     .get_Enabled = get_enabled,
@@ -230,7 +251,7 @@ static INetFwRule *new_rule(const struct values *is)
     return (INetFwRule *)rule;
 }
 
-/* ---- the rules, and going through them ---- */
+/* ---- the rules and their enumeration ---- */
 
 struct found {
     const char *name;
@@ -413,7 +434,7 @@ static HRESULT WINAPI policy_rules(INetFwPolicy2 *this, INetFwRules **to)
     return result;
 }
 
-/* One network, of the profile Domain. The firewall is on there, and lets in what a rule names. */
+/* One network, with the profile Domain. The firewall is on, and allows what a rule allows. */
 static HRESULT WINAPI policy_profiles(INetFwPolicy2 *this, LONG *profiles)
 {
     *profiles = NET_FW_PROFILE2_DOMAIN;
@@ -457,7 +478,7 @@ static HRESULT WINAPI factory_query(IClassFactory *this, REFIID iid, void **to)
 static HRESULT WINAPI factory_create(IClassFactory *this, IUnknown *outer, REFIID iid, void **to)
 {
     /* A new rule on Windows: any protocol, inbound, allow, for all profiles, not enabled. */
-    static const struct values fresh = {0, 256, 0, 1, 1, 0x7FFFFFFF, {{0}}};
+    static const struct values fresh = {0, 256, 0, 1, 1, 0x7FFFFFFF, 0, {{0}, {0}, {0}, "*"}};
     *to = ((struct factory *)this)->makes_rules ? (void *)new_rule(&fresh) : (void *)&the_policy;
     return S_OK;
 }

@@ -1,8 +1,8 @@
-/* Wine's IP helper with what it lacks, and with a machine of the test's own.
+/* Wine's IP helper with its missing functions, and with a machine that the test defines.
  *
  * `routes`: prefix, index, next hop, metric with tabs between. They are added to Wine's table, or
- * are all there is when the test has its own `adapters` (state.h says how those are written).
- * `iphlpapi.faults`: FUNCTION CODE a line: that function answers so, each time.
+ * replace it if the test has its own `adapters` (state.h has their format).
+ * `iphlpapi.faults`: FUNCTION CODE in each line: that function returns CODE, each time.
  * Everything else is Wine's own: build.sh forwards it. */
 #define _WIN32_WINNT 0x0A00
 #include <winsock2.h>
@@ -188,7 +188,7 @@ __declspec(dllexport) void WINAPI InitializeIpForwardEntry(MIB_IPFORWARD_ROW2 *r
     row->Protocol = MIB_IPPROTO_NETMGMT;
 }
 
-/* The table is allocated as Wine's FreeMibTable frees it: on the process heap. */
+/* The table is allocated where Wine's FreeMibTable frees it: on the process heap. */
 __declspec(dllexport) DWORD WINAPI GetIpForwardTable2(ADDRESS_FAMILY family, PMIB_IPFORWARD_TABLE2 *table)
 {
     DWORD code = asked_fault("GetIpForwardTable2");
@@ -224,7 +224,7 @@ __declspec(dllexport) DWORD WINAPI GetIpForwardTable2(ADDRESS_FAMILY family, PMI
 
 /* ---- adapters ---- */
 
-/* Gives out pieces of the caller's buffer; counts on when it is too small. */
+/* Allocates from the caller's buffer; continues to count if it is too small. */
 struct arena {
     char *at;
     size_t used, size;
@@ -327,7 +327,7 @@ __declspec(dllexport) ULONG WINAPI GetAdaptersAddresses(ULONG family, ULONG flag
     }
     ULONG code = arena.used == 0 ? ERROR_NO_DATA : arena.used > *size || !to ? ERROR_BUFFER_OVERFLOW : 0;
     *size = (ULONG)arena.used;
-    /* A look that saw the table brings addresses on their way nearer. */
+    /* Each read of the table counts down the addresses that are still moving. */
     if (code == 0) {
         struct text left = {0};
         int moved = 0;

@@ -1,11 +1,11 @@
 /* The clock, the time zone and the disk of a machine of the tests. Preloaded into every process of a
-   Wine prefix; the file that CALICOCTL_TEST_MACHINE names says by how many seconds the wall clock is
-   off (64 bits), whether drive C is full (64 bits) and, in the 48 bytes behind, in which zone a
-   process that starts finds itself. In the folder C:\test there is always room: it is not the
-   machine's, but where tests and stand-ins meet.
+   Wine prefix; the file that CALICOCTL_TEST_MACHINE names has the offset of the wall clock in
+   seconds (64 bits), whether drive C is full (64 bits) and, in the next 48 bytes, the time zone of
+   processes that start. The folder C:\test is never full: it is not the machine's, but shared by
+   tests and stand-ins.
 
-   What a process starts has its heap at a fixed place. Wine needs the page at 0x7ffe0000, and one start
-   in some 2,500 had the heap put there: Wine then ends at once, without a word. */
+   Child processes get their heap at a fixed address. Wine needs the page at 0x7ffe0000, and in one start
+   of some 2,500 the heap was there: Wine then ends at once, without a message. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ __attribute__((constructor)) static void begin(void)
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     void *map;
 
-    /* It holds from the next exec on, and every Wine begins with one. */
+    /* It applies from the next exec on, and every Wine starts with one. */
     personality(personality(0xffffffff) | ADDR_NO_RANDOMIZE);
     real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     if (file < 0)
@@ -82,7 +82,7 @@ time_t time(time_t *place)
     return now.tv_sec;
 }
 
-/* Whether a file is one that has no room to grow. */
+/* Whether a file is on the full drive. */
 static int full(int file)
 {
     char link[32], path[4096];
@@ -98,7 +98,7 @@ static int full(int file)
     return strstr(path, "/drive_c/") && !strstr(path, "/drive_c/test/");
 }
 
-/* Passes a write on, unless there is no room. */
+/* Forwards a write, unless the drive is full. */
 #define WRITE(name, parameters, ...)                                             \
     ssize_t name parameters                                                      \
     {                                                                            \

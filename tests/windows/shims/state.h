@@ -1,5 +1,5 @@
-/* What the test DLLs share: files below C:\test that a test reads and writes, one thing a line, and
- * one lock around them. Services do not inherit a test's environment, so files are the only way. */
+/* What the test DLLs share: files below C:\test that a test reads and writes, one record in each line, and
+ * one lock for them. Services do not inherit a test's environment, so files are the only way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void test_unlock(HANDLE mutex)
     CloseHandle(mutex);
 }
 
-/* The whole file with a zero at its end; an empty text when there is none. */
+/* The whole file with a zero at its end; an empty text if there is none. */
 static char *read_state(const char *name)
 {
     char path[MAX_PATH];
@@ -57,7 +57,7 @@ static void write_state(const char *name, const char *text, const char *mode)
     }
 }
 
-/* Cuts the next line off; null at the end. Empty lines and those with # are passed over. */
+/* Splits the next line off; null at the end. Skips empty lines and those with #. */
 static char *next_line(char **rest)
 {
     while (**rest) {
@@ -72,7 +72,7 @@ static char *next_line(char **rest)
     return NULL;
 }
 
-/* Cuts a line at its tabs. Fields that are not there are empty. */
+/* Splits a line at its tabs. Missing fields are empty. */
 static void split_fields(char *line, char *fields[MAX_FIELDS])
 {
     static char nothing[1];
@@ -97,7 +97,7 @@ static void add(struct text *text, const char *more)
     text->length += length;
 }
 
-/* The value of `key=VALUE` in the file `settings`, or what is given. */
+/* The value of `key=VALUE` in the file `settings`, or the given default. */
 static long setting(const char *key, long otherwise)
 {
     char *all = read_state("settings"), *rest = all, *line;
@@ -108,9 +108,9 @@ static long setting(const char *key, long otherwise)
     return otherwise;
 }
 
-/* The adapters of the machine, `adapters`: a line each of
+/* The adapters of the machine, `adapters`, one in each line:
  * index, name, mac, dhcp (0|1), metric (auto|number), description, addresses (a/b,a/b), polls
- * with tabs between. `polls` is how often the table is still asked for before the addresses show. */
+ * with tabs between. `polls` is how often the table is read before the addresses appear. */
 struct adapter {
     char *index, *name, *mac, *dhcp, *metric, *description, *addresses;
     long polls;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs that stand in for Calico, kubelet and containerd into a folder.
+# Builds the stand-ins for Calico, kubelet and containerd into a folder.
 #
 #   tests/windows/standins/build.sh OUTDIR
 #

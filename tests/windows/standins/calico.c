@@ -1,6 +1,6 @@
 /* Stands in for calico-node.exe (Go flags, up to v3.32), for calico.exe (sub-commands, from v3.33) and
- * for the CNI plugins, by the name it is started under. Command lines are the real ones, and what is
- * not one of them is refused as Go's parsers refuse it. */
+ * for the CNI plugins, by the name it is started with. Accepts the real command lines, and refuses
+ * others like Go's parsers. */
 #include <winsock2.h>
 #include "network.h"
 #include "steer.h"
@@ -12,7 +12,7 @@
 #define CALICO_VERSION "v0.0.0-standin"
 #endif
 
-/* The release that a test made of this program is told behind the program's end: calico-version=v1.2.3; */
+/* A test appends the release to the program's file: calico-version=v1.2.3; */
 static void say_version(void)
 {
     static const char mark[] = "calico-version=";
@@ -45,7 +45,7 @@ static BOOL exists(const char *path)
     return GetFileAttributesA(path) != INVALID_FILE_ATTRIBUTES;
 }
 
-/* As Go's os.WriteFile: the file is empty first. */
+/* Like Go's os.WriteFile: the file is empty first. */
 static void write_nodename(DWORD empty_for)
 {
     const char *path = variable("CALICO_NODENAME_FILE");
@@ -96,17 +96,18 @@ static int startup(BOOL complete)
 
 static BOOL unready;
 
-/* Felix's health endpoint: it answers each question with one status, and hangs up. */
+/* Felix's health endpoint: it answers each request with one status, and closes. A Felix that is not ready is live. */
 static DWORD WINAPI answer_health(void *listener)
 {
     for (;;) {
-        char question[1024];
-        const char *answer = unready ? "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
-                                     : "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        char question[1024] = "";
         SOCKET client = accept((SOCKET)(ULONG_PTR)listener, NULL, NULL);
         if (client == INVALID_SOCKET)
             return 1;
-        recv(client, question, sizeof question, 0);
+        recv(client, question, sizeof question - 1, 0);
+        const char *answer = unready && strncmp(question, "GET /liveness ", 14)
+                                 ? "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+                                 : "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
         send(client, answer, (int)strlen(answer), 0);
         shutdown(client, SD_SEND);
         closesocket(client);
@@ -166,7 +167,7 @@ static int node_binary(int argc, char **argv)
     BOOL is_startup = FALSE, complete = FALSE, felix = FALSE, is_confd = FALSE;
     const char *dir = "";
     for (int i = 1; i < argc; i++) {
-        /* Go takes one dash or two. */
+        /* Go accepts one dash or two. */
         const char *flag = argv[i] + (argv[i][0] == '-' && argv[i][1] == '-'), *value;
         if (!strcmp(flag, "-startup"))
             is_startup = TRUE;

@@ -1,5 +1,5 @@
-/* Stands in for the services that are there before us: containerd (`containerd.exe --run-service`), and
- * with the name as its argument any other. Runs until it is told to stop. */
+/* Stands in for services of other products: containerd (`containerd.exe --run-service`), and
+ * any other with its name as the argument. Runs until it is stopped. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>

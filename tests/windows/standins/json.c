@@ -9,7 +9,7 @@ static const char *blank(const char *at)
     return at;
 }
 
-/* Behind a value. */
+/* The position after a value. */
 static const char *skip(const char *at)
 {
     int depth = 0;

@@ -1,5 +1,5 @@
-/* What Calico's node startup does with HNS: it makes or reuses the network `Calico` and its endpoint
- * `Calico_ep`, through the same DLL and under the same mutex as the real one. */
+/* What Calico's node startup does with HNS: it creates or reuses the network `Calico` and its endpoint
+ * `Calico_ep`, through the same DLLs and under the same mutex as the real one. */
 #include "network.h"
 #include "json.h"
 #include "steer.h"
@@ -23,7 +23,7 @@ static hns_call hns(void)
     return call;
 }
 
-/* Asks HNS; its whole answer, or NULL when it failed. The caller frees it. */
+/* Calls HNS; its complete response, or NULL on failure. The caller frees it. */
 static char *ask(const WCHAR *method, const char *path, const char *request)
 {
     WCHAR wide_path[256], *wide_request, *response = NULL;
@@ -47,7 +47,28 @@ static char *ask(const WCHAR *method, const char *path, const char *request)
     return answer;
 }
 
-/* The network or endpoint of that name in a list that HNS gave. */
+/* Whether version 2 shows a network too: Calico asks both, and goes on by version 2's (hcn.GetNetworkByID). */
+static int seen_by_v2(const char *id)
+{
+    typedef HRESULT(WINAPI * enumerate)(LPCWSTR, LPWSTR *, LPWSTR *);
+    HMODULE library = LoadLibraryExW(L"computenetwork.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
+    enumerate call = library ? (enumerate)(void *)GetProcAddress(library, "HcnEnumerateNetworks") : NULL;
+    WCHAR query[256], *found = NULL, *record = NULL;
+    if (!call) {
+        fprintf(stderr, "hcnEnumerateNetworks: error %lu\n", GetLastError());
+        return 0;
+    }
+    _snwprintf(query, 256, L"{\"SchemaVersion\":{\"Major\":2,\"Minor\":0},\"Filter\":\"{\\\"ID\\\":\\\"%hs\\\"}\"}", id);
+    HRESULT result = call(query, &found, &record);
+    int seen = result >= 0 && !record && found && wcscmp(found, L"[]");
+    if (!seen)
+        fprintf(stderr, "Could not find Calico in V2\n");
+    CoTaskMemFree(found);
+    CoTaskMemFree(record);
+    return seen;
+}
+
+/* The network or endpoint of that name in a list from HNS. */
 static const char *named(const char *list, const char *name)
 {
     const char *all = json_member(list, "Output"), *item;
@@ -134,7 +155,7 @@ static int endpoint(const char *network, const char *ip, const char *provider, B
     return made != NULL;
 }
 
-/* What startup writes to the Node last: a test of the cluster's side takes it from this file. */
+/* The annotations that startup writes to the Node: the test reads them from this file. */
 static void tell_others(const char *provider)
 {
     char mac[64] = "", line[160];
@@ -187,6 +208,7 @@ int set_up_network(const char *backend, const char *vni, int whole)
         good = make(block, gateway, vni, overlay);
     free(list);
     good = good && management_ip(overlay, id, provider, sizeof id);
+    good = good && (!overlay || seen_by_v2(id));
     if (whole)
         good = good && endpoint(id, ip, provider, overlay);
     ReleaseMutex(mutex);

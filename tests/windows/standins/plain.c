@@ -1,5 +1,6 @@
-/* Stands in for a program that others look for by its name and that just runs: kubelet.exe. What it is
- * called is its name in C:\test. */
+/* Stands in for a program that others find by its name and that just runs: kubelet.exe. Its own name
+ * is its name in C:\test. With --read FILE it holds that file open, as a log shipper does: others may read and write
+ * it, and neither rename nor delete it. */
 #include "steer.h"
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,12 @@ int main(int argc, char **argv)
     char *end = strrchr(name, '.');
     if (end)
         *end = 0;
+    if (argc == 3 && !strcmp(argv[1], "--read") &&
+        CreateFileA(argv[2], GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE, NULL, OPEN_EXISTING, 0, NULL) ==
+            INVALID_HANDLE_VALUE) {
+        fprintf(stderr, "cannot read %s: error %lu\n", argv[2], GetLastError());
+        return 1;
+    }
     struct orders orders = started(name);
     return serve(name, &orders);
 }

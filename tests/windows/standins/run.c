@@ -2,8 +2,8 @@
  *
  *     run.exe alone|console FILE PROGRAM ARGUMENT…
  *
- * Wine's own exit code has 8 bits. And on a busy machine Wine ends a process that takes a second to
- * leave after it said its code: then this file still has it.
+ * Wine's own exit code has 8 bits. And on a busy machine Wine kills a process that takes a second to
+ * end after it set its code: this file still has the code.
  *
  * Alone the program gets no console, as under a scheduler: for each console Wine starts a program. */
 #define WIN32_LEAN_AND_MEAN
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Behind the next word of a command line, and the blanks after it. */
+/* The position after the next word of a command line and its blanks. */
 static WCHAR *next(WCHAR *at)
 {
     BOOL quoted = FALSE;
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     DWORD code = 0;
     if (argc < 4)
         return 2;
-    /* As it was given: the program sees its arguments quoted as its caller quoted them. */
+    /* Unchanged: the program sees its arguments quoted as its caller quoted them. */
     WCHAR *line = next(next(next(GetCommandLineW())));
     DWORD flags = strcmp(argv[1], "alone") ? 0 : DETACHED_PROCESS;
     if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process)) {

@@ -18,7 +18,7 @@ char *utf8(const WCHAR *text)
 
 char *read_file(const char *path)
 {
-    /* A reader lets others read, write, rename and delete meanwhile. */
+    /* Others may read, write, rename and delete the file meanwhile. */
     HANDLE file = CreateFileA(path, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
                               OPEN_EXISTING, 0, NULL);
     if (file == INVALID_HANDLE_VALUE)
@@ -150,7 +150,7 @@ int stopped(const char *name, const char *why, int code)
     return code;
 }
 
-/* The next line of the orders, taken away unless it is the last. */
+/* The next line of the instructions, removed unless it is the last. */
 static char *next_line(const char *name)
 {
     char path[MAX_PATH], temporary[MAX_PATH];
@@ -239,7 +239,7 @@ static void start_child(void)
     }
 }
 
-/* Writes log lines of 100 bytes until so many bytes were written. */
+/* Writes log lines of 100 bytes until this many bytes were written. */
 static void write_log(const char *name, long long *written, long long until, BOOL torn)
 {
     static unsigned long number;
@@ -273,7 +273,7 @@ int serve(const char *name, const struct orders *orders)
     snprintf(now, sizeof now, "C:\\test\\%s.now", name);
     is_deaf = orders->deaf;
     asked_to_stop = CreateEventA(NULL, TRUE, FALSE, NULL);
-    /* Whoever started this may have switched Ctrl-C off, which is inherited. */
+    /* The parent may have disabled Ctrl-C, which is inherited. */
     SetConsoleCtrlHandler(NULL, FALSE);
     SetConsoleCtrlHandler(on_control, TRUE);
     if (orders->child)

@@ -1,18 +1,18 @@
-/* What every stand-in can be told to do, and how it says what it did.
+/* The instructions for every stand-in, and its log.
  *
- * A test writes C:\test\NAME.do, one order a line. Each start of NAME takes the next line away; the
- * last one stays and holds for all later starts. Words of a line:
+ * A test writes C:\test\NAME.do, one instruction in each line. Each start of NAME removes the next line; the
+ * last one stays and applies to all later starts. Words of a line:
  *   exit=CODE    end with CODE, at once or after=MS milliseconds
- *   deaf         take no notice of Ctrl-C
+ *   deaf         ignore Ctrl-C
  *   ctrlc=CODE   end with CODE on Ctrl-C (else 0)
- *   log=BYTES    write so many bytes a second of log lines to stdout
+ *   log=BYTES    write this many bytes a second of log lines to stdout
  *   torn         write each log line in two halves
- *   child        start a child that never ends, hears no Ctrl-C and holds on to stdout
- *   hang         (node startup) do not answer at all
- *   late         (node startup) do so, or fail, only when the network is made: before its endpoint
+ *   child        start a child that never ends, ignores Ctrl-C and keeps stdout open
+ *   hang         (node startup) never end
+ *   late         (node startup) hang or fail only after the network is created, before its endpoint
  *   unready      (Felix) answer that it is not ready
- *   writes=MS    (node startup) leave the file with the node's name empty for so long
- * A running NAME that finds C:\test\NAME.now ends with the code that stands in it.
+ *   writes=MS    (node startup) leave the file with the node's name empty for this long
+ * A running NAME that finds C:\test\NAME.now ends with the code in it.
  *
  * Each adds lines of JSON to C:\test\NAME.log: {"event":"start",…} with pid, program, args, dir and
  * env, and {"event":"stop","why":"exit"|"ctrl-c"|"now","code":N,"pid":N}. */
@@ -36,24 +36,24 @@ struct orders {
     DWORD writes;
 };
 
-/* Takes the orders for this start of NAME and says that it started. */
+/* Reads the instructions for this start of NAME and logs the start. */
 struct orders started(const char *name);
 
-/* Says that NAME stops, and gives the code back. */
+/* Logs that NAME stops, and returns the code. */
 int stopped(const char *name, const char *why, int code);
 
-/* Runs as a server does, until ordered or asked to stop; its exit code. */
+/* Runs like a server until it must end; returns its exit code. */
 int serve(const char *name, const struct orders *orders);
 
-/* Adds one line to C:\test\NAME.log. */
+/* Appends one line to C:\test\NAME.log. */
 void note(const char *name, const char *line);
 
-/* A whole file, ended with 0; NULL when it cannot be read. The caller frees it. */
+/* A whole file, ended with 0; NULL if it cannot be read. The caller frees it. */
 char *read_file(const char *path);
 
-/* What a wide text is in UTF-8; the caller frees it. */
+/* Converts a wide text to UTF-8; the caller frees it. */
 char *utf8(const WCHAR *text);
 
-/* What a child that never ends runs, when it was started with the argument --for-ever. */
+/* The main loop of a child that never ends, started with the argument --for-ever. */
 void for_ever(void);
 #endif

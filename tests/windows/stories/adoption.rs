@@ -1,10 +1,10 @@
-//! A node on which upstream's scripts installed Calico: services under NSSM, files by hand.
+//! A node on which upstream's scripts installed Calico: services with NSSM, files by hand.
 
 use crate::house::{House, SOON, standin};
 use crate::machine::eventually;
 use crate::picture::Picture;
 
-/// The scripts' services: name, part and what it depends on.
+/// The scripts' services: name, part and dependencies.
 const SERVICES: [(&str, &str, &str); 4] = [
     ("CalicoNode", "node", ""),
     ("CalicoFelix", "felix", "CalicoNode"),
@@ -12,7 +12,7 @@ const SERVICES: [(&str, &str, &str); 4] = [
     ("CalicoUpgrade", "upgrade", ""),
 ];
 
-/// A text as `.reg` files have REG_EXPAND_SZ (kind 2) and REG_MULTI_SZ (kind 7).
+/// A text in the `.reg` format of REG_EXPAND_SZ (kind 2) and REG_MULTI_SZ (kind 7).
 fn hex(kind: u8, text: &str) -> String {
     let zeros = if kind == 7 { 2 } else { 1 };
     let units = text.encode_utf16().chain(std::iter::repeat_n(0, zeros));
@@ -20,7 +20,7 @@ fn hex(kind: u8, text: &str) -> String {
     format!("hex({kind}):{}", bytes.join(","))
 }
 
-/// What the scripts register for a service, as NSSM keeps it (reference 7.1).
+/// The scripts' definition of a service, as NSSM stores it (reference 7.1).
 fn definition(name: &str, part: &str, depends_on: &str) -> String {
     let key = format!(r"HKEY_LOCAL_MACHINE\SYSTEM\CurrentControlSet\Services\{name}");
     let dependency =
@@ -47,7 +47,7 @@ fn definition(name: &str, part: &str, depends_on: &str) -> String {
 fn scripts_node() -> Option<House> {
     let house = House::new()?;
     for (path, contents) in [
-        // It runs for ever and stops when SCM asks, which is all of NSSM that matters here.
+        // It runs until SCM stops it, which is all of NSSM that matters here.
         ("CalicoWindows/nssm-2.24/win64/nssm.exe", standin("containerd.exe")),
         ("CalicoWindows/config.ps1", b"$env:CALICO_NETWORKING_BACKEND=\"vxlan\"\r\n"),
         ("CalicoWindows/calico-kube-config", b"apiVersion: v1\n"),
@@ -60,23 +60,23 @@ fn scripts_node() -> Option<House> {
     }
     let services = SERVICES.map(|(name, part, depends_on)| definition(name, part, depends_on)).concat();
     let tigera = "[HKEY_LOCAL_MACHINE\\SOFTWARE\\Tigera\\Calico]\n\"LastBootTime\"=\"1/5/2026 7:58:11 AM\"\n";
-    // In UTF-16: the bytes of a file in another encoding would be taken for that.
+    // In UTF-16: a file in another encoding would be read as that.
     let text = format!("Windows Registry Editor Version 5.00\n\n{services}{tigera}");
     let bytes: Vec<u8> = "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
     let file = house.machine.file("test/nssm.reg", bytes);
     let imported = house.machine.run_program("regedit", &["/S", &file]);
     assert_eq!(imported.code, 0, "{}", imported.stderr);
-    // A service that only the registry knows is seen from the next boot on.
+    // A service that is only in the registry is visible from the next boot on.
     house.machine.cut_power();
     house.machine.power_on();
     eventually("NSSM to run", SOON, || (house.machine.processes_of("nssm.exe").len() == 4).then_some(()));
     Some(house)
 }
 
-/// Defects B1 (which NSSM, where), B15 (an orphaned CalicoConfd) and B19 (a stopped CalicoUpgrade blocks
-/// the start for ever).
+/// Defects B1 (which NSSM, where), B15 (an orphaned CalicoConfd) and B19 (a stopped CalicoUpgrade blocks the start
+/// forever).
 #[test]
-fn b1_b15_b19_a_node_of_the_scripts_is_taken_over_and_given_back() {
+fn b1_b15_b19_a_node_of_the_scripts_is_taken_over_and_restored() {
     let Some(house) = scripts_node() else { return };
     let before = Picture::take(&house.machine);
 

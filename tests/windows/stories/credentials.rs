@@ -22,13 +22,13 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
         let done = house.machine.run_program("sc", &[verb, "CalicoNode"]);
         assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     };
-    // The agent looks at the token when it starts, and each minute.
+    // The agent checks the token when it starts, and each minute.
     service("stop");
     let first = token(&house);
     let due = aged(&house.of_cluster("pki/sa.key"), &first, |life| life * 7 / 10);
     let file = house.machine.c(KUBECONFIG);
     fs::write(&file, house.read(KUBECONFIG).replace(&first, &due)).unwrap();
-    // Calico's programs read a kubeconfig once, so Felix is started anew with another one.
+    // Calico's programs read a kubeconfig once, so Felix is restarted with another one.
     let starts = house.until_started("felix", 2).len();
 
     service("start");
@@ -36,7 +36,7 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
     let (new, old) = (claims(&new), claims(&due));
     assert!(new["exp"].as_i64() > old["exp"].as_i64(), "{new} {old}");
     assert_eq!(new["sub"], "system:serviceaccount:calico-system:calico-node");
-    // Wine keeps an access list as the file's mode: SYSTEM and Administrators are its owner and group.
+    // Wine stores an access list as the file's mode: SYSTEM and Administrators are its owner and group.
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o007, 0, "others may read it: {mode:o}");
     house.until_started("felix", starts + 1);

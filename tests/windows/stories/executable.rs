@@ -9,11 +9,11 @@ use crate::picture::Picture;
 const INSTALLED: &str = r"Program Files\calicoctl-win\calicoctl-win.exe";
 
 #[test]
-fn a_newer_executable_takes_the_place_of_the_running_one() {
+fn a_newer_executable_replaces_the_running_one() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     let old = house.machine.processes_of("calicoctl-win.exe");
-    // Bytes behind the program's end are nothing to Windows, but another file to us.
+    // Windows ignores bytes after the program's end, but to us it is another file.
     let mut bytes = fs::read(house.machine.exe()).unwrap();
     bytes.extend(b"another build");
     let newer = house.machine.file("new/calicoctl-win.exe", &bytes);
@@ -33,10 +33,10 @@ fn a_newer_executable_takes_the_place_of_the_running_one() {
     assert_eq!(left, ["calicoctl-win.exe"], "what was moved aside is gone");
 }
 
-/// A running program cannot delete its own file: it goes at the next boot, and Windows' own exit code
-/// for that says so.
+/// A running program cannot delete its own file: it is deleted at the next boot, and Windows' own exit code for that
+/// says so.
 #[test]
-fn uninstall_run_from_the_installed_executable_says_that_a_reboot_takes_the_rest() {
+fn uninstall_run_from_the_installed_executable_says_that_a_reboot_removes_the_rest() {
     let Some(house) = House::new() else { return };
     let before = Picture::take(&house.machine);
     house.install();

@@ -1,4 +1,4 @@
-//! What goes wrong on a machine, and what is said of it.
+//! What can fail on a machine, and how it is reported.
 
 use serde_json::Value;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::house::{House, SOON};
 use crate::machine::{Machine, eventually};
 
-/// What a failure says, all of it.
+/// The complete text of a failure.
 fn words(result: &Value) -> String {
     result["error"].to_string()
 }
@@ -17,12 +17,12 @@ fn without_hns_the_feature_to_enable_is_named() {
     fs::remove_file(house.machine.c(r"windows\system32\vmcompute.dll")).unwrap();
     let refused = house.install_json(3);
     let said = refused.to_string();
-    assert!(said.contains("HnsNotAvailable") && said.contains("Containers"), "{refused:#}");
+    assert!(said.contains("HnsAvailable") && said.contains("Containers"), "{refused:#}");
     assert!(!house.machine.c("CalicoWindows").exists(), "nothing was touched");
 }
 
 #[test]
-fn an_hns_that_never_answers_is_named_and_does_not_hang_us() {
+fn an_hns_that_never_answers_is_reported_and_does_not_block_us() {
     let Some(house) = House::new() else { return };
     house.hns_faults("0 -1 GET / hang\n");
     let refused = house.install_json(1);
@@ -34,10 +34,10 @@ fn an_hns_that_never_answers_is_named_and_does_not_hang_us() {
     assert_eq!(refused["changed"], false);
 }
 
-/// HNS has a process before it answers: at boot, and when it was restarted.
+/// HNS has a process before it answers: at boot, and after a restart.
 #[cfg(not(windows))]
 #[test]
-fn an_hns_that_is_only_starting_is_asked_again() {
+fn an_hns_that_is_starting_is_retried() {
     let Some(house) = House::installed() else { return };
     house.run("service stop").exits(0);
     house.hns_faults("0 20 GET /networks hresult 0x800706BA\n");
@@ -47,9 +47,9 @@ fn an_hns_that_is_only_starting_is_asked_again() {
     assert_eq!(log.matches("it is asked again").count(), 1, "{log}");
 }
 
-/// hcsshim 95: a network made right after the last one went meets an adapter that is not back yet.
+/// hcsshim 95: a network created right after the last one was deleted meets an adapter that has not returned yet.
 #[test]
-fn a_network_made_too_early_is_tried_again() {
+fn a_network_created_too_early_is_retried() {
     let Some(house) = House::new() else { return };
     house.hns_settings("adapter-away=2\nmanagement-ip-polls=3\n");
     house.install();
@@ -61,8 +61,26 @@ fn a_network_made_too_early_is_tried_again() {
     assert!(log.lines().filter(|line| line.starts_with("POST /networks")).count() >= 4, "{log}");
 }
 
+/// projectcalico/calico 9120: Calico asks version 2 of HNS beside version 1, and finds nothing for ever.
 #[test]
-fn a_management_ip_that_never_comes_is_what_status_shows() {
+fn a_network_that_version_2_of_hns_does_not_show_is_made_again_once() {
+    let Some(house) = House::new() else { return };
+    // `External` is made first, and `Calico` when that is there by both.
+    house.hns_faults("0 1 POST /networks blind\n1 1 POST /networks blind\n");
+    house.install();
+    house.until_healthy();
+    let log = house.read(r"test\hns.log");
+    assert_eq!(log.lines().filter(|line| line.starts_with("POST /networks")).count(), 4, "{log}");
+
+    let Some(house) = House::new() else { return };
+    house.hns_faults("1 2 POST /networks blind\n");
+    let failed = house.install_json(9);
+    assert_eq!(failed["error"]["id"], "HnsNetworkUnseen", "{failed:#}");
+    assert!(words(&failed).contains("does not show the HNS network Calico"), "{failed:#}");
+}
+
+#[test]
+fn status_shows_a_management_ip_that_never_arrives() {
     let Some(house) = House::new() else { return };
     house.machine.run(&[house.install_words(), vec!["--no-start"]].concat()).exits(0);
     house.hns_settings("management-ip-polls=1000000\n");
@@ -76,7 +94,7 @@ fn a_management_ip_that_never_comes_is_what_status_shows() {
         "{node:#}"
     );
 
-    // It comes after all.
+    // It arrives after all.
     fs::write(house.test_file("hns.late"), "0").unwrap();
     start.wait().unwrap();
     house.run("service start").exits(0);
@@ -84,7 +102,7 @@ fn a_management_ip_that_never_comes_is_what_status_shows() {
 }
 
 #[test]
-fn a_service_whose_executable_is_gone_says_so_and_install_mends_it() {
+fn a_service_whose_executable_is_gone_says_so_and_install_repairs_it() {
     let Some(house) = House::installed() else { return };
     house.run("service stop").exits(0);
     fs::remove_file(house.machine.c(r"Program Files\calicoctl-win\calicoctl-win.exe")).unwrap();
@@ -98,7 +116,7 @@ fn a_service_whose_executable_is_gone_says_so_and_install_mends_it() {
 }
 
 #[test]
-fn a_service_that_somebody_deleted_comes_back() {
+fn a_deleted_service_is_re_created() {
     let Some(house) = House::installed() else { return };
     // It runs, so it is only marked until it stops (error 1072 meanwhile).
     let deleted = house.machine.run_program("sc", &["delete", "CalicoFelix"]);
@@ -114,7 +132,7 @@ fn a_log_that_cannot_be_written_stops_no_component() {
     house.run("service stop").exits(0);
     let log = house.machine.c(r"CalicoWindows\logs\calico-felix.log");
     fs::remove_file(&log).unwrap();
-    // Nobody can write a file of that name now, not even root.
+    // Now nobody can write a file of that name, not even root.
     fs::create_dir(&log).unwrap();
     let before = house.starts("felix").len();
     house.run("service start").exits(0);
@@ -123,17 +141,17 @@ fn a_log_that_cannot_be_written_stops_no_component() {
     fs::remove_dir(&log).unwrap();
 }
 
-/// Breaks where Felix's log goes while it runs, and starts it anew with it broken; gives what the log
-/// says once it can be written again.
-fn felix_runs_without_a_log(house: &House, break_it: impl Fn(&House), mend_it: impl Fn(&House)) -> String {
+/// Breaks the place of Felix's log while it runs, and restarts it while broken; returns the log once it can be written
+/// again.
+fn felix_runs_without_a_log(house: &House, break_it: impl Fn(&House), repair_it: impl Fn(&House)) -> String {
     house.until_started("felix", 1);
     break_it(house);
     house.end("felix", 129);
     house.until_started("felix", 2);
     house.until("Felix to run", |_| house.service("CalicoFelix")["state"] == "Running");
 
-    mend_it(house);
-    // It says its lines again.
+    repair_it(house);
+    // It writes its lines again.
     house.end("felix", 129);
     house.until_started("felix", 3);
     house.until_healthy();
@@ -151,7 +169,7 @@ fn a_full_disk_stops_no_component_and_its_log_says_what_is_missing() {
     assert!(said.contains("(os error 112)"), "{said}");
 }
 
-/// Root may write anywhere on Linux but below /sys.
+/// On Linux root may write anywhere except below /sys.
 #[test]
 fn a_log_folder_that_is_read_only_stops_no_component() {
     let Some(house) = House::installed() else { return };
@@ -170,7 +188,7 @@ fn a_log_folder_that_is_read_only_stops_no_component() {
     house.end("felix", 129);
     house.until_started("felix", before + 2);
     house.until_healthy();
-    // Access denied, or a disk that is write-protected where /sys is mounted so.
+    // Access denied, or write-protected if /sys is mounted so.
     eventually("the log", SOON, || {
         let log = house.read(r"CalicoWindows\logs\calico-felix.log");
         let errors = ["(os error 5)", "(os error 19)"];
@@ -178,8 +196,8 @@ fn a_log_folder_that_is_read_only_stops_no_component() {
     });
 }
 
-/// Defect B12: upstream compares boot times as texts, so that a clock that was set and another time
-/// zone look like a reboot, and every network is wiped.
+/// Defect B12: upstream compares boot times as text, so a changed clock or time zone looks like a reboot, and every
+/// network is deleted.
 #[test]
 fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
     let Some(house) = House::installed() else { return };
@@ -210,14 +228,14 @@ fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
 }
 
 #[test]
-fn what_this_windows_does_not_know_of_services_is_said() {
+fn unsupported_service_settings_are_reported() {
     let Some(house) = House::new() else { return };
     let installed = house.install();
     let said = format!("{}{}", installed.stdout, installed.stderr);
     assert!(said.contains("ServiceSettingUnknown") && said.contains("service SID"), "{said}");
 }
 
-/// Windows on ARM runs programs for amd64, so that it is the program that must refuse.
+/// Windows on ARM runs programs for amd64, so the program itself must refuse.
 #[test]
 fn an_install_on_another_processor_is_refused() {
     let Some(machine) = Machine::new() else { return };
@@ -243,7 +261,7 @@ fn a_second_agent_of_a_service_does_not_start() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_is_said_and_does_not_spin() {
+fn an_unreadable_configuration_is_reported_without_a_restart_loop() {
     let Some(house) = House::installed() else { return };
     house.run("service stop").exits(0);
     let before = house.starts("felix").len();
@@ -264,7 +282,7 @@ fn a_configuration_that_cannot_be_read_is_said_and_does_not_spin() {
 }
 
 #[test]
-fn folders_with_spaces_and_umlauts_are_as_good_as_others() {
+fn folders_with_spaces_and_umlauts_work() {
     let Some(house) = House::new() else { return };
     let config = crate::house::config("v3.32.1", "vxlan")
         .replace(
@@ -287,9 +305,9 @@ fn folders_with_spaces_and_umlauts_are_as_good_as_others() {
     assert!(!house.machine.c(r"Program Files\Calico für Windows").exists());
 }
 
-/// Defect B11: upstream reuses a network of the right subnet whatever its VSID, and pods reach nobody.
+/// Defect B11: upstream reuses a network of the right subnet whatever its VSID, and pods reach nothing.
 #[test]
-fn b11_a_network_with_another_vsid_is_made_anew() {
+fn b11_a_network_with_another_vsid_is_re_created() {
     let Some(house) = House::new() else { return };
     let wrong = r#"{"ID":"0AAAAAAA-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"Calico","Type":"Overlay","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"10.244.7.0/26","GatewayAddress":"10.244.7.1","Policies":[{"Type":"VSID","VSID":5000}]}],"State":1}"#;
     fs::write(house.test_file("hns.networks"), format!("{wrong}\n")).unwrap();

@@ -1,4 +1,4 @@
-//! From a bare node to a working one and back, as somebody types it on the first day.
+//! From a bare node to a working one and back, as a user types it on the first day.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::machine::eventually;
 #[cfg(not(windows))]
 use crate::picture::Picture;
 
-/// The variables of a component that decide what it does.
+/// The variables of a component that control it.
 fn environment(start: &Value) -> BTreeMap<&str, &str> {
     let all = start["env"].as_object().expect("a start tells its environment");
     let ours = ["CALICO_", "FELIX_", "KUBE", "NODENAME", "VXLAN_VNI", "IP", "DATASTORE_TYPE", "USE_POD_CIDR"];
@@ -21,7 +21,7 @@ fn environment(start: &Value) -> BTreeMap<&str, &str> {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
+fn a_bare_node_gets_calico_and_is_restored_as_it_was() {
     let Some(house) = House::new() else { return };
     #[cfg(not(windows))]
     house.foreign_networks();
@@ -37,7 +37,7 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
         assert_eq!(service["state"], "Running", "{status:#}");
         assert!(service["pid"].as_u64().is_some_and(|pid| pid > 0), "{status:#}");
     }
-    // It really runs, as the release wants it started.
+    // It really runs, with the release's own command line.
     let felix = &house.until_started("felix", 1)[0];
     assert_eq!(felix["program"], r"C:\CalicoWindows\calico-node.exe");
     assert_eq!((&felix["args"], &felix["dir"]), (&json!(["-felix"]), &r"C:\CalicoWindows".into()));
@@ -99,7 +99,7 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
     let again = house.install_json(0);
     assert_eq!((&again["status"], &again["changed"]), (&"no_changes".into(), &false.into()), "{again:#}");
     assert_eq!(house.starts("felix").len(), 1, "nothing was started anew");
-    // Defect B31: upstream's rule is made only along with External, and never removed.
+    // Defect B31: upstream's rule is created only together with External, and never removed.
     #[cfg(not(windows))]
     assert_eq!(house.read("test/firewall").lines().count(), 2, "{}", house.read("test/firewall"));
     let logs = house.run("logs --component felix").exits(0);
@@ -114,7 +114,7 @@ fn a_bare_node_gets_calico_and_is_given_back_as_it_was() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn every_line_of_releases_is_started_as_it_wants_to_be() {
+fn every_release_line_is_started_with_its_own_command_lines() {
     for (version, program, startup, felix) in [
         ("v3.30.3", "calico-node.exe", json!(["-startup"]), json!(["-felix"])),
         (
@@ -138,7 +138,7 @@ fn every_line_of_releases_is_started_as_it_wants_to_be() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
+fn with_bgp_confd_runs_in_its_folder_and_the_bridge_exists() {
     let Some(house) = House::with("v3.30.2", "windows-bgp") else { return };
     #[cfg(not(windows))]
     let before = remote_access(&house);
@@ -149,7 +149,7 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     let confd = &house.until_started("confd", 1)[0];
     assert_eq!(confd["args"], json!(["-confd", r"-confd-confdir=C:\CalicoWindows\confd"]));
     assert_eq!(confd["dir"], r"C:\CalicoWindows\confd");
-    // What confd rendered before a failure would keep it from configuring RemoteAccess.
+    // The output of confd from before a failure would keep it from configuring RemoteAccess.
     house.machine.file("CalicoWindows/confd/peerings.ps1", "# rendered before");
     house.end("confd", 1);
     house.until_started("confd", 2);
@@ -159,7 +159,7 @@ fn with_bgp_confd_runs_in_its_folder_and_the_bridge_is_there() {
     house.run("uninstall --purge --yes").exits(0);
 }
 
-/// Who was not there when it ran looks there first.
+/// The first place where an absent administrator looks.
 #[cfg(not(windows))]
 #[test]
 fn each_run_that_changes_the_node_is_in_the_event_log() {
@@ -194,7 +194,7 @@ fn each_run_that_changes_the_node_is_in_the_event_log() {
     begins(&entries, "uninstall: OK (exit 0) changed=true reboot=false", &gone);
 }
 
-/// Gives the machine the role RemoteAccess, as a service that runs; its process.
+/// Gives the machine the role RemoteAccess, as a running service; returns its process.
 #[cfg(not(windows))]
 fn remote_access(house: &House) -> crate::machine::Process {
     let key = r"HKLM\SYSTEM\CurrentControlSet\Services\RemoteAccess";
@@ -209,7 +209,7 @@ fn remote_access(house: &House) -> crate::machine::Process {
         let set = house.machine.run_program("reg", &["add", key, "/v", name, "/t", kind, "/d", value, "/f"]);
         assert_eq!(set.code, 0, "{}", set.stderr);
     }
-    // A service that only the registry knows is seen from the next boot on.
+    // A service that is only in the registry is visible from the next boot on.
     house.machine.cut_power();
     house.machine.power_on();
     router(house)
@@ -223,7 +223,7 @@ fn router(house: &House) -> crate::machine::Process {
     })
 }
 
-/// Elsewhere programs come and go that are nobody's of this test.
+/// On a real machine other programs come and go.
 #[cfg(not(windows))]
 #[test]
 fn an_install_starts_no_program_but_calicos() {
@@ -240,14 +240,14 @@ fn an_install_starts_no_program_but_calicos() {
         |image: &String| before.contains(image) || ["calicoctl-win.exe", "calico-node.exe"].contains(&image.as_str());
     let others: Vec<&String> = seen.iter().filter(|image| !allowed(image)).collect();
     assert!(seen.contains("calico-node.exe"), "the watch saw nothing: {seen:?}");
-    // Wine lends every console program a console of its own.
+    // Wine gives every console program its own console.
     assert!(others.iter().all(|image| *image == "conhost.exe"), "{others:?}");
 }
 
-/// Defects B4 and B5: variables of the machine, or of a former run, win over the configuration.
+/// Defects B4 and B5: variables of the machine, or of an earlier run, override the configuration.
 #[cfg(not(windows))]
 #[test]
-fn b4_b5_variables_of_the_machine_decide_nothing() {
+fn b4_b5_variables_of_the_machine_have_no_effect() {
     let Some(house) = House::new() else { return };
     let key = r"HKLM\System\CurrentControlSet\Control\Session Manager\Environment";
     let stray = [

@@ -1,8 +1,7 @@
-//! The process of a run is killed, or the power goes under it, at one point after another. Whatever is
-//! then resumed stands in the new state, and in another copy of the machine whatever is undone in the
-//! old one. Both are compared whole.
+//! A run is killed, or the power is cut, at one point after another. A resume then reaches the new state, and in
+//! another copy of the machine an undo reaches the old one. Both are compared completely.
 //!
-//! Every third point is tried always, the others with `--ignored`.
+//! Every third point always runs, the others with `--ignored`.
 
 use std::fs;
 use std::process::Child;
@@ -18,7 +17,7 @@ use crate::picture::Picture;
 struct Verb {
     node: fn() -> Option<House>,
     words: &'static str,
-    /// At how many points of the run it ends, counted from 1.
+    /// At how many points the run is ended, counted from 1.
     points: usize,
 }
 
@@ -62,14 +61,13 @@ fn with_next_release() -> Option<House> {
 /// What ends a run.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// `TerminateProcess`, which is SIGKILL under Wine; all else goes on.
+    /// `TerminateProcess`, which is SIGKILL under Wine; everything else continues.
     Killed,
     /// Every process at once, and a boot.
     PowerCut,
 }
 
-/// How far a run is. Events and journal lines both count; the journal's more, since it is there that a
-/// run changes something.
+/// The progress of a run. Events and journal lines both count; the journal's more, since a run changes something there.
 #[derive(Default)]
 struct Progress {
     journal: usize,
@@ -80,22 +78,22 @@ impl Progress {
 
     fn of(&mut self, house: &House) -> usize {
         let lines = |path: &str| {
-            // How often it says that it waits depends on the hour.
+            // The number of waiting events varies.
             let waits = |line: &&[u8]| line.windows(9).any(|part| part == br#""waiting""#);
             let bytes = fs::read(house.machine.c(path)).unwrap_or_default();
             bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n") && !waits(line)).count()
         };
-        // It is gone when the run is over.
+        // The journal is deleted when the run is over.
         self.journal = self.journal.max(lines(JOURNAL));
         lines(SAID) + Self::JOURNAL * self.journal
     }
 }
 
 const JOURNAL: &str = r"ProgramData\calicoctl-win\journal.jsonl";
-/// That a Node is still to be uncordoned.
+/// That a Node must still be uncordoned.
 const CORDON: &str = r"ProgramData\calicoctl-win\state\cordon.json";
 const RECEIPTS: &str = r"ProgramData\calicoctl-win\receipts";
-/// Where a run writes its events.
+/// The file with a run's events.
 const SAID: &str = "test/said";
 
 impl Verb {
@@ -103,7 +101,7 @@ impl Verb {
         house.machine.start_to_kill(&self.words.split_whitespace().collect::<Vec<_>>(), SAID)
     }
 
-    /// Runs it to its end, and says how far that is.
+    /// Runs it to its end, and returns its length.
     fn length(&self, house: &House) -> usize {
         rest(house);
         let (mut run, mut progress, mut far) = (self.start(house), Progress::default(), 0);
@@ -115,7 +113,7 @@ impl Verb {
         far
     }
 
-    /// Runs it until it is so far, and ends it there.
+    /// Runs it up to this point, and ends it there.
     fn end_at(&self, house: &House, far: usize, end: End) {
         rest(house);
         let (mut run, mut progress, begun) = (self.start(house), Progress::default(), Instant::now());
@@ -131,7 +129,7 @@ impl Verb {
     }
 }
 
-/// A node at rest, whole, and how its Node in the cluster takes pods.
+/// A node at rest, complete, and whether its Node in the cluster takes pods.
 #[derive(Clone)]
 struct State {
     picture: Picture,
@@ -143,14 +141,14 @@ fn receipts(house: &House) -> usize {
     fs::read_dir(house.machine.c(RECEIPTS)).map_or(0, Iterator::count)
 }
 
-/// Waits until what runs has come to rest: CalicoNode makes the networks anew after a boot.
+/// Waits until all processes are at rest: CalicoNode re-creates the networks after a boot.
 fn rest(house: &House) {
     if house.status()["overall"] != "NotInstalled" {
         house.until_healthy();
     }
 }
 
-/// What is there once everything that runs has come to rest. The machine is off afterwards.
+/// The state once all processes are at rest. The machine is off afterwards.
 fn state(house: &House) -> State {
     rest(house);
     house.machine.cut_power();
@@ -162,7 +160,7 @@ fn state(house: &House) -> State {
     }
 }
 
-/// Ends a verb at some of its points, and looks at what becomes of it.
+/// Ends a verb at some of its points, and checks the result.
 #[expect(clippy::print_stdout, reason = "the numbers of points and seconds are what this is for")]
 fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
     let begun = Instant::now();
@@ -182,7 +180,7 @@ fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
         let there = house.save();
         let journal = house.read(JOURNAL);
         let interrupted = !journal.is_empty();
-        // While pods move away nothing on the machine is touched: CalicoNode takes that back when it starts next.
+        // While pods are drained nothing on the machine is changed: CalicoNode reverts the drain when it starts next.
         let on_machine = |line: &str| line.starts_with(r#"{"step""#) && !line.contains(r#""cordon""#);
         let in_drain = journal.contains(r#""drain":{"#) && !journal.lines().any(on_machine);
         let over = receipts(&house) == new.receipts;
@@ -198,7 +196,7 @@ fn ends_old_or_new(verb: &Verb, chosen: fn(usize) -> bool) {
             let wanted = match (interrupted && !in_drain, verb_after) {
                 (true, "resume -y") => &new,
                 (true, _) => &old,
-                // Nothing was begun, or everything done.
+                // Nothing was started, or everything is done.
                 (false, _) if over => &new,
                 (false, _) => &old,
             };

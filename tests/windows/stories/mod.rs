@@ -1,7 +1,11 @@
 //! What people do with the executable on a Windows machine, and what happens to it there.
 
 #[cfg(not(windows))]
+mod adapters;
+#[cfg(not(windows))]
 mod adoption;
+#[cfg(not(windows))]
+mod boot_time;
 #[cfg(not(windows))]
 mod credentials;
 #[cfg(not(windows))]
@@ -12,14 +16,19 @@ mod first_day;
 #[cfg(not(windows))]
 mod kill;
 #[cfg(not(windows))]
+mod kube_proxy;
+#[cfg(not(windows))]
 mod power;
 #[cfg(not(windows))]
 mod proof;
+#[cfg(not(windows))]
+pub(crate) mod real;
 mod reconfigure;
 #[cfg(not(windows))]
 mod rights;
 mod running;
 mod sandboxed;
+mod selftest;
 #[cfg(not(windows))]
 mod standins;
 #[cfg(not(windows))]

@@ -1,4 +1,4 @@
-//! The power goes: under an install at one point after another, and under a running node.
+//! Power cuts: during an install at one point after another, and on a running node.
 
 use std::process::Child;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::house::{House, SOON};
 use crate::machine::eventually;
 use crate::picture::Picture;
 
-/// What of an install must be there for the power to go, and how that is seen.
+/// A point of an install, and how to detect it.
 type Point = (&'static str, fn(&House) -> bool);
 
 const POINTS: [Point; 5] = [
@@ -21,7 +21,7 @@ const POINTS: [Point; 5] = [
     ("Felix runs", |house| !house.starts("felix").is_empty()),
 ];
 
-/// Starts an install and cuts the power as soon as `reached` holds.
+/// Starts an install and cuts the power as soon as `reached` is true.
 fn cut_when(house: &House, reached: fn(&House) -> bool) {
     let mut install: Child = house.machine.start(&house.install_words(), "test/said");
     let over = || -> bool { reached(house) };
@@ -45,18 +45,18 @@ macro_rules! at_each_point {
 }
 
 at_each_point!(finish:
-    an_install_that_lost_the_power_at_the_release_is_finished => 0,
-    an_install_that_lost_the_power_at_the_agents_document_is_finished => 1,
-    an_install_that_lost_the_power_at_the_network_is_finished => 2,
-    an_install_that_lost_the_power_at_node_startup_is_finished => 3,
-    an_install_that_lost_the_power_at_felix_is_finished => 4);
+    an_install_interrupted_by_a_power_cut_at_the_release_is_finished => 0,
+    an_install_interrupted_by_a_power_cut_at_the_agents_document_is_finished => 1,
+    an_install_interrupted_by_a_power_cut_at_the_network_is_finished => 2,
+    an_install_interrupted_by_a_power_cut_at_node_startup_is_finished => 3,
+    an_install_interrupted_by_a_power_cut_at_felix_is_finished => 4);
 
-at_each_point!(take_back:
-    an_install_that_lost_the_power_at_the_release_is_taken_back => 0,
-    an_install_that_lost_the_power_at_the_agents_document_is_taken_back => 1,
-    an_install_that_lost_the_power_at_the_network_is_taken_back => 2,
-    an_install_that_lost_the_power_at_node_startup_is_taken_back => 3,
-    an_install_that_lost_the_power_at_felix_is_taken_back => 4);
+at_each_point!(undo:
+    an_install_interrupted_by_a_power_cut_at_the_release_is_undone => 0,
+    an_install_interrupted_by_a_power_cut_at_the_agents_document_is_undone => 1,
+    an_install_interrupted_by_a_power_cut_at_the_network_is_undone => 2,
+    an_install_interrupted_by_a_power_cut_at_node_startup_is_undone => 3,
+    an_install_interrupted_by_a_power_cut_at_felix_is_undone => 4);
 
 fn finish(house: &House, (point, reached): Point) {
     cut_when(house, reached);
@@ -66,7 +66,7 @@ fn finish(house: &House, (point, reached): Point) {
         let resumed = house.run("resume --yes");
         assert_eq!(resumed.code, 0, "{point}: {}{}", resumed.stdout, resumed.stderr);
     } else {
-        // The last point may come after the last step.
+        // The last point may be after the last step.
         house.install();
     }
     let status = house.until_healthy();
@@ -75,9 +75,9 @@ fn finish(house: &House, (point, reached): Point) {
     assert_eq!(again["changed"], false, "{point}: {again:#}");
 }
 
-/// Nobody is there when the power comes back: the run had said what is to become of it.
+/// Nobody is there when the power returns: the run's own setting decides.
 #[test]
-fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() {
+fn a_change_interrupted_by_a_power_cut_is_finished_or_undone_when_windows_starts() {
     for (asked, vsid) in [("finish", 5000), ("undo", 4096)] {
         let Some(house) = House::installed() else { return };
         house.until_healthy();
@@ -89,7 +89,7 @@ fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() 
         let words: Vec<&str> = words.split_whitespace().collect();
         let mut change: Child = house.machine.start(&words, "test/said");
         let begun = std::time::Instant::now();
-        // The old network is gone, or the new one there: the journal is, in both cases.
+        // The old network is gone, or the new one is there: the journal exists in both cases.
         while network(&house) == 4096 && change.try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < SOON, "the network never went:\n{}", house.read("test/said"));
             std::thread::sleep(Duration::from_millis(1));
@@ -108,12 +108,12 @@ fn a_change_that_lost_the_power_is_finished_or_taken_back_when_windows_starts() 
     }
 }
 
-fn take_back(house: &House, (point, reached): Point) {
+fn undo(house: &House, (point, reached): Point) {
     house.foreign_networks();
     let before = Picture::take(&house.machine);
     cut_when(house, reached);
     if house.status()["run"]["interrupted"] == true {
-        // As if the power had gone between a key and its value, or between two keys.
+        // As after a power cut between a key and its value, or between two keys.
         for key in [r"Software\Tigera", r"SYSTEM\CurrentControlSet\Services\EventLog\Application\calicoctl-win"] {
             for verb in ["add", "delete"] {
                 house.machine.run_program("reg", &[verb, &format!(r"HKLM\{key}"), "/v", "half", "/f"]).exits(0);
@@ -122,16 +122,16 @@ fn take_back(house: &House, (point, reached): Point) {
         let undone = house.run("resume --undo --yes");
         assert_eq!(undone.code, 0, "{point}: {}{}", undone.stdout, undone.stderr);
     }
-    // What was there before the first step is nobody's to uninstall.
+    // Uninstall does not remove what existed before the first step.
     let gone = house.run("uninstall --purge --yes");
     assert!([0, 16].contains(&gone.code), "{point}: {}{}", gone.stdout, gone.stderr);
     Picture::take(&house.machine).same_as_before(&before, point);
 }
 
-/// kubelet and the container runtime were faster after the boot: the pod has an endpoint on a network that goes,
+/// kubelet and the container runtime were faster after the boot: the pod has an endpoint on a network that is deleted,
 /// and would never get another one.
 #[test]
-fn after_a_boot_a_pod_that_lost_its_endpoint_is_made_again() {
+fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
     const CONF: &str = r"Program Files\containerd\cni\conf\10-calico.conf";
     let Some(house) = House::installed() else { return };
     // kubelet's, with which CalicoNode deletes it.
@@ -143,7 +143,7 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_made_again() {
     house.machine.cut_power();
     house.attach("a85b1b1b99600bf50f265b595b64ea6d", "10.244.7.5", true);
     house.cluster().pod_runs(&before, "10.244.7.5".parse().unwrap()).unwrap();
-    // The network cannot stand yet.
+    // The network cannot be up yet.
     house.order("startup", "exit=1 late\nexit=1 late\nrun");
     let startups = house.starts("startup").len();
     house.machine.power_on();
@@ -164,7 +164,7 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_made_again() {
 
 /// Defect B13: upstream's first start after a boot removes every HNS network that is not NAT.
 #[test]
-fn b13_after_a_power_cut_the_node_comes_back_and_others_networks_stay() {
+fn b13_after_a_power_cut_the_node_recovers_and_others_networks_are_kept() {
     let Some(house) = House::new() else { return };
     house.foreign_networks();
     house.install();
@@ -189,10 +189,10 @@ fn b13_after_a_power_cut_the_node_comes_back_and_others_networks_stay() {
     assert_eq!(again["changed"], false, "{again:#}");
 }
 
-/// Defect B12: upstream compares the boot time as a text in the culture of whoever asks. A clock that
-/// was set, or another time zone, then looks like a reboot, and every network is wiped.
+/// Defect B12: upstream compares the boot time as text in the caller's culture. A changed clock or time zone then looks
+/// like a reboot, and every network is deleted.
 #[test]
-fn b12_only_a_reboot_is_a_reboot() {
+fn b12_only_a_reboot_counts_as_a_reboot() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     let before = house.hns();

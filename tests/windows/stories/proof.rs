@@ -1,4 +1,4 @@
-//! Calico's own startup is over, Felix is ready and the Node too, before a run says that all is well.
+//! Calico's own startup has succeeded, and Felix and the Node are ready, before a run reports success.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -17,14 +17,14 @@ fn set_ready(house: &House, status: &str) {
     house.cluster().as_admin(&Method::PATCH, &format!("/api/v1/nodes/{NODE}/status"), Some(&patch)).unwrap();
 }
 
-/// The events that a run has told so far.
-fn told(house: &House) -> Vec<Value> {
+/// The events of a run so far.
+fn events(house: &House) -> Vec<Value> {
     let text = house.read(r"test\said");
     text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line.strip_suffix('\n')?).ok()).collect()
 }
 
 fn waits_for(house: &House, what: &str) -> Option<()> {
-    told(house).iter().any(|event| event["message"].as_str().unwrap_or_default().contains(what)).then_some(())
+    events(house).iter().any(|event| event["message"].as_str().unwrap_or_default().contains(what)).then_some(())
 }
 
 #[test]
@@ -34,14 +34,14 @@ fn nothing_is_published_while_node_startup_fails_on_the_new_network() {
     house.order("startup", "exit=1 late\nexit=1 late\nexit=1 late\nrun");
     let mut run = house.machine.start(&VNI, "test/said");
 
-    // The network is there, and startup has failed on it.
+    // The network exists, and startup has failed on it.
     house.until_started("startup", startups + 3);
     let vsid = house.hns()["Calico"]["Subnets"][0]["Policies"][0]["VSID"].clone();
     assert_eq!((vsid, house.machine.c(CONF).exists(), house.cordoned()), (json!(5000), false, true));
     assert_eq!(house.starts("felix").len(), felix, "Felix reads what startup writes");
 
-    // That it failed before is not how it ended.
-    assert!(run.wait().unwrap().success(), "{:#?}", told(&house).last());
+    // An earlier failure does not change the result.
+    assert!(run.wait().unwrap().success(), "{:#?}", events(&house).last());
     let mut ended = house.said("startup").into_iter().filter(|said| said["event"] == "stop");
     assert_eq!(ended.next_back().unwrap()["code"], 0, "startup succeeded before the run ended");
     assert_eq!((house.machine.c(CONF).exists(), house.cordoned()), (true, false));
@@ -59,12 +59,12 @@ fn a_node_is_uncordoned_when_it_is_ready_and_not_before() {
     });
     assert!(house.machine.c(CONF).exists() && house.cordoned());
     set_ready(&house, "True");
-    assert!(run.wait().unwrap().success(), "{:#?}", told(&house).last());
+    assert!(run.wait().unwrap().success(), "{:#?}", events(&house).last());
     assert!(!house.cordoned());
 }
 
 #[test]
-fn a_felix_that_is_not_ready_is_waited_for_and_shown() {
+fn a_felix_that_is_not_ready_is_awaited_and_shown() {
     let Some(house) = House::new() else { return };
     house.order("felix", "unready exit=129 after=4000\nunready exit=129 after=4000\nrun");
     house.install();

@@ -1,4 +1,4 @@
-//! A node that runs is changed, taken back and repaired.
+//! A running node is changed, rolled back and repaired.
 
 #[cfg(not(windows))]
 use std::fs;
@@ -16,13 +16,13 @@ use crate::machine::eventually;
 
 const VNI: &str = "reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000";
 
-/// The VSID of Calico's network, as HNS has it; null while there is none.
+/// The VSID of Calico's network in HNS; null while there is none.
 fn vsid(house: &House) -> Value {
     let network = house.hns().remove("Calico").unwrap_or_default();
     network["Subnets"][0]["Policies"][0]["VSID"].clone()
 }
 
-/// What keeps other networks of the same name and VSID apart.
+/// Distinguishes networks of the same name and VSID.
 #[cfg(not(windows))]
 fn network_id(house: &House) -> Value {
     house.hns()["Calico"]["ID"].clone()
@@ -44,7 +44,7 @@ impl House {
         self.kubernetes_node()["spec"]["unschedulable"] == true
     }
 
-    /// How many pods are on the node that a drain moves.
+    /// How many pods are on the node that a drain evicts.
     fn pods(&self) -> usize {
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}");
         let pods = self.cluster().as_admin(&Method::GET, &path, None).unwrap();
@@ -52,7 +52,7 @@ impl House {
         pods["items"].as_array().unwrap().iter().filter(moves).count()
     }
 
-    /// Runs it and gives its events.
+    /// Runs it and returns its events.
     #[track_caller]
     fn events(&self, words: &str) -> Vec<Value> {
         let ended = self.run(&format!("{words} -o ndjson")).exits(0);
@@ -60,7 +60,7 @@ impl House {
     }
 }
 
-/// Names of the phases that a run went through.
+/// The names of a run's phases.
 fn phases(events: &[Value]) -> String {
     let complete = events.iter().filter(|event| event["type"] == "phase_complete");
     complete.map(|event| event["phase"]["id"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
@@ -68,7 +68,7 @@ fn phases(events: &[Value]) -> String {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
+fn another_vni_drains_the_node_re_creates_the_network_and_uncordons_it() {
     let Some(house) = node() else { return };
     #[cfg(not(windows))]
     let before = network_id(&house);
@@ -86,7 +86,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
     assert_ne!(network_id(&house), before, "the network was made anew");
     assert_eq!(house.kubernetes_node()["spec"]["taints"].as_array().map_or(0, Vec::len), 0);
     assert!(house.kubernetes_node()["metadata"]["annotations"]["calicoctl-win/settings"].is_string());
-    // Felix programs routes with the VNI that the network has.
+    // Felix programs routes with the VNI of the network.
     let felix = house.until_started("felix", 2);
     assert_eq!(felix[1]["env"]["FELIX_VXLANVNI"], "5000");
     assert_eq!(house.starts("startup").last().unwrap()["env"]["VXLAN_VNI"], "5000");
@@ -95,7 +95,7 @@ fn another_vni_drains_the_node_makes_the_network_anew_and_uncordons_it() {
     assert_eq!(again["status"], "no_changes", "{again:#}");
     assert_eq!(house.starts("felix").len(), 2, "nothing was started anew");
 
-    // Back, which is a change like any other.
+    // Back, which is an ordinary change.
     let back = house.run("rollback -y -o json").exits(0).json();
     assert_eq!(back["generation"], 3, "{back:#}");
     house.until_healthy();
@@ -111,7 +111,7 @@ impl House {
         pods.iter().find(is_its).cloned().unwrap_or_default()
     }
 
-    /// An endpoint as Calico's CNI plugin makes them, of a sandbox that runs or does not.
+    /// An endpoint like those of Calico's CNI plugin, of a running or dead sandbox.
     pub fn attach(&self, sandbox: &str, ip: &str, runs: bool) {
         let network = network_id(self);
         let endpoint = json!({
@@ -131,7 +131,7 @@ impl House {
     }
 }
 
-/// A drain leaves the pods of DaemonSets, and HNS refuses to delete the network under them.
+/// A drain skips the pods of DaemonSets, and HNS refuses to delete their network.
 #[test]
 #[cfg(not(windows))]
 fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network() {
@@ -144,7 +144,7 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network()
 
     let words: Vec<&str> = VNI.split_whitespace().collect();
     let mut change = house.machine.start(&words, "test/said");
-    // kubelet ends the container. Without a CNI configuration containerd cannot have the endpoint deleted.
+    // kubelet ends the container. Without a CNI configuration containerd cannot delete the endpoint.
     eventually("the DaemonSet's pod to be deleted", SOON, || {
         (house.fluent_bit()["metadata"]["uid"] != before["metadata"]["uid"]).then_some(())
     });
@@ -206,19 +206,19 @@ fn a_drain_that_a_budget_forbids_changes_nothing() {
 
 #[cfg(not(windows))]
 impl House {
-    /// Changes the VNI for as long as somebody confirms it.
+    /// Changes the VNI on trial.
     #[track_caller]
     fn try_vni(&self, within: &str) {
         let words = format!("{VNI} --mode try --confirm-timeout {within}");
-        // To a file: under Wine the guard, which goes on, keeps a pipe open that this would wait for.
+        // To a file: under Wine the guard, which continues, keeps a pipe open that this would wait for.
         let mut run = self.machine.start(&words.split_whitespace().collect::<Vec<_>>(), "test/tried");
         assert!(run.wait().unwrap().success(), "{}", self.read(r"test\tried"));
         assert_eq!(vsid(self), 5000);
     }
 
-    /// Waits until the trial is over and the former network is there.
+    /// Waits until the trial is over and the former network is restored.
     #[track_caller]
-    fn until_gone_back(&self) {
+    fn until_rolled_back(&self) {
         let trial = r"ProgramData\calicoctl-win\state\trial.json";
         eventually("the node to go back", 2 * SOON, || {
             (vsid(self) == 4096 && !self.machine.c(trial).exists()).then_some(())
@@ -226,10 +226,10 @@ impl House {
     }
 }
 
-/// The change itself may be what cuts the node off: whoever made it can then do nothing about it.
+/// The change itself may disconnect the node: then its author can do nothing about it.
 #[cfg(not(windows))]
 #[test]
-fn a_try_without_a_way_to_the_api_server_goes_back_by_itself() {
+fn a_trial_without_the_api_server_is_rolled_back() {
     let Some(house) = node() else { return };
     house.try_vni("2m");
     let status = house.status();
@@ -238,31 +238,31 @@ fn a_try_without_a_way_to_the_api_server_goes_back_by_itself() {
     let begun = Instant::now();
     house.wire.cut();
 
-    house.until_gone_back();
+    house.until_rolled_back();
     assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that took it back");
-    house.wire.mend(house.cluster().addr());
+    house.wire.reconnect(house.cluster().addr());
     let status = house.until_healthy();
     assert_eq!((&status["trial"], vsid(&house)), (&Value::Null, json!(4096)), "{status:#}");
     assert_eq!(house.until_started("felix", 3).last().unwrap()["env"]["FELIX_VXLANVNI"], "4096");
     assert!(!house.cordoned());
 }
 
-/// After a boot there is nobody who knows of the try but the service.
+/// After a boot only the service knows of the trial.
 #[cfg(not(windows))]
 #[test]
-fn a_try_that_lost_the_power_goes_back_by_itself() {
+fn a_trial_interrupted_by_a_power_cut_is_rolled_back() {
     let Some(house) = node() else { return };
     house.try_vni("45s");
     house.machine.cut_power();
     house.machine.power_on();
-    house.until_gone_back();
+    house.until_rolled_back();
     house.until_healthy();
     assert_eq!((house.status()["trial"].clone(), house.cordoned()), (Value::Null, false));
 }
 
 #[cfg(not(windows))]
 #[test]
-fn a_try_that_is_confirmed_stays() {
+fn a_confirmed_trial_is_kept() {
     let Some(house) = node() else { return };
     house.try_vni("10m");
     house.run("confirm -y").exits(0);
@@ -274,7 +274,7 @@ fn a_try_that_is_confirmed_stays() {
 
 #[cfg(not(windows))]
 #[test]
-fn drift_is_seen_and_repaired() {
+fn drift_is_detected_and_repaired() {
     let Some(house) = node() else { return };
     let conf = r"Program Files\containerd\cni\conf\10-calico.conf";
     let (conf_before, program) =
@@ -294,7 +294,7 @@ fn drift_is_seen_and_repaired() {
     house.until_healthy();
     house.order("startup", "writes=0");
 
-    // A file, a value of the registry, a service and a rule of the firewall: one after the other.
+    // A file, a registry value, a service and a firewall rule, one after the other.
     let theirs = r"CalicoWindows\calico-node.exe.txt";
     house.machine.file("CalicoWindows/calico-node.exe.txt", "somebody's own note");
     let key = r"HKLM\Software\Tigera\Calico";
@@ -334,7 +334,7 @@ fn drift_is_seen_and_repaired() {
     house.until_healthy();
     assert_eq!(fs::read(&ours).unwrap(), program);
 
-    // Defect B11: an old network under the right name. Pods on it would reach nobody, so they go.
+    // Defect B11: an old network with the right name. Pods on it would reach nothing, so they are deleted.
     let wrong = fs::read_to_string(house.test_file("hns.networks")).unwrap().replace("4096", "4097");
     fs::write(house.test_file("hns.networks"), wrong).unwrap();
     assert_eq!(vsid(&house), 4097);

@@ -1,5 +1,4 @@
-//! Who may write where, as Windows's own calls say it. Wine makes an access list of a file's mode and
-//! owner, and the other way round.
+//! Access rights, as Windows's own calls report them. Wine maps an access list to a file's mode and owner, and back.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -16,7 +15,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_config_or_kubeconfig_that_everybody_may_write_is_refused_until_it_is_closed() {
+fn a_config_or_kubeconfig_that_everybody_may_write_is_refused() {
     let Some(house) = House::new() else { return };
     let planned = [vec!["plan"], house.install_words()[2..].to_vec()].concat();
     for file in [house.machine.c("node.yaml"), house.test_file("kubeconfig")] {
@@ -34,7 +33,7 @@ fn a_config_or_kubeconfig_that_everybody_may_write_is_refused_until_it_is_closed
         }
         set(&file, 0o644);
     }
-    // A folder above in which others may delete is as good as the file.
+    // A folder above in which others may delete is as bad as the file itself.
     set(&house.machine.c("test"), 0o777);
     let refused = house.machine.run(&planned).exits(23);
     assert!(refused.stderr.contains(r"may change what is in C:\test"), "{}", refused.stderr);
@@ -43,12 +42,12 @@ fn a_config_or_kubeconfig_that_everybody_may_write_is_refused_until_it_is_closed
 }
 
 #[test]
-fn a_state_folder_that_another_account_made_is_renamed_away_and_made_again() {
+fn a_state_folder_of_another_account_is_renamed_and_re_created() {
     let Some(house) = House::new() else { return };
     let state = house.machine.c(r"ProgramData\calicoctl-win");
     fs::create_dir_all(state.join("receipts")).unwrap();
     fs::write(state.join("receipts/1.json"), "{}").unwrap();
-    // Only root may give a folder away.
+    // Only root may give a folder to another owner.
     if std::os::unix::fs::chown(&state, Some(65534), None).is_err() {
         return;
     }
@@ -63,7 +62,7 @@ fn a_state_folder_that_another_account_made_is_renamed_away_and_made_again() {
 }
 
 #[test]
-fn a_cni_folder_that_everybody_may_write_to_is_closed_and_given_back() {
+fn a_cni_folder_that_everybody_may_write_to_is_closed_and_restored() {
     let Some(house) = House::new() else { return };
     let folder = house.machine.c(r"opt\cni\bin");
     fs::create_dir_all(&folder).unwrap();

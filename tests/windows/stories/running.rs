@@ -1,4 +1,4 @@
-//! A running node: components that end, hang and crash, and what is seen of it.
+//! A running node: components that end, hang and crash, and how that is shown.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::machine::eventually;
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn a_component_that_is_killed_runs_again() {
+fn a_killed_component_is_restarted() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
     let felix = house.machine.processes_of("calico-node.exe");
@@ -22,10 +22,10 @@ fn a_component_that_is_killed_runs_again() {
     });
 }
 
-/// Defects B2 of upstream, the other half: a change of configuration is no crash.
+/// Defect B2 of upstream, the other half: a change of configuration is not a crash.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn exit_129_starts_the_component_at_once() {
+fn exit_129_restarts_the_component_at_once() {
     let Some(house) = House::installed() else { return };
     house.until_started("felix", 1);
     let begun = Instant::now();
@@ -35,10 +35,10 @@ fn exit_129_starts_the_component_at_once() {
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
-/// Defect B2: upstream's Felix service starts a crashing Felix again for ever, at once and unseen.
+/// Defect B2: upstream's Felix service restarts a crashing Felix forever, at once and unnoticed.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn b2_a_crash_loop_is_seen_and_does_not_spin() {
+fn b2_a_crash_loop_is_reported_and_slowed_down() {
     let Some(house) = House::new() else { return };
     house.order("felix", "exit=1");
     let ended = house.install_json(11);
@@ -61,7 +61,7 @@ fn b2_a_crash_loop_is_seen_and_does_not_spin() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn a_stop_takes_stuck_children_along() {
+fn a_stop_kills_stuck_children() {
     let Some(house) = House::new() else { return };
     house.order("felix", "deaf child");
     house.install();
@@ -79,7 +79,7 @@ fn a_stop_takes_stuck_children_along() {
     assert_eq!(stop["why"], "ctrl-c", "a component that listens stops by itself: {stop}");
 }
 
-/// Upstream only compares the pid (7.2); ours also sees a new process with an old pid.
+/// Upstream only compares the pid (7.2); we also detect a new process with an old pid.
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
 fn node_startup_runs_again_when_kubelet_is_a_new_process() {
@@ -98,7 +98,7 @@ fn node_startup_runs_again_when_kubelet_is_a_new_process() {
 
 #[test]
 #[cfg_attr(windows, ignore = "changes this machine: run it elevated, where the feature Containers is")]
-fn node_startup_is_tried_until_it_succeeds_and_status_says_what_it_waits_for() {
+fn node_startup_is_retried_until_it_succeeds_and_status_shows_the_wait() {
     let Some(house) = House::new() else { return };
     house.order("startup", "exit=1\nexit=1\nrun");
     house.install();
@@ -112,7 +112,7 @@ fn node_startup_is_tried_until_it_succeeds_and_status_says_what_it_waits_for() {
     house.until_healthy();
 }
 
-/// When HNS starts anew it may have forgotten what it was told.
+/// When HNS restarts it may have lost its state.
 #[cfg(not(windows))]
 #[test]
 fn a_new_process_of_hns_brings_the_network_up_again() {
@@ -130,7 +130,7 @@ fn a_new_process_of_hns_brings_the_network_up_again() {
     assert!(log.contains("Host Networking Service"), "it says why:\n{log}");
 }
 
-/// Each service process is to stay under 20 MB with 10 MB/s of log, and the disk is not to fill.
+/// Each service process must stay under 20 MB with 10 MB/s of log, and the disk must not fill up.
 #[cfg(not(windows))]
 #[test]
 #[expect(clippy::print_stdout, reason = "packaging/bench.sh shows it")]
@@ -156,8 +156,8 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
             line.expect("Linux says how much memory a process has").parse().unwrap()
         };
-        // What Windows calls private bytes, and the largest working set, which has the program's file
-        // and the DLLs in it that others share.
+        // What Windows calls private bytes, and the largest working set, which includes the program's file and shared
+        // DLLs.
         let (private, peak) = (kilobytes("RssAnon:"), kilobytes("VmHWM:"));
         println!("the agent of {role}: {private} kB private, {peak} kB working set at most");
         assert!(private < 20_000, "{role}: {private} kB");
@@ -166,4 +166,40 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
     let last = house.read(r"CalicoWindows\logs\calico-felix.log");
     let torn = last.lines().find(|line| line.contains("felix/log.go") && !line.ends_with('x'));
     assert_eq!(torn, None);
+}
+
+/// A log shipper, a virus scanner, `Get-Content -Wait`: Windows renames no file that somebody has open without sharing
+/// its deletion.
+#[cfg(not(windows))]
+#[test]
+fn a_reader_that_keeps_a_log_from_being_rotated_costs_no_line() {
+    const LOG: &str = r"C:\CalicoWindows\logs\calico-felix.log";
+    let Some(house) = House::installed() else { return };
+    let log = house.machine.c(r"CalicoWindows\logs\calico-felix.log");
+    let rotated = || calicoctl_win::agent::logs::put_aside(&log);
+    eventually("the log", SOON, || log.exists().then_some(()));
+    house.machine.file("test/reader.exe", crate::house::standin("kubelet.exe"));
+    let mut reader = house.machine.start_program(r"C:\test\reader.exe", &["--read", LOG], "test/reader-said");
+    house.until_started("reader", 1);
+
+    house.order("felix", "log=1048576\nrun");
+    house.end("felix", 129);
+    let size = || std::fs::metadata(&log).map_or(0, |about| about.len());
+    eventually("the log to grow beyond its limit", SOON, || (size() > 11 << 20).then_some(()));
+    assert!(rotated().is_empty(), "the reader keeps its name: {:?}", rotated());
+
+    house.end("reader", 0);
+    reader.wait().unwrap();
+    eventually("the log to be rotated", SOON, || (!rotated().is_empty()).then_some(()));
+    house.end("felix", 129);
+    house.until_started("felix", 3);
+    house.run("service stop").exits(0);
+    let files = [rotated(), vec![log.clone()]].concat();
+    let text: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    assert!(!text.contains("are missing here"));
+    let number = |line: &str| line.split_once("log.go 7: line ").map(|(_, rest)| rest[..10].parse::<usize>().unwrap());
+    let numbers: Vec<usize> = text.lines().filter_map(number).collect();
+    assert!(numbers.len() > (11 << 20) / 101, "{}", numbers.len());
+    let gap = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1);
+    assert_eq!(gap, None, "no line is lost");
 }

@@ -1,4 +1,4 @@
-//! The executable on a node in a folder: that it runs on Windows at all, its documents and exit codes.
+//! The executable with a sandbox node: that it runs on Windows at all, its documents and exit codes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ const CONFIG: &str = include_str!("../../fixtures/config/vxlan.yaml");
 const FACTS: &str = include_str!("../../fixtures/facts/server-2022.json");
 
 #[test]
-fn it_says_what_it_is() {
+fn version_and_help_are_printed() {
     let Some(machine) = Machine::new() else { return };
     let version = env!("CARGO_PKG_VERSION");
 
@@ -31,7 +31,7 @@ fn it_says_what_it_is() {
 }
 
 #[test]
-fn a_config_is_valid_or_the_error_says_where_it_is_not() {
+fn a_config_is_valid_or_the_error_gives_the_position() {
     let Some(machine) = Machine::new() else { return };
 
     let good = machine.file("Knöten 1.yaml", CONFIG);
@@ -56,7 +56,7 @@ fn a_config_is_valid_or_the_error_says_where_it_is_not() {
 }
 
 #[test]
-fn a_config_to_start_from_is_written_and_never_over_another() {
+fn config_init_writes_a_config_and_never_overwrites_one() {
     let Some(machine) = Machine::new() else { return };
     let file = machine.path("Mein Knoten.yaml");
 
@@ -85,10 +85,10 @@ fn a_plan_is_made_from_saved_facts() {
 }
 
 #[test]
-fn a_node_comes_up_on_a_sandbox_and_is_given_back() {
+fn a_node_comes_up_on_a_sandbox_and_is_restored() {
     let Some(machine) = Machine::new() else { return };
     let sandbox = Sandbox::new(&machine, "Schöne neue Kiste");
-    // Another product's CNI stands where ours goes.
+    // Another product's CNI configuration is in the place of ours.
     sandbox.write("C/Program Files/containerd/cni/conf/10-calico.conf", "{\"name\": \"another\"}\n");
     sandbox.write("C/Program Files/containerd/cni/bin/calico.exe", "another product's\n");
     let before = sandbox.contents();
@@ -111,12 +111,12 @@ fn a_node_comes_up_on_a_sandbox_and_is_given_back() {
 }
 
 #[test]
-fn after_a_power_cut_a_run_goes_on_or_back() {
+fn after_a_power_cut_a_run_is_resumed_or_undone() {
     let Some(machine) = Machine::new() else { return };
     let sandbox = Sandbox::new(&machine, "node");
     let before = sandbox.contents();
 
-    // The process ends when it is to start Felix, and nothing is cleaned up.
+    // The process ends when it should start Felix, without cleanup.
     let cut = ["install", "--yes", "--sandbox-fault", "put running CalicoFelix=exit-before"];
     assert_eq!(sandbox.run(&cut).code, 137);
     let status = sandbox.run(&["status", "-o", "json"]);
@@ -133,7 +133,7 @@ fn after_a_power_cut_a_run_goes_on_or_back() {
 }
 
 #[test]
-fn one_run_at_a_time_until_the_machine_goes_down() {
+fn only_one_run_at_a_time_changes_a_node() {
     let Some(machine) = Machine::new() else { return };
     let sandbox = Sandbox::new(&machine, "node");
 
@@ -178,7 +178,7 @@ fn a_failure_is_one_json_document_with_the_exit_code_that_windows_sees() {
 }
 
 #[test]
-fn events_come_one_a_line() {
+fn events_are_one_per_line() {
     let Some(machine) = Machine::new() else { return };
     let sandbox = Sandbox::new(&machine, "node");
     let installed = sandbox.run(&["install", "--yes", "-o", "ndjson"]);
@@ -196,7 +196,7 @@ fn events_come_one_a_line() {
 /// A sandbox node in a folder of the machine.
 struct Sandbox<'a> {
     machine: &'a Machine,
-    /// As the executable is to be given it, and as the test finds it.
+    /// In the form for the executable, and as the test sees it.
     inside: String,
     folder: PathBuf,
 }
@@ -225,7 +225,7 @@ impl<'a> Sandbox<'a> {
         std::fs::write(self.folder.join(path), text).unwrap();
     }
 
-    /// The whole node: every folder and file of its disk, and `node.yaml`.
+    /// The complete node: every folder and file of its disk, and `node.yaml`.
     fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut contents =
             BTreeMap::from([("node.yaml".into(), std::fs::read(self.folder.join("node.yaml")).unwrap())]);

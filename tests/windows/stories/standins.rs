@@ -1,12 +1,12 @@
-//! The house itself: that a machine boots and dies as one does, and that the programs that stand in do
-//! what they are told. What the other stories find is worth no more than this.
+//! The test house itself: a machine boots and loses power like a real one, and the stand-ins follow their instructions.
+//! The other stories depend on this.
 
 use crate::house::{House, SOON};
 use crate::machine::{Machine, eventually};
 use crate::picture::Picture;
 
 #[test]
-fn services_start_at_boot_and_die_with_the_power() {
+fn services_start_at_boot_and_end_with_the_power() {
     let Some(machine) = Machine::new() else { return };
     let running = |image: &'static str| eventually(image, SOON, || machine.processes_of(image).first().cloned());
     for image in ["containerd.exe", "standin-service.exe"] {
@@ -24,7 +24,7 @@ fn services_start_at_boot_and_die_with_the_power() {
 }
 
 #[test]
-fn a_reboot_alone_changes_nothing_that_a_picture_shows() {
+fn a_reboot_alone_changes_nothing_in_a_picture() {
     let Some(machine) = Machine::new() else { return };
     let first = Picture::take(&machine);
     Picture::take(&machine).same_as(&first);
@@ -33,7 +33,7 @@ fn a_reboot_alone_changes_nothing_that_a_picture_shows() {
 }
 
 #[test]
-fn a_stand_in_has_the_real_command_lines_and_does_as_it_is_told() {
+fn a_stand_in_has_the_real_command_lines_and_follows_its_instructions() {
     let Some(house) = House::new() else { return };
     let machine = &house.machine;
     let old = machine.file("old/calico-node.exe", crate::house::standin("calico-node.exe"));
@@ -53,7 +53,7 @@ fn a_stand_in_has_the_real_command_lines_and_does_as_it_is_told() {
     let said = house.read("test/said");
     assert!(said.starts_with("felix is up\n") && said.contains(" line 0000000001 xxx"), "{said}");
 
-    // What the real ones do not know, these do not know either.
+    // Arguments that the real ones refuse are refused here too.
     for (program, args) in [
         (&old, &["-should-install-windows-upgrade"][..]),
         (&old, &["component", "felix"]),

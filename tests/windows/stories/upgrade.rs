@@ -1,26 +1,26 @@
-//! Another release under the real executable, real services and real processes.
+//! Upgrades with the real executable, real services and real processes.
 
 use crate::house::{House, release};
 use crate::machine::Ended;
 
-/// Goes to another release, whose archive is put beside the others.
+/// Upgrades to another release, whose archive is put beside the others.
 fn upgrade(house: &House, version: &str) -> Ended {
     let file = house.machine.file(&format!("calico-windows-{version}.zip"), release(version));
     house.cluster().upgrade_calico(version).unwrap();
     house.machine.run(&["upgrade", "--yes", "-c", &house.config, "--release", &file, "-o", "json"])
 }
 
-fn stands(house: &House, file: &str) -> bool {
+fn is_there(house: &House, file: &str) -> bool {
     house.machine.c(&format!(r"CalicoWindows\{file}")).exists()
 }
 
 #[test]
-fn the_next_layout_takes_over_from_the_one_that_runs() {
+fn an_upgrade_to_the_next_layout_replaces_the_running_one() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     let done = upgrade(&house, "v3.33.0").exits(0).json();
     assert_eq!((&done["changed"], &done["generation"]), (&true.into(), &2.into()), "{done:#}");
-    assert!(stands(&house, "calico.exe") && !stands(&house, "calico-node.exe"));
+    assert!(is_there(&house, "calico.exe") && !is_there(&house, "calico-node.exe"));
     let status = house.until_healthy();
     assert_eq!(status["calico_version"], "v3.33.0", "{status:#}");
     let last = house.starts("felix").pop().unwrap();
@@ -28,12 +28,12 @@ fn the_next_layout_takes_over_from_the_one_that_runs() {
 
     let back = house.run("rollback --yes -o json").exits(0).json();
     assert_eq!(back["generation"], 3, "{back:#}");
-    assert!(stands(&house, "calico-node.exe") && !stands(&house, "calico.exe"));
+    assert!(is_there(&house, "calico-node.exe") && !is_there(&house, "calico.exe"));
     assert_eq!(house.until_healthy()["calico_version"], "v3.32.1");
 }
 
 #[test]
-fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
+fn a_release_whose_felix_crashes_is_rolled_back() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     house.until_started("felix", 1);
@@ -45,13 +45,13 @@ fn a_release_whose_felix_crashes_is_taken_back_by_itself() {
         "{failed:#}"
     );
     assert!(failed["error"]["chain"].to_string().contains("exit code 7"), "{failed:#}");
-    assert!(stands(&house, "calico-node.exe") && !stands(&house, "calico.exe"));
+    assert!(is_there(&house, "calico-node.exe") && !is_there(&house, "calico.exe"));
     assert_eq!(house.until_healthy()["calico_version"], "v3.32.1");
 }
 
-/// What the archive holds is no program for this machine: the old one works on, untouched.
+/// The archive's program is not for this machine: the old one continues, unchanged.
 #[test]
-fn a_program_that_does_not_run_is_found_before_anything_stops() {
+fn a_program_that_does_not_run_is_detected_before_anything_stops() {
     let Some(house) = House::installed() else { return };
     house.until_healthy();
     let started = house.starts("felix").len();

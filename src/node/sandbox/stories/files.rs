@@ -3,10 +3,10 @@
 use super::*;
 
 #[test]
-fn paths_are_found_without_case_and_lead_nowhere_else() {
+fn paths_are_found_without_case_and_stay_in_the_folder() {
     let (dir, node) = node();
     let exe = path(r"c:\PROGRAM FILES\Containerd\CONTAINERD.exe");
-    // Windows finds a file whatever its name's case, so there the name is left as it was given.
+    // Windows finds a file in any case, so there the name keeps the case of the request.
     let plain = |path: &Path| path.to_string_lossy().replace('\\', "/").to_lowercase();
     let found = node.disk(&exe);
     assert_eq!(plain(&found), plain(&dir.path().join("C/Program Files/containerd/containerd.exe")));
@@ -23,7 +23,7 @@ fn paths_are_found_without_case_and_lead_nowhere_else() {
 }
 
 #[test]
-fn files_come_from_the_store_and_keep_who_may_read_them() {
+fn files_come_from_the_store_and_keep_their_access() {
     let (dir, mut node) = node();
     let id = Id::File(path(r"C:\k\calico-kube-config"));
     let secret = blob(&mut node, b"token", Access::Administrators);
@@ -46,7 +46,7 @@ fn files_come_from_the_store_and_keep_who_may_read_them() {
 
 #[cfg(unix)]
 #[test]
-fn an_original_with_a_mode_of_its_own_gets_it_back() {
+fn an_original_with_its_own_mode_is_restored_with_it() {
     use std::os::unix::fs::PermissionsExt;
     let (_dir, mut node) = node();
     let id = Id::CniConf(path(r"C:\k\10-other.conf"));
@@ -78,7 +78,7 @@ fn only_an_empty_folder_is_removed() {
 }
 
 #[test]
-fn what_is_in_use_is_not_replaced_and_its_folder_not_moved() {
+fn a_file_in_use_is_not_replaced_and_its_folder_not_moved() {
     let (_dir, mut node) = node();
     let new = blob(&mut node, b"newer", Access::Inherited);
     let config = Id::File(path(r"C:\k\config"));
@@ -107,24 +107,22 @@ fn what_is_in_use_is_not_replaced_and_its_folder_not_moved() {
 }
 
 #[test]
-fn a_program_that_runs_makes_room_and_its_file_goes_later() {
+fn a_running_program_is_renamed_and_deleted_later() {
     let (_dir, mut node) = node();
     let folder = path(r"C:\Program Files\containerd");
     let (exe, old) = (Id::File(folder.join("containerd.exe")), Id::File(folder.join("containerd.exe.old-1")));
     let (new, newer) = (blob(&mut node, b"new", Access::Inherited), blob(&mut node, b"newer", Access::Inherited));
 
-    node.put(&exe, Some(&new)).unwrap();
+    assert_eq!(node.put(&exe, Some(&new)).unwrap(), Put::default());
     assert!(node.get(&exe).unwrap().as_ref() == Some(&new) && node.get(&old).unwrap().is_some());
-    assert_eq!(node.left_until_reboot(), []);
     node.put(&running("kubelet"), None).unwrap();
     node.put(&running("containerd"), None).unwrap();
     node.put(&exe, Some(&newer)).unwrap();
     assert_eq!(node.get(&old).unwrap(), None, "it ran no more");
 
     node.put(&running("containerd"), Some(&State::Running)).unwrap();
-    node.put(&exe, None).unwrap();
+    assert_eq!(node.put(&exe, None).unwrap(), Put::leaving(Some(folder.join("containerd.exe.old-1"))));
     assert_eq!(node.get(&exe).unwrap(), None);
-    assert_eq!(node.left_until_reboot(), [folder.join("containerd.exe.old-1")]);
     insta::assert_snapshot!(node.facts().unwrap().pending_reboot.join("; "), @r"files wait to be moved or deleted: C:\Program Files\containerd\containerd.exe.old-1");
 }
 
@@ -142,7 +140,7 @@ fn stage(node: &SandboxNode, version: &str) -> Tree {
 }
 
 #[test]
-fn release_trees_are_swapped_whole_and_the_foreign_one_comes_back() {
+fn release_trees_are_swapped_whole_and_the_foreign_one_is_restored() {
     let (_dir, mut node) = node();
     let id = Id::Tree(path(r"C:\CalicoWindows"));
     let place = node.disk(id.path().unwrap());
@@ -169,7 +167,7 @@ fn release_trees_are_swapped_whole_and_the_foreign_one_comes_back() {
 }
 
 #[test]
-fn a_release_that_was_changed_is_found_and_kept() {
+fn a_changed_release_is_detected_and_kept() {
     let (_dir, mut node) = node();
     let id = Id::Tree(path(r"C:\CalicoWindows"));
     let release = stage(&node, "v3.32.1");
@@ -195,7 +193,7 @@ fn a_release_that_was_changed_is_found_and_kept() {
     node.put(&id, Some(&drifted)).unwrap();
     assert_eq!(fs::read_to_string(&exe).unwrap(), "evilly-node v3.32.1");
 
-    // A release that the store does not have is missed before anything moves.
+    // A release that the store does not have is an error before anything is moved.
     let other = State::Tree(Tree::Release(Sha256::of(b"v3.99")));
     assert!(node.put(&id, Some(&other)).is_err());
     assert_eq!(node.get(&id).unwrap(), Some(drifted));

@@ -1,4 +1,4 @@
-//! What a user of the sandbox finds: Windows's rules, kept.
+//! The sandbox as its users see it: it follows Windows's rules.
 
 mod files;
 mod networks;
@@ -16,10 +16,10 @@ use super::faults::{Crash, SandboxFaults};
 use super::*;
 use crate::fault::{Exit, Fault as Failure};
 use crate::item::{Manifest, ManifestFile, Network, NetworkKind, RegValue, StartType, Tree};
-use crate::node::STORE_DIR;
+use crate::node::{Put, STORE_DIR};
 use crate::values::Sha256;
 
-/// A new node in a folder of its own.
+/// A new node in its own folder.
 fn node() -> (TempDir, SandboxNode) {
     let dir = TempDir::new().unwrap();
     let node = SandboxNode::open(dir.path()).unwrap();
@@ -30,7 +30,7 @@ fn path(text: &str) -> WinPath {
     WinPath::known(text)
 }
 
-/// Keeps bytes in the store, as the engine does, and gives the state that has them.
+/// Stores bytes, as the engine does, and returns the state with them.
 fn blob(node: &mut SandboxNode, bytes: &[u8], access: Access) -> State {
     let sha256 = Sha256::of(bytes);
     node.save(&path(STORE_DIR).join("blobs").join(sha256.as_str()), bytes, Access::Administrators).unwrap();
@@ -46,6 +46,7 @@ fn service(exe: &str, depends_on: &[&str]) -> State {
         start: StartType::Auto,
         depends_on: depends_on.iter().map(|s| (*s).to_owned()).collect(),
         restart_after: vec![5],
+        recovery: None,
         parameters: Default::default(),
     }))
 }
@@ -66,7 +67,7 @@ fn running(name: &str) -> Id {
 }
 
 /// What an error says and, where it is known, its id.
-fn said(result: Result<()>) -> String {
+fn said(result: Result<impl std::fmt::Debug>) -> String {
     let error = result.unwrap_err();
     let id = error.downcast_ref::<Failure>().map_or("-", |fault| fault.id);
     format!("{id}: {error:#}")

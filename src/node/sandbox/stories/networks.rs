@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_first_network_takes_the_adapter_and_the_last_gives_it_back() {
+fn the_first_network_binds_the_adapter_and_the_last_releases_it() {
     let (_dir, mut node) = node();
     let external = Id::Network("External".into());
     let metadata = Id::Route("169.254.169.254/32".parse().unwrap());
@@ -28,7 +28,7 @@ fn the_first_network_takes_the_adapter_and_the_last_gives_it_back() {
     assert_eq!(ip(&node, &external), Some("10.20.0.21".parse().unwrap()));
     assert_eq!(names(&node), ["Ethernet ", "vEthernet (Ethernet) 10.20.0.21/24"]);
 
-    // A second network finds the vSwitch and disturbs nobody.
+    // A second network uses the vSwitch and interrupts nothing.
     let calico = Id::Network("Calico".into());
     node.put(&calico, Some(&overlay("10.244.1.0/26", 5000))).unwrap();
     assert_eq!(ip(&node, &calico), Some("10.20.0.21".parse().unwrap()));
@@ -44,7 +44,7 @@ fn the_first_network_takes_the_adapter_and_the_last_gives_it_back() {
 }
 
 #[test]
-fn hns_refuses_what_it_refuses() {
+fn hns_refuses_as_on_windows() {
     let (_dir, mut node) = node();
     let calico = Id::Network("Calico".into());
     let State::Network(mut wrong) = overlay("10.244.1.0/26", 4096) else { unreachable!() };
@@ -68,7 +68,7 @@ fn hns_refuses_what_it_refuses() {
     })
     .unwrap();
     tell.push(said(node.put(&calico, None)));
-    // After a reboot no pod lives on it: no container runs.
+    // After a reboot no pod uses it: no container runs.
     let mut told = 0;
     let mut tell_of = |_: &mut dyn Node, lost: Vec<Endpoint>| {
         told += lost.len();
@@ -87,6 +87,6 @@ fn hns_refuses_what_it_refuses() {
     HnsAdapterNotFound: create HNS network Calico on adapter `Ethernet 2`; there are: Ethernet (Windows error 0x803B0006: HNS does not find the adapter)
     HnsNetworkExists: create HNS network CALICO (Windows error 0x803B0010: HNS has a network of that name already)
     HnsNetworkInUse: delete HNS network Calico, to which endpoints are attached: web-1 of container 3f2c (Windows error 0x803B002C: HNS still has references to the network)
-    HnsNotAvailable: the Host Networking Service does not answer
+    HnsAvailable: the Host Networking Service does not answer
     "#);
 }

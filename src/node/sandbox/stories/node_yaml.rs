@@ -1,9 +1,9 @@
-//! The file `node.yaml`, which the user may write in.
+//! The file `node.yaml`, which the user may edit.
 
 use super::*;
 
 #[test]
-fn a_new_folder_becomes_a_server_2022_node_and_stays_it() {
+fn a_new_folder_becomes_a_server_2022_node_and_stays_one() {
     let dir = TempDir::new().unwrap();
     let fresh = dir.path().join("deep").join("node");
     let facts = SandboxNode::open(&fresh).unwrap().facts().unwrap();
@@ -13,7 +13,7 @@ fn a_new_folder_becomes_a_server_2022_node_and_stays_it() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_left_alone() {
+fn a_folder_with_other_contents_is_not_changed() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("thesis.doc"), "years of work").unwrap();
     let error = SandboxNode::open(dir.path()).err().unwrap();
@@ -22,7 +22,7 @@ fn a_folder_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn a_wrong_node_yaml_is_named_by_line_and_column() {
+fn an_invalid_node_yaml_is_reported_by_line_and_column() {
     let (dir, node) = node();
     drop(node);
     let broken = yaml(&dir).replace("hostName: win-a1", "hostName: win-a1\nhostname: twice");
@@ -34,7 +34,7 @@ fn a_wrong_node_yaml_is_named_by_line_and_column() {
 }
 
 #[test]
-fn the_users_own_node_yaml_comes_back_byte_for_byte() {
+fn the_users_own_node_yaml_is_restored_byte_for_byte() {
     let (dir, mut node) = node();
     let own = format!("{}\n# my remark\nopenFiles:   [{{path: C:/k/config, by: \"notepad\"}}]\n", yaml(&dir));
     fs::write(dir.path().join("node.yaml"), &own).unwrap();
@@ -46,7 +46,7 @@ fn the_users_own_node_yaml_comes_back_byte_for_byte() {
     node.put(&Id::Network("External".into()), Some(&overlay("192.168.255.0/30", 9999))).unwrap();
     assert!(yaml(&dir).contains("vEthernet (Ethernet)") && !yaml(&dir).contains("my remark"));
 
-    // Another process goes on from here.
+    // Another process continues from here.
     let mut node = SandboxNode::open(dir.path()).unwrap();
     node.put(&other, Some(&State::RegValue(RegValue::Dword(1)))).unwrap();
     node.put(&Id::Network("external".into()), None).unwrap();
@@ -56,7 +56,7 @@ fn the_users_own_node_yaml_comes_back_byte_for_byte() {
     node.put(&other, None).unwrap();
     assert_eq!(yaml(&dir), own);
 
-    // What the user edits in a file that we wrote is not lost.
+    // The user's edits in a file that we wrote are kept.
     node.put(&other, Some(&State::RegValue(RegValue::Dword(1)))).unwrap();
     fs::write(dir.path().join("node.yaml"), yaml(&dir).replace("20348", "26100")).unwrap();
     assert_eq!(node.facts().unwrap().os.build, 26100, "seen by a process that is already running");
@@ -66,7 +66,7 @@ fn the_users_own_node_yaml_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn node_yaml_can_list_faults_of_its_own() {
+fn node_yaml_can_list_faults() {
     let (dir, node) = node();
     drop(node);
     let text = format!("{}faults:\n- put running kubelet=fail\n- api *=503\n", yaml(&dir));
@@ -77,7 +77,7 @@ fn node_yaml_can_list_faults_of_its_own() {
 }
 
 #[test]
-fn the_users_page_is_right() {
+fn the_page_for_users_matches_the_sandbox() {
     let page = include_str!("../../../../docs/sandbox.md");
     let block = |language: &str| {
         let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();

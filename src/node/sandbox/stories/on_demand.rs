@@ -20,6 +20,9 @@ fn calls_fail_on_demand() {
         protocol: "UDP".into(),
         local_ports: "4789".into(),
         enabled: true,
+        profiles: String::new(),
+        remote_addresses: String::new(),
+        edge_traversal: false,
     };
     let firewall = Id::Firewall("x".into());
     let mut tell = vec![
@@ -43,7 +46,7 @@ fn calls_fail_on_demand() {
 }
 
 #[test]
-fn the_process_ends_on_demand_before_after_or_in_the_midst() {
+fn the_process_ends_on_demand_before_during_or_after_a_call() {
     let dir = TempDir::new().unwrap();
     let journal = path(r"C:\ProgramData\calicoctl-win\journal.ndjson");
     for (fault, text) in [
@@ -58,7 +61,7 @@ fn the_process_ends_on_demand_before_after_or_in_the_midst() {
         node.append(&journal, "{\"a\":1}").unwrap();
         assert!(node.append(&journal, "{\"b\":22}").unwrap_err().is::<Crash>(), "{fault}");
         assert_eq!(fs::read_to_string(&place).unwrap(), text, "{fault}");
-        // The dead do nothing more.
+        // A crashed process does nothing more.
         assert!(node.append(&journal, "{}").unwrap_err().is::<Crash>());
         assert!(node.get(&running("kubelet")).unwrap_err().is::<Crash>());
         fs::remove_file(place).unwrap();
@@ -66,7 +69,7 @@ fn the_process_ends_on_demand_before_after_or_in_the_midst() {
 }
 
 #[test]
-fn a_service_can_be_asked_to_die() {
+fn a_service_can_be_made_to_crash() {
     let dir = TempDir::new().unwrap();
     let mut node = faulty(dir.path(), "put running kubelet#2=dies");
     node.put(&running("kubelet"), None).unwrap();
@@ -76,7 +79,7 @@ fn a_service_can_be_asked_to_die() {
 }
 
 #[test]
-fn faults_are_read_or_explained() {
+fn faults_are_parsed_or_explained() {
     let faults = SandboxFaults::parse(" api GET /api/v1/nodes=503 ; put *#7=exit-before;; release *#1=reset ").unwrap();
     assert_eq!((faults.node.len(), faults.api.as_slice()), (1, ["GET /api/v1/nodes=503".to_owned()].as_slice()));
     assert_eq!(faults.release, ["*#1=reset"]);
@@ -86,7 +89,7 @@ fn faults_are_read_or_explained() {
         .collect();
     insta::assert_snapshot!(tell.join("\n"), @r#"
     SandboxFaultInvalid: the sandbox fault `put x` is not right: it has no `=ACTION`
-    SandboxFaultInvalid: the sandbox fault `push x=fail` is not right: `push` is no call; there are *, facts, get, list, put, save, append, remove
+    SandboxFaultInvalid: the sandbox fault `push x=fail` is not right: `push` is no call; there are *, facts, get, list, put, save, append, remove, process
     SandboxFaultInvalid: the sandbox fault `put x=explode` is not right: `explode` is no action; there are fail, fail-after, disk-full, in-use, slow-stop, dies, hang, slow, exit-before, exit-within, exit-after, torn, noted
     SandboxFaultInvalid: the sandbox fault `put *#0=fail` is not right: `#0` is no count from 1 up
     SandboxFaultInvalid: the sandbox fault `save *=torn` is not right: that call cannot end like this

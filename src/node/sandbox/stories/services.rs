@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn services_keep_the_order_that_windows_keeps() {
+fn services_start_and_stop_in_the_order_of_windows() {
     let (_dir, mut node) = node();
     let (calico_node, felix) = (Id::Service("CalicoNode".into()), Id::Service("CalicoFelix".into()));
     let exe = r"C:\k\kubelet.exe";
@@ -71,7 +71,7 @@ fn one_running_member_of_a_group_is_enough_for_what_depends_on_it() {
 }
 
 #[test]
-fn a_service_takes_its_time_to_stop() {
+fn a_service_takes_its_configured_time_to_stop() {
     let (dir, mut node) = node();
     let slow = |node: &mut SandboxNode, seconds| {
         node.edit(|model| {
@@ -91,7 +91,7 @@ fn a_service_takes_its_time_to_stop() {
 }
 
 #[test]
-fn a_service_runs_its_hook_and_dies_with_its_error() {
+fn a_service_runs_its_hook_and_ends_with_its_error() {
     let (_dir, node) = node();
     let mut node = node.with_start_hook(Box::new(|node, name, service| {
         assert_eq!(service.display_name, "x");
@@ -110,7 +110,7 @@ fn a_service_runs_its_hook_and_dies_with_its_error() {
 }
 
 #[test]
-fn a_service_that_dies_passes_on_what_its_program_knows_to_do() {
+fn a_service_that_ends_passes_on_its_programs_hint() {
     let (_dir, node) = node();
     let mut node = node.with_start_hook(Box::new(|_, _, _| {
         Err(Failure::new(Exit::Failed, "NoAnswer", "no kubeconfig").hint("fetch it again").into())
@@ -119,4 +119,28 @@ fn a_service_that_dies_passes_on_what_its_program_knows_to_do() {
     let error = node.put(&running("Bad"), Some(&State::Running)).unwrap_err();
     let fault = error.downcast_ref::<Failure>().unwrap();
     assert_eq!((fault.id, fault.hint.as_deref()), ("ServiceDied", Some("fetch it again")));
+}
+
+/// services.msc is open: Windows accepts the deletion, and keeps the name until the window closes.
+#[test]
+fn a_deleted_service_that_somebody_has_open_is_gone_and_its_name_is_not_free() {
+    let (_dir, mut node) = node();
+    let (id, wanted) = (Id::Service("CalicoNode".into()), service(r"C:\k\kubelet.exe", &[]));
+    let hold = |node: &mut SandboxNode, held: bool| {
+        let change = |model: &mut Model| {
+            model.services.get_mut(&Name::new("CalicoNode")).unwrap().held_open = held;
+            Ok(())
+        };
+        node.edit(change).unwrap();
+    };
+    node.put(&id, Some(&wanted)).unwrap();
+    hold(&mut node, true);
+    assert!(node.put(&id, None).unwrap().name_held);
+    assert_eq!((node.get(&id).unwrap(), node.service_state("CalicoNode").unwrap()), (None, None));
+    assert_eq!(node.list(Listing::Services).unwrap().len(), 3);
+    assert!(said(node.put(&id, Some(&wanted))).starts_with("ServiceMarkedForDelete: make service CalicoNode"));
+    assert!(said(node.put(&running("CalicoNode"), Some(&State::Running))).starts_with("ServiceMarkedForDelete"));
+    hold(&mut node, false);
+    node.put(&id, Some(&wanted)).unwrap();
+    assert_eq!(node.get(&id).unwrap(), Some(wanted));
 }

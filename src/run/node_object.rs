@@ -1,24 +1,19 @@
-//! `node cordon|uncordon|drain|taint|untaint`: this machine's Kubernetes Node, and nothing on the
-//! machine itself.
+//! `node cordon|uncordon|drain|taint|untaint`: this machine's Kubernetes Node; the machine itself is not changed.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::args::Node as Verb;
-use crate::agent::trial::Trial;
+use super::app::{App, Opened};
+use super::options::{Node as Verb, Source};
+use super::prepare::node_name;
+use super::{Ending, drain, lease, left_over, other_machine};
 use crate::apply::cordon::Cordon;
-use crate::apply::lock::Lock;
 use crate::cluster::{Cluster, Taint, Taints};
 use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::RunResult;
-use crate::run::Ending;
-use crate::run::app::App;
-use crate::run::options::Source;
-use crate::run::prepare::node_name;
-use crate::run::{drain, lease, left_over, other_machine};
 use crate::settings;
 
 pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
@@ -29,20 +24,18 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
         Verb::Taint { .. } => "node taint",
         Verb::Untaint { .. } => "node untaint",
     };
-    let dry = app.global.dry_run;
-    // A run that drained the node must not have it uncordoned under its hands, so all take the lock.
-    let (mut node, _lock): (_, Option<Lock>) =
-        if dry { (app.node()?, None) } else { app.node_to_change(command).map(|(node, lock)| (node, Some(lock)))? };
-    let layered = app.config(&*node, &Source::default(), &[])?;
+    // A Node must not be uncordoned while a run drains it, so all of these take the lock.
+    let Opened { mut node, lock: _lock, .. } = app.node_for(command)?;
+    let layered = app.config(&*node, &Source::default())?;
     let name = node_name(&layered, &node.facts().context("measure the node")?);
-    let cluster = app.cluster(&*node, &app.connection(&*node, &layered)?)?;
+    let (_, cluster) = app.configured_cluster(&*node)?;
     if let Some(theirs) = other_machine::owns(app, &*node, &name) {
         return Err(Fault::new(Exit::Conflict, "NodeOfOtherMachine", theirs)
             .hint("do it on that machine, or give this machine's own Node: --set kubernetes.nodeName=NAME")
             .into());
     }
-    // Another machine may be changing the node. While a change is on trial the Lease is this machine's already.
-    let ending = if dry || Trial::load(&*node)?.is_some() {
+    // Another machine may be changing the node.
+    let ending = if app.global.dry_run {
         act(verb, app, &*node, &layered, &cluster, &name)
     } else {
         lease::hold(app, &mut *node, &name, |app, node| act(verb, app, node, &layered, &cluster, &name))
@@ -65,7 +58,7 @@ fn act(
         Verb::Cordon => schedule(app, cluster, name, false),
         Verb::Uncordon => {
             let ending = schedule(app, cluster, name, true)?;
-            // What a run that is over left is undone by this.
+            // This also undoes what a finished run left.
             if !app.global.dry_run && left_over::is_cordoned(node)? {
                 Cordon::load(node)?.filter(|left| left.node == name).map_or(Ok(()), |left| left.forget(node))?;
             }
@@ -131,8 +124,7 @@ fn drain_node(app: &mut App, cluster: &Cluster, name: &str, options: &crate::clu
         Ok(drained) => drained,
         Err(error) => return Err(drain::uncordon_after(app, cluster, name, cordoned, error)),
     };
-    let msg =
-        format!("node {name} is cordoned and drained: {} pods went, {} stay", drained.goes.len(), drained.stays.len());
+    let msg = format!("node {name} is cordoned and drained: {}", drained.done());
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, cordoned || !drained.goes.is_empty(), msg);
     result.next = vec![app.command("node uncordon")];
@@ -154,7 +146,7 @@ fn done(app: &mut App, changed: bool, msg: String) -> Result<Ending> {
     Ending::result(RunResult::new(Exit::Ok, changed, msg))
 }
 
-/// By what pods still tell the node from Linux ones, once no taint keeps them off it.
+/// Returns the labels by which pods distinguish the node from Linux nodes, once no taint keeps them off it.
 fn labels(name: &str, labels: BTreeMap<String, String>) -> String {
     let telling = |key: &str| key.ends_with("kubernetes.io/os") || key == "node.kubernetes.io/windows-build";
     let shown: Vec<String> =

@@ -1,4 +1,4 @@
-//! What this program can mend by itself when a check fails, and with consent only.
+//! What this program can fix by itself when a check fails, and with consent only.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::facts::NodeFacts;
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mend {
+pub enum Fix {
     /// The patches of `cluster prepare`.
     ClusterPatches,
     StartService(String),
 }
 
-impl fmt::Display for Mend {
+impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClusterPatches => f.write_str("the patches of: calicoctl-win cluster prepare"),
@@ -22,14 +22,14 @@ impl fmt::Display for Mend {
     }
 }
 
-/// What mends a failed check; none where only people can.
-pub fn mend(id: &str, node: Option<&NodeFacts>) -> Option<Mend> {
+/// What fixes a failed check; none if only people can.
+pub fn fix(id: &str, node: Option<&NodeFacts>) -> Option<Fix> {
     match id {
-        "StrictAffinity" | "IpipEnabled" | "VniOutOfRange" => Some(Mend::ClusterPatches),
+        "StrictAffinity" | "Ipip" | "VxlanVni" => Some(Fix::ClusterPatches),
         "RuntimeRunning" => {
             let node = node?;
             let (name, running) = runtime_service(node, node.survey.as_ref()?)?;
-            (!running).then(|| Mend::StartService(name.to_owned()))
+            (!running).then(|| Fix::StartService(name.to_owned()))
         }
         _ => None,
     }

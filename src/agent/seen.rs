@@ -1,0 +1,124 @@
+//! The processes that an agent watches: a start of kubelet or of HNS makes work.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::wait::POLL_PAUSE;
+use crate::node::{Node, Process};
+use crate::report::event::{Event, Sink};
+
+/// Node startup needs the Node object that kubelet creates.
+pub const KUBELET: &str = "kubelet.exe";
+
+/// The Host Networking Service.
+pub const HNS: &str = "hns";
+
+/// What cannot be looked at has not changed: Windows refuses now and then while it is short of memory or its service
+/// manager is busy (1450, 1722), and that is no reason to restart what works.
+#[derive(Debug, Clone, Default)]
+struct Looks {
+    failing: bool,
+}
+
+impl Looks {
+    /// What was found; none if that could not be seen, which is told once until a look succeeds again.
+    fn found<T>(&mut self, what: &str, looked: Result<T>, events: Sink<'_>) -> Option<T> {
+        match looked {
+            Ok(found) => {
+                self.failing = false;
+                Some(found)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    let message = format!("{what} cannot be looked at, and counts as unchanged: {error:#}");
+                    events(Event::Log { message });
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Detects a start of kubelet. Listing all processes twenty times a second is expensive on an idle node, so while the
+/// known process runs only that is checked, and a kubelet that has been gone for a while is looked for less often.
+#[derive(Debug, Clone, Default)]
+pub struct Kubelet {
+    known: Vec<Process>,
+    /// How long it has been gone.
+    gone: Duration,
+    since_look: Duration,
+    looks: Looks,
+}
+
+impl Kubelet {
+    /// A restart takes no longer than this.
+    const SOON: Duration = Duration::from_secs(60);
+    const LATER: Duration = Duration::from_secs(1);
+
+    pub fn look(node: &dyn Node, events: Sink<'_>) -> Self {
+        let mut kubelet = Self::default();
+        kubelet.known = kubelet.looks.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
+        kubelet
+    }
+
+    /// Whether one was started since the last call, one [`POLL_PAUSE`] ago.
+    pub fn started(&mut self, node: &dyn Node, events: Sink<'_>) -> bool {
+        if !self.known.is_empty() {
+            let Some(now) = self.looks.found(KUBELET, self.successors(node), events).flatten() else { return false };
+            let before = std::mem::replace(&mut self.known, now);
+            (self.gone, self.since_look) = Default::default();
+            return self.known.iter().any(|process| !before.contains(process));
+        }
+        (self.gone, self.since_look) = (self.gone + POLL_PAUSE, self.since_look + POLL_PAUSE);
+        if self.gone > Self::SOON && self.since_look < Self::LATER {
+            return false;
+        }
+        self.since_look = Duration::ZERO;
+        self.known = self.looks.found(KUBELET, node.processes(KUBELET), events).unwrap_or_default();
+        !self.known.is_empty()
+    }
+
+    /// The processes that run once one of the known ones has ended; none until then.
+    fn successors(&self, node: &dyn Node) -> Result<Option<Vec<Process>>> {
+        for process in &self.known {
+            if !node.runs(process)? {
+                return node.processes(KUBELET).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The processes when node startup ran last.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    kubelet: Kubelet,
+    hns: Option<Process>,
+    looks: Looks,
+}
+
+impl Seen {
+    pub fn look(node: &dyn Node, events: Sink<'_>) -> Self {
+        let mut looks = Looks::default();
+        let hns = looks.found(HNS, node.process(HNS), events).flatten();
+        Self { kubelet: Kubelet::look(node, events), hns, looks }
+    }
+
+    /// The process of HNS.
+    pub const fn hns(&self) -> Option<&Process> {
+        self.hns.as_ref()
+    }
+
+    /// Whether kubelet was started since the last call.
+    pub fn kubelet_started(&mut self, node: &dyn Node, events: Sink<'_>) -> bool {
+        self.kubelet.started(node, events)
+    }
+
+    /// Whether HNS runs as another process than before. While it does not run, wait for it.
+    pub fn hns_changed(&mut self, node: &dyn Node, events: Sink<'_>) -> bool {
+        let Some(now) = self.looks.found(HNS, node.process(HNS), events).flatten() else { return false };
+        let before = self.hns.replace(now);
+        before.is_some() && before != self.hns
+    }
+}

@@ -1,0 +1,122 @@
+//! `selftest`: the rows of [`crate::selftest`] on this machine or a sandbox, as they end, and what they say together.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+
+use super::args::Selftest;
+use crate::apply::lock::{Holder, Lock};
+use crate::fault::{Exit, Fault};
+use crate::node::sandbox::faults::SandboxFaults;
+use crate::node::sandbox::quirks::Quirk;
+use crate::node::{Node, STATE_DIR};
+use crate::run::Ending;
+use crate::run::app::App;
+use crate::selftest::report::{RowReport, SelftestReport, Verdict};
+use crate::selftest::{self, Ground, Hold, Program, Reach, parts};
+use crate::values::{WinPath, count};
+
+pub(crate) fn run(args: &Selftest, app: &mut App) -> Result<Ending> {
+    if let Some(part) = &args.part {
+        std::process::exit(parts::play(part, quirks(app))?);
+    }
+    let reach = match (args.disruptive, app.global.dry_run) {
+        (_, true) => Reach::Reads,
+        (true, _) => Reach::Disrupts,
+        (false, _) => Reach::Changes,
+    };
+    let mut node = app.node()?;
+    if !node.caller().elevated {
+        return Err(Fault::new(Exit::NotElevated, "NotElevated", "this session has no administrator rights")
+            .hint("open PowerShell with Run as administrator and run the command again")
+            .into());
+    }
+    if reach == Reach::Disrupts {
+        app.confirm_change("the network of an adapter", "Run the rows that interrupt it?")?;
+    }
+    let report = {
+        let _lock = lock(app, &mut *node)?;
+        let _hold = (reach > Reach::Reads).then(|| hold(app, &mut *node)).transpose()?;
+        let mut ground = Ground::new(&mut *node, program(app)?, args.adapter.clone())?;
+        let (reporter, quiet) = (&mut app.reporter, app.global.quiet);
+        let mut tell = |row: &RowReport| {
+            if !quiet || row.verdict == Verdict::Fail {
+                reporter.say(&line(row));
+            }
+        };
+        selftest::run(&mut ground, reach, &mut tell)
+    };
+    app.reporter.document("SelftestReport", &report, &summary(&report));
+    let exit = if selftest::holds(&report) { Exit::Ok } else { Exit::PreflightFailed };
+    Ending::shown(exit, format!("{}. {}", tally(&report), report.on_vni()))
+}
+
+/// Returns this program as the rows start it.
+pub(crate) fn program(app: &App) -> Result<Program> {
+    let path = std::env::current_exe().context("find our own executable")?;
+    let mut words: Vec<OsString> = Vec::new();
+    if let Some(dir) = &app.global.sandbox {
+        words.extend([OsString::from("--sandbox"), dir.clone().into()]);
+        words.extend(app.global.sandbox_fault.iter().map(|fault| OsString::from(format!("--sandbox-fault={fault}"))));
+    }
+    Ok(Program { path, words, real: app.global.sandbox.is_none() })
+}
+
+/// Returns how the program of a sandbox is unlike a process on Windows.
+fn quirks(app: &App) -> parts::Quirks {
+    let faults = SandboxFaults::parse(&app.global.sandbox_fault.join(";")).unwrap_or_default();
+    let is = |quirk| app.global.sandbox.is_some() && faults.windows.contains(&quirk);
+    parts::Quirks {
+        ignores_ctrl_c: is(Quirk::IgnoresCtrlC),
+        job_leaks: is(Quirk::JobLeaks),
+        detach_stays: is(Quirk::DetachStays),
+    }
+}
+
+/// Takes the lock of the runs that change the node. Where we have never been there is nothing to lock, and nothing is
+/// left for it.
+fn lock(app: &App, node: &mut dyn Node) -> Result<Option<Lock>> {
+    if !node.disk(&WinPath::known(STATE_DIR).join("lock")).exists() {
+        return Ok(None);
+    }
+    let (pid, since) = (std::process::id(), node.now());
+    let holder = Holder { run: app.run.clone(), command: "selftest".into(), pid, since };
+    Lock::take(node, &holder).map(Some)
+}
+
+fn hold(app: &mut App, node: &mut dyn Node) -> Result<Hold> {
+    let (hold, secured) = Hold::take(node)?;
+    app.made_safe(secured.map(|reason| (WinPath::known(selftest::FOLDER), reason)).into_iter().collect());
+    Ok(hold)
+}
+
+/// Returns a row as text.
+fn line(row: &RowReport) -> String {
+    let tag = match row.verdict {
+        Verdict::Ok => "[ OK ]",
+        Verdict::Fail => "[FAIL]",
+        Verdict::Skip => "[SKIP]",
+    };
+    let mut line = format!("{tag} {:<20} {}", row.id, row.answered);
+    if row.verdict == Verdict::Fail {
+        line.push_str(&format!("\n         expected: {}\n         rests on it: {}", row.asks, row.rests));
+    }
+    line
+}
+
+fn tally(report: &SelftestReport) -> String {
+    let summary = &report.summary;
+    let skipped = if summary.skip > 0 { format!(", {} skipped", summary.skip) } else { String::new() };
+    format!("{}: {} ok, {} failed{skipped}", count(report.rows.len(), "row"), summary.ok, summary.fail)
+}
+
+fn summary(report: &SelftestReport) -> String {
+    let mut text = format!("\n{}\n", tally(report));
+    for (what, names) in [("An interrupted selftest had left, now removed", &report.removed), ("Left", &report.left)] {
+        if !names.is_empty() {
+            text.push_str(&format!("{what}: {}\n", names.join(", ")));
+        }
+    }
+    text.push_str(&report.on_vni());
+    text
+}

@@ -1,0 +1,229 @@
+//! What the sandbox answers when it is asked how Windows behaves: as Windows is documented, unless a quirk is asked for.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::SandboxNode;
+use super::hns::{self as networks, details};
+use super::model::{Endpoint, Model, Name, NodeNetwork};
+use super::quirks::Quirk;
+use crate::facts::NodeFacts;
+use crate::fault::{Exit, Fault};
+use crate::item::{Id, NetworkKind, RegValue, State};
+use crate::node::acl::{Acl, INHERITED};
+use crate::node::hns::Refusal;
+use crate::node::probe::Probe;
+use crate::node::win32;
+
+impl SandboxNode {
+    pub(super) fn try_out(&mut self, probe: &Probe) -> Result<Option<u32>> {
+        let refused = |quirk: Quirk, code: u32, node: &Self| (!node.is(quirk)).then_some(code);
+        Ok(match probe {
+            Probe::ReplaceOpenFile(_) => refused(Quirk::ReplacesOpenFiles, win32::SHARING_VIOLATION, self),
+            Probe::MoveOpenFolder(_) => refused(Quirk::MovesOpenFolders, win32::ACCESS_DENIED, self),
+            Probe::RuleInEveryProfile(name) => {
+                let none = self.look()?.firewall_rule(name).is_none();
+                (none || self.is(Quirk::FirewallLosesProfiles)).then_some(win32::NOT_FOUND)
+            }
+            Probe::FindEvent(_) => self.is(Quirk::EventLogForgets).then_some(win32::NOT_FOUND),
+            Probe::FindPersistentRoute(_) => refused(Quirk::RoutesPersist, win32::NOT_FOUND, self),
+            Probe::ReuseHeldName(name) => {
+                self.edit(|model| {
+                    model.services.remove(&Name::new(name.as_str()));
+                    Ok(())
+                })?;
+                refused(Quirk::FreesHeldNames, win32::SERVICE_MARKED_FOR_DELETE, self)
+            }
+            Probe::MakeEndpoint { network, name, ip } => self.edit(|model| {
+                let Some(network) = model.networks.get_mut(&Name::new(network.as_str())) else {
+                    return Ok(Some(win32::HNS_NETWORK_NOT_FOUND));
+                };
+                let [.., a, b, c] = ip.octets();
+                let endpoint = Endpoint {
+                    ip: *ip,
+                    mac: format!("00-15-5D-{a:02X}-{b:02X}-{c:02X}"),
+                    remote: false,
+                    provider_address: None,
+                    container: None,
+                    policies: Vec::new(),
+                };
+                network.endpoints.insert(Name::new(name.as_str()), endpoint);
+                Ok(None)
+            })?,
+        })
+    }
+
+    /// What a quirk does besides to an item that was put.
+    pub(super) fn put_with_quirks(&mut self, id: &Id, state: Option<&State>) -> Result<()> {
+        match (id, state) {
+            (Id::Network(_), None) if self.is(Quirk::AddressesStayAway) => self.edit(|model| {
+                for adapter in &mut model.adapters {
+                    adapter.addresses.clear();
+                }
+                Ok(())
+            }),
+            (Id::Network(name), Some(_)) if self.is(Quirk::HnsLosesVsid) => self.edit(|model| {
+                if let Some(network) = model.networks.get_mut(&Name::new(name.as_str())) {
+                    network.vsid = None;
+                }
+                Ok(())
+            }),
+            (Id::Network(name), Some(_)) if self.is(Quirk::HnsCreatesOnce) && name.ends_with("again") => {
+                self.edit(|model| {
+                    model.networks.remove(&Name::new(name.as_str()));
+                    Ok(())
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The facts as quirks let them be read.
+pub fn facts(mut facts: NodeFacts, quirks: &[Quirk]) -> NodeFacts {
+    if quirks.contains(&Quirk::BootIdChanges) {
+        facts.boot_id = format!("{}-{:?}", facts.boot_id, std::time::Instant::now());
+    }
+    facts
+}
+
+/// An item as quirks let it be read.
+pub fn read(id: &Id, found: Option<State>, quirks: &[Quirk]) -> Option<State> {
+    let is = |quirk| quirks.contains(&quirk);
+    let mut found = found?;
+    match (&mut found, id) {
+        (State::Service(service), _) => {
+            if is(Quirk::ServiceLosesDescription) {
+                service.description.clear();
+            }
+            if is(Quirk::ServiceLosesRecovery) {
+                service.restart_after.clear();
+            }
+        }
+        (State::RegValue(value), Id::RegValue { name, .. }) => {
+            if is(Quirk::RegistryHasCase) && name.to_uppercase() == *name && !name.is_empty() {
+                return None;
+            }
+            if let (true, RegValue::Qword(number)) = (is(Quirk::RegistryLosesType), &value) {
+                *value = RegValue::Binary(number.to_le_bytes().to_vec());
+            }
+        }
+        (State::Firewall(rule), _) if is(Quirk::FirewallLosesPorts) => rule.local_ports = "*".into(),
+        (State::Route { metric, .. }, _) if is(Quirk::RouteLosesMetric) => *metric += 25,
+        (State::Dir { access }, _) if is(Quirk::AccessChanges) => *access = crate::item::Access::Inherited,
+        _ => {}
+    }
+    Some(found)
+}
+
+/// An access list as quirks let it be read.
+pub fn acl(mut acl: Acl, quirks: &[Quirk]) -> Acl {
+    if quirks.contains(&Quirk::AccessInherits) {
+        acl.entries.iter_mut().flatten().for_each(|entry| entry.flags |= INHERITED);
+    }
+    acl
+}
+
+/// The error when HNS does not answer.
+pub fn stuck(path: &str) -> Fault {
+    Fault::new(Exit::Failed, "HnsStuck", format!("HNS did not answer GET {path} in 30 s"))
+        .hint("calicoctl-win explain HnsStuck says what to do")
+}
+
+/// What HNS answers to a question, in the form in which HNS writes it.
+pub fn hns(model: &Model, path: &str, quirks: &[Quirk]) -> Result<Value, Refusal> {
+    let is = |quirk| quirks.contains(&quirk);
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    Ok(match parts[..] {
+        ["globals", "version"] => match model.hns {
+            _ if is(Quirk::HnsIsOld) => json!({ "Major": 9, "Minor": 1 }),
+            Some(version) => json!({ "Major": version.major, "Minor": version.minor }),
+            None => Value::Null,
+        },
+        ["networks"] => model.networks.iter().map(|(name, found)| network(name, found, quirks)).collect(),
+        ["endpoints"] => {
+            let all = model.networks.iter().flat_map(|(name, network)| {
+                network.endpoints.iter().map(move |(own, found)| endpoint(own, found, (name, network), quirks))
+            });
+            all.collect()
+        }
+        ["policylists"] => lists(model, is(Quirk::HnsReferencesAreObjects)),
+        _ => {
+            let code = if is(Quirk::HnsHasOtherCode) { win32::UNSPECIFIED } else { win32::HNS_NETWORK_NOT_FOUND };
+            return Err(Refusal { code: Some(code), text: "The network was not found.".into() });
+        }
+    })
+}
+
+/// In the form of a recording from Server 2019 (HNS 9.2), shortened.
+fn network(name: &Name, found: &NodeNetwork, quirks: &[Quirk]) -> Value {
+    let mut subnets = Vec::new();
+    if let Some(prefix) = found.subnet {
+        let vsid = |vsid| if quirks.contains(&Quirk::HnsVsidIsText) { json!(format!("{vsid}")) } else { json!(vsid) };
+        let policies: Vec<Value> =
+            found.vsid.iter().map(|number| json!({ "Type": "VSID", "VSID": vsid(*number) })).collect();
+        let mut subnet = json!({ "AdditionalParams": {}, "AddressPrefix": prefix.to_string(), "Policies": policies });
+        if let Some(gateway) = found.gateway {
+            subnet["GatewayAddress"] = json!(gateway.to_string());
+        }
+        subnets.push(subnet);
+    }
+    let mut value = json!({
+        "CurrentEndpointCount": found.endpoints.len(), "Flags": 0, "Health": { "LastErrorCode": 0 },
+        "ID": found.id.to_uppercase(), "IPv6": false, "Name": name.as_str(), "Policies": [], "State": 1,
+        "Subnets": subnets, "TotalEndpoints": found.endpoints.len(), "Type": kind(found.kind),
+    });
+    if let Some(ip) = found.management_ip {
+        value["ManagementIP"] = json!(ip.to_string());
+    }
+    if let Some(mac) = details(name, found).dr_mac {
+        value["DrMacAddress"] = json!(mac.replace(':', "-").to_uppercase());
+    }
+    value
+}
+
+/// HNS writes the kinds in other cases than those in which they are asked for.
+fn kind(kind: NetworkKind) -> String {
+    kind.to_string().to_lowercase()
+}
+
+fn endpoint(own: &Name, found: &Endpoint, (name, network): (&Name, &NodeNetwork), quirks: &[Quirk]) -> Value {
+    let state = match &found.container {
+        Some(_) if quirks.contains(&Quirk::HnsStateIsText) => json!("Attached"),
+        Some(_) => json!(3),
+        None => json!(1),
+    };
+    let mut value = json!({
+        "ID": networks::endpoint_id(own), "IPAddress": found.ip.to_string(), "MacAddress": found.mac,
+        "Name": own.as_str(), "Policies": found.policies,
+        "SharedContainers": found.container.iter().collect::<Vec<_>>(),
+        "State": state,
+        "Type": kind(network.kind), "VirtualNetwork": network.id.to_uppercase(), "VirtualNetworkName": name.as_str(),
+    });
+    if found.remote {
+        value["IsRemoteEndpoint"] = json!(true);
+    }
+    if quirks.contains(&Quirk::HnsLosesState)
+        && let Some(fields) = value.as_object_mut()
+    {
+        fields.shift_remove("State");
+    }
+    value
+}
+
+/// kube-proxy's load balancers: a sandbox has one for each network with endpoints of pods.
+fn lists(model: &Model, objects: bool) -> Value {
+    let of = |(name, network): (&Name, &NodeNetwork)| {
+        let to: Vec<Value> = network
+            .endpoints
+            .keys()
+            .map(|own| format!("/endpoints/{}", networks::endpoint_id(own)))
+            .map(|path| if objects { json!({ "Path": path }) } else { json!(path) })
+            .collect();
+        (!to.is_empty()).then(|| {
+            let policy = json!({ "Type": "ELB", "Protocol": 6, "InternalPort": 8080, "ExternalPort": 80 });
+            json!({ "ID": networks::endpoint_id(name), "Policies": [policy], "References": to, "State": 2 })
+        })
+    };
+    model.networks.iter().filter_map(of).collect()
+}

@@ -1,0 +1,107 @@
+//! Services that start and stop.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+use super::faults::{Action, Crash};
+use super::model::Name;
+use super::quirks::Quirk;
+use super::{SandboxNode, services};
+use crate::fault::Fault;
+use crate::node::win32::{self, refused};
+
+impl SandboxNode {
+    pub(super) fn start(&mut self, name: &str, action: Option<Action>) -> Result<()> {
+        self.start_within(name, action, &[])
+    }
+
+    /// Starts a service's dependencies, then the service. `above`: the services that wait for this one.
+    fn start_within(&mut self, name: &str, action: Option<Action>, above: &[&str]) -> Result<()> {
+        let Some(needed) = services::to_start(&self.model()?, name)? else { return Ok(()) };
+        let needed = if self.is(Quirk::StartsAlone) { Vec::new() } else { needed };
+        let above = [above, &[name]].concat();
+        for needed in needed {
+            let (what, started) = match needed {
+                // Windows allows no circular dependencies; a hand-written node.yaml may have some.
+                services::Needed::Service(needed) if above.iter().any(|name| name.eq_ignore_ascii_case(&needed)) => {
+                    (needed, Err(anyhow!("it depends on {name}")))
+                }
+                services::Needed::Service(needed) => {
+                    let started = self.start_within(&needed, None, &above);
+                    (needed, started)
+                }
+                services::Needed::Group(group, members) => {
+                    let runs = members.iter().filter(|member| self.start_within(member, None, &above).is_ok()).count();
+                    let none = || anyhow!("no service of it runs");
+                    (format!("the group {group}"), if runs > 0 { Ok(()) } else { Err(none()) })
+                }
+            };
+            self.alive()?;
+            if let Err(reason) = started {
+                self.edit(|model| {
+                    services::give_up(model, name);
+                    Ok(())
+                })?;
+                let what = format!("start service {name}, which depends on {what}: {reason:#}");
+                return Err(refused(win32::SERVICE_DEPENDENCY_FAIL, what).into());
+            }
+        }
+        let root = self.root.clone();
+        self.edit(|model| services::start(model, &root, name))?;
+        let died = |reason: String| refused(win32::PROCESS_ABORTED, format!("start service {name}: {reason}"));
+        if action == Some(Action::Dies) {
+            self.end(name)?;
+            return Err(died("it ended right away, as a sandbox fault asked".into()).into());
+        }
+        // The container runtime may be faster than the service.
+        self.play_kubelet()?;
+        let Some(mut hook) = self.on_start.take() else {
+            return Ok(());
+        };
+        let definition = self.model()?.services.get(&Name::new(name)).map(|service| service.definition.clone());
+        self.plays = true;
+        let ran = definition.map_or(Ok(()), |definition| hook(self, name, &definition));
+        self.plays = false;
+        self.on_start = Some(hook);
+        match ran {
+            Err(e) if !e.is::<Crash>() && self.alive().is_ok() => {
+                self.end(name)?;
+                let mut died = died("its program failed".into());
+                // The inner error has the better hint.
+                died.hint = e.downcast_ref::<Fault>().and_then(|inner| inner.hint.clone()).or(died.hint);
+                Err(e.context(died))
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn end(&mut self, name: &str) -> Result<()> {
+        self.edit(|model| {
+            services::end(model, name);
+            Ok(())
+        })
+    }
+
+    pub(super) fn stop(&mut self, name: &str, action: Option<Action>) -> Result<()> {
+        if action == Some(Action::SlowStop) {
+            self.elapse(Duration::from_secs(services::STOP_LIMIT.into()))?;
+            return Err(services::will_not_stop(name).into());
+        }
+        let mut model = self.model()?;
+        let (seconds, stopped) = services::stop(&mut model, name);
+        let stopped = if self.is(Quirk::StopsNeeded) { Ok(()) } else { stopped };
+        self.elapse(Duration::from_secs(seconds.into()))?;
+        stopped?;
+        self.end(name)
+    }
+
+    /// Starts what depends on a service and was given up.
+    pub(super) fn revive(&mut self, service: &str) -> Result<Vec<String>> {
+        let stranded = services::stranded(&*self.look()?, service);
+        for name in &stranded {
+            self.start(name, None)?;
+        }
+        Ok(stranded)
+    }
+}

@@ -1,0 +1,183 @@
+//! Lines on their way to stdout. A session that drops while the virtual switch is rebuilt leaves a pipe that nobody
+//! reads: telling of a change must not hold it up then.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How long a line is waited for before its reader counts as gone. While there is one, a line is out before what it
+/// tells of goes on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How many lines may wait before progress is left out.
+const ENOUGH: usize = 256;
+
+/// What becomes of a line that nobody reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// It may be left out: another one follows.
+    Progress,
+    /// It waits.
+    Kept,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: VecDeque<String>,
+    /// A line is being written.
+    writes: bool,
+    /// Nobody has read for a while.
+    stuck: bool,
+}
+
+impl Queue {
+    fn is_out(&self) -> bool {
+        self.lines.is_empty() && !self.writes
+    }
+}
+
+/// Lines and the thread that writes them.
+pub struct Outlet {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Outlet {
+    /// Begins to write to `to`. None if there is no thread for that.
+    fn new(to: Box<dyn Write + Send>) -> Option<Arc<Self>> {
+        let outlet = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new() });
+        let own = Arc::clone(&outlet);
+        thread::Builder::new().name("stdout".into()).spawn(move || own.write(to)).ok().map(|_| outlet)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, mut to: Box<dyn Write + Send>) {
+        let mut queue = self.queue();
+        loop {
+            let Some(line) = queue.lines.pop_front() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.writes = true;
+            drop(queue);
+            let _session_may_be_gone = writeln!(to, "{line}").and_then(|()| to.flush());
+            queue = self.queue();
+            queue.writes = false;
+            queue.stuck &= !queue.is_out();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Tells a line, and waits for it if somebody reads.
+    fn line(&self, line: &str, worth: Worth) {
+        let mut queue = self.queue();
+        if worth == Worth::Progress && queue.lines.len() >= ENOUGH {
+            return;
+        }
+        queue.lines.push_back(line.to_owned());
+        self.changed.notify_all();
+        if queue.stuck {
+            return;
+        }
+        let waited = self.changed.wait_timeout_while(queue, PATIENCE, |queue| !queue.is_out() && !queue.stuck);
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        queue.stuck |= !queue.is_out();
+        // Others need not find out as well.
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything is out: what follows is the end of the output, and a reader that pauses gets it whole.
+    fn settle(&self) {
+        let out = self.changed.wait_while(self.queue(), |queue| !queue.is_out());
+        drop(out.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+static STDOUT: OnceLock<Option<Arc<Outlet>>> = OnceLock::new();
+
+/// A line to stdout that never holds up its teller for long.
+pub fn line(line: &str, worth: Worth) {
+    match STDOUT.get_or_init(|| Outlet::new(Box::new(std::io::stdout()))) {
+        Some(outlet) => outlet.line(line, worth),
+        None => last(line),
+    }
+}
+
+/// A line to stdout after all others: a result, or a document. It waits for its reader.
+pub fn last(line: &str) {
+    settle();
+    let mut out = std::io::stdout().lock();
+    let _session_may_be_gone = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// Waits until all lines are out.
+pub fn settle() {
+    if let Some(Some(outlet)) = STDOUT.get() {
+        outlet.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A pipe whose reader takes what is sent after `goes_on`.
+    struct Pipe {
+        goes_on: Receiver<()>,
+        reads: Sender<String>,
+        open: bool,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if !self.open {
+                self.goes_on.recv().map_err(io::Error::other)?;
+                self.open = true;
+            }
+            self.reads.send(String::from_utf8_lossy(bytes).into_owned()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_holds_up_nothing_and_loses_progress_only() {
+        let ((go, goes_on), (reads, read)) = (channel(), channel());
+        let outlet = Outlet::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        let begun = Instant::now();
+        for n in 0..5000 {
+            outlet.line(&format!("waiting {n}"), Worth::Progress);
+            if n % 100 == 0 {
+                outlet.line(&format!("phase {n}"), Worth::Kept);
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "one wait, not five thousand");
+        go.send(()).unwrap();
+        outlet.settle();
+        let all: String = read.try_iter().collect();
+        let count = |word: &str| all.lines().filter(|line| line.starts_with(word)).count();
+        assert_eq!(count("phase "), 50, "every phase is told");
+        assert!((1..=ENOUGH).contains(&count("waiting ")), "{}", count("waiting "));
+    }
+
+    #[test]
+    fn with_a_reader_a_line_is_out_before_its_teller_goes_on() {
+        let ((go, goes_on), (reads, read)) = (channel(), channel());
+        go.send(()).unwrap();
+        let outlet = Outlet::new(Box::new(Pipe { goes_on, reads, open: false })).unwrap();
+        outlet.line("one", Worth::Kept);
+        assert!(read.try_iter().collect::<String>().starts_with("one"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The checks of a run: their input, and what a failed one means.
+
+use anyhow::Result;
+
+use super::app::App;
+use super::options::no_such_check;
+use crate::config::Layered;
+use crate::facts::{ClusterFacts, NodeFacts};
+use crate::preflight;
+use crate::report::document::{Check, CheckStatus, PreflightReport};
+use crate::report::event::Event;
+use crate::settings::{self, Resolved};
+
+/// Runs the checks.
+pub(crate) fn examine(
+    app: &mut App,
+    layered: &Layered,
+    scope: preflight::Scope,
+    input: &preflight::Input,
+) -> PreflightReport {
+    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
+    let mut ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
+    for id in &mut ignored {
+        if let Some((former, current)) = preflight::renamed(id) {
+            let message =
+                format!("the check `{former}` is now named `{current}`; the next release does not accept the old name");
+            app.warn("CheckRenamed", message);
+            current.clone_into(id);
+        }
+    }
+    for id in preflight::unknown_ids(&ignored) {
+        app.warn("UnknownCheck", no_such_check(id));
+    }
+    preflight::run(scope, input, &ignored)
+}
+
+/// Reports every check as an event.
+pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
+    for check in &report.checks {
+        app.event(&Event::Checked(check.clone()));
+    }
+}
+
+/// Runs all checks with the measured facts. They run even if the cluster's answers allow no settings: the report says
+/// more than the first error.
+pub(crate) fn measured(
+    app: &mut App,
+    layered: &Layered,
+    resolved: Option<&Resolved>,
+    node: &NodeFacts,
+    cluster: &ClusterFacts,
+) -> PreflightReport {
+    let side = resolved.is_none().then(|| settings::cluster_side(layered, node.cloud.as_ref(), cluster));
+    let spec = &layered.config.spec;
+    let input = preflight::Input {
+        settings: resolved.map(|resolved| &resolved.settings),
+        side: side.as_ref(),
+        names_backend: spec.calico_network.backend.is_some(),
+        node: Some(node),
+        cluster: Some(cluster),
+        cluster_failure: None,
+        remote_access: spec.preflight.remote_access.as_deref().unwrap_or_default(),
+    };
+    examine(app, layered, preflight::Scope::Everything, &input)
+}
+
+/// Runs all checks and shows the results; the run stops if a required check failed.
+///
+/// # Errors
+/// The failed checks, with the exit class of the worst.
+pub(super) fn check(
+    app: &mut App,
+    layered: &Layered,
+    resolved: Option<&Resolved>,
+    node: &NodeFacts,
+    cluster: &ClusterFacts,
+) -> Result<()> {
+    let report = measured(app, layered, resolved, node, cluster);
+    tell(app, &report);
+    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
+    // Advice about the machine's other services belongs to `preflight`: an install does not change them.
+    let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
+    let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
+    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
+        app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
+    }
+    preflight::verdict(&report)
+}

@@ -1,0 +1,553 @@
+//! The state of the node, measured now: what `status` shows.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use jiff::Timestamp;
+
+use super::app::App;
+use super::drift::drift;
+use super::{datastore, records};
+use crate::agent::published;
+use crate::agent::trial::Trial;
+use crate::agent::{self, Role};
+use crate::apply::converge::plan;
+use crate::apply::cordon::Cordon;
+use crate::apply::lock;
+use crate::apply::receipt::{About, Receipt};
+use crate::apply::standing::Standing;
+use crate::calico::kubeconfig;
+use crate::cluster::Cluster;
+use crate::item::{Id, State};
+use crate::node::{Node, ServiceState};
+use crate::plan::Step;
+use crate::plan::order::SERVICES;
+use crate::report::document::{
+    CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
+    ServiceStatus,
+};
+use crate::settings::{Backend, Datastore};
+use crate::values::WinPath;
+
+/// How long the cluster may take to report the Node; status must answer without it too.
+const CLUSTER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Measures the node and everything of Calico on it.
+///
+/// # Errors
+/// When the node cannot be measured, or one of our records not read.
+pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
+    let standing = Standing::load(node)?;
+    let run = run_in_progress(node, &standing);
+    let receipt = standing.receipt();
+    let mut status = NodeStatus {
+        overall: Overall::NotInstalled,
+        reasons: Vec::new(),
+        generation: receipt.map(|receipt| receipt.generation),
+        calico_version: None,
+        backend: None,
+        services: SERVICES.iter().map(|name| service(node, name)).collect::<Result<_>>()?,
+        networks: networks(node)?,
+        cni: None,
+        credentials: Vec::new(),
+        node: None,
+        drift: Vec::new(),
+        run,
+        trial: on_trial(app, node)?,
+        mixed_vni: None,
+        datastore: None,
+    };
+    let mut steps = Vec::new();
+    if let Some(receipt) = receipt {
+        steps = fill(app, node, &standing, receipt, &mut status)?;
+    }
+    status.cni = cni(node, &standing, &status)?;
+    let lost: Vec<String> = published::lost(node)?.iter().map(ToString::to_string).collect();
+    if !lost.is_empty() {
+        let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
+        status.reasons.push(reason);
+    }
+    judge(&mut status);
+    if let Some(receipt) = receipt {
+        allow_what_is_meant(receipt, &mut status);
+        if standing.journal.is_none() {
+            try_datastore(app, node, &steps, &mut status);
+        }
+    }
+    Ok(status)
+}
+
+pub(crate) const NOT_STARTED: &str = "is not started, as the config says (services.start is false)";
+
+/// States of a service without a process.
+const DOWN: [&str; 2] = ["Stopped", "Absent"];
+
+/// A service that the config does not start, and that has not failed, is stopped on purpose.
+fn allow_what_is_meant(receipt: &Receipt, status: &mut NodeStatus) {
+    let left = |name: &str| receipt.target.leave.contains(&Id::Running(name.into()));
+    let mut others_down = false;
+    for service in status.services.iter().filter(|service| service.state != "Running") {
+        let stopped = format!("service {} is stopped", service.name);
+        match status.reasons.iter_mut().find(|reason| **reason == stopped).filter(|_| left(&service.name)) {
+            Some(reason) => *reason = format!("service {} {NOT_STARTED}", service.name),
+            None => others_down = true,
+        }
+    }
+    if status.overall == Overall::Failed && status.run.is_none() && !others_down {
+        status.overall = Overall::Degraded;
+    }
+}
+
+/// A datastore that does not answer cannot be fixed on this node, and a repair would only stop the services that wait
+/// for it.
+fn try_datastore(app: &mut App, node: &dyn Node, steps: &[Step], status: &mut NodeStatus) {
+    let amiss = matches!(status.overall, Overall::Degraded | Overall::Failed);
+    if !amiss || status.reasons.iter().all(|reason| reason.ends_with(NOT_STARTED)) {
+        return;
+    }
+    if let Some(error) = datastore::away(app, node, steps) {
+        let starts = |service: &ServiceStatus| service.name == Role::Node.service() && service.waiting_for.is_some();
+        let waits = if status.services.iter().any(starts) {
+            "CalicoNode waits for Calico's datastore, which"
+        } else {
+            "Calico's datastore"
+        };
+        status.reasons.push(format!("{waits} cannot be used: {error:#}"));
+        status.datastore = Some(format!("{error:#}"));
+    }
+}
+
+fn fill(
+    app: &mut App,
+    node: &dyn Node,
+    standing: &Standing,
+    receipt: &Receipt,
+    status: &mut NodeStatus,
+) -> Result<Vec<Step>> {
+    let Some(about) = &receipt.about else { return Ok(Vec::new()) };
+    let mut steps = Vec::new();
+    status.calico_version = Some(about.calico_version.to_string());
+    status.backend = Some(about.backend.name().into());
+    status.services.retain(|service| {
+        service.state != "Absent" || receipt.target.world.contains_key(&Id::Service(service.name.clone()))
+    });
+    match plan(node, standing, &receipt.target).and_then(|steps| Ok((drift(node, &steps)?, steps))) {
+        Ok((drift, planned)) => (status.drift, steps) = (drift, planned),
+        // A run is changing it at this moment, or was interrupted.
+        Err(error) if status.run.is_some() => status.reasons.push(format!("the node could not be compared: {error:#}")),
+        Err(error) => return Err(error),
+    }
+    let own = receipt.target.world.keys().find_map(|id| match id {
+        Id::File(path) if path.name() == "calico-kube-config" => Some(path.clone()),
+        _ => None,
+    });
+    if let Some(path) = own {
+        credentials(app, node, &path, about, status);
+    }
+    Ok(steps)
+}
+
+/// Returns the CNI configuration that exists now: that of the current generation, or the one that an interrupted first
+/// install was about to publish.
+fn cni(node: &dyn Node, standing: &Standing, status: &NodeStatus) -> Result<Option<CniStatus>> {
+    let run = standing.journal.as_ref().map(|journal| &journal.header.target);
+    let Some(target) = standing.receipt().map(|receipt| &receipt.target).or(run) else { return Ok(None) };
+    let mut ids = target.world.keys();
+    let Some(id @ Id::CniConf(conf)) = ids.find(|id| matches!(id, Id::CniConf(_))) else { return Ok(None) };
+    let bin = target.world.keys().find_map(|id| match id {
+        Id::File(path) if path.name().eq_ignore_ascii_case("calico.exe") => path.parent(),
+        _ => None,
+    });
+    let bin = bin.map(|bin| bin.to_string()).unwrap_or_default();
+    let parts = [conf.to_string(), bin.clone()];
+    let drift: Vec<String> =
+        status.drift.iter().filter(|id| parts.iter().any(|part| id.contains(part.as_str()))).cloned().collect();
+    let was_there = standing.owned().get(id).is_some_and(Option::is_some) || standing.receipt().is_some();
+    let state = match node.get(id).with_context(|| format!("look at {id}"))? {
+        None if standing.journal.is_some() && was_there => WITHDRAWN,
+        None => "Missing",
+        // It is kept beside its place until the network is up.
+        Some(_) if !node.disk(conf).exists() => WITHDRAWN,
+        Some(now) if target.world.get(id) != Some(&now) || !drift.is_empty() => "Drifted",
+        Some(_) => "OK",
+    };
+    Ok(Some(CniStatus { conf: conf.to_string(), bin, state: state.into(), drift }))
+}
+
+pub(crate) const WITHDRAWN: &str = "Withdrawn";
+
+/// Returns why kubelet starts no new pods; none while the CNI configuration is published.
+pub(crate) fn no_new_pods(status: &NodeStatus) -> Option<String> {
+    let by = match &status.run {
+        Some(run) if run.interrupted => "the interrupted run",
+        Some(_) => "the run in progress",
+        None => "CalicoNode until the network stands",
+    };
+    match status.cni.as_ref()?.state.as_str() {
+        WITHDRAWN => Some(format!("withdrawn by {by}; new pods cannot start")),
+        "Missing" if status.generation.is_none() => Some(format!("not published yet by {by}; new pods cannot start")),
+        "Missing" => Some("missing; new pods cannot start".into()),
+        _ => None,
+    }
+}
+
+/// Checks the node's own kubeconfig: when it expires, and what the cluster reports about the node with it.
+fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, status: &mut NodeStatus) {
+    let name = about.node_name.as_str();
+    let mut kubernetes = KubernetesNode { name: name.into(), ready: None, schedulable: None };
+    if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
+        let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
+        status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
+        let cluster = app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT);
+        match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
+            Ok(Some(found)) => {
+                status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(node, &cluster, about));
+                kubernetes.ready = Some(found.ready);
+                kubernetes.schedulable = Some(found.schedulable);
+            }
+            Ok(None) => status.reasons.push(format!("the cluster has no Node {name}")),
+            Err(error) => status.reasons.push(format!("the cluster could not be asked: {error:#}")),
+        }
+        if expires.is_some_and(|expires| expires <= Timestamp::now()) {
+            status.reasons.push(format!("the token in {path} has expired"));
+        }
+        // The agent's own report, with its reason: a running agent tries to renew it.
+        status.reasons.extend(agent::state::read(node, Role::Node).and_then(|state| state.renewal));
+    }
+    status.node = Some(kubernetes);
+}
+
+/// Returns the VNI here and elsewhere if they differ: pods here then reach no pod of another node.
+fn mixed_vni(node: &dyn Node, cluster: &Cluster, about: &About) -> Option<MixedVni> {
+    // With etcd, the cluster's VNI is in etcd and not in the Kubernetes API.
+    agent::read_config(node).ok().filter(|config| config.datastore() == Datastore::Kubernetes)?;
+    let node = (about.backend == Backend::Vxlan).then_some(about.vni.get())?;
+    // Only a hint: other checks report why the cluster does not answer.
+    let cluster = cluster.felix_vni().ok()?;
+    (node != cluster).then_some(MixedVni { node, cluster })
+}
+
+fn on_trial(app: &App, node: &dyn Node) -> Result<Option<OnTrial>> {
+    let Some(trial) = Trial::load(node)? else { return Ok(None) };
+    let (deadline, interrupted) = (trial.deadline(), trial.is_tried_out() && lock::holder(node).is_none());
+    let given_up = trial.given_up.or_else(|| interrupted.then(|| "the last try was interrupted".into()));
+    let command = given_up.is_some().then(|| app.command("resume"));
+    Ok(Some(OnTrial { deadline, run: trial.run, from: trial.from, given_up, command }))
+}
+
+fn run_in_progress(node: &dyn Node, standing: &Standing) -> Option<RunInProgress> {
+    let at = standing.journal.as_ref().map(ToString::to_string);
+    if let (None, Some(record)) = (lock::holder(node), records::starting(node)) {
+        let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
+        let since = text("since").parse().unwrap_or_else(|_| Timestamp::now());
+        return Some(RunInProgress { run: text("run"), command: text("command"), since, interrupted: false, at: None });
+    }
+    // A trial that was given up is reported separately, for an administrator.
+    let given_up = Trial::load(node).ok().flatten().is_some_and(|trial| trial.is_tried_out());
+    match (lock::holder(node), &standing.journal) {
+        (Some(holder), _) => Some(RunInProgress {
+            run: holder.run,
+            command: holder.command,
+            since: holder.since,
+            interrupted: false,
+            at,
+        }),
+        (None, Some(journal)) => Some(RunInProgress {
+            run: journal.header.run.clone(),
+            command: journal.header.command.clone(),
+            since: journal.header.started,
+            interrupted: true,
+            at,
+        }),
+        // The run ended between the cordon and its first change, or after its last.
+        (None, None) => Cordon::load(node).ok().flatten().filter(|_| !given_up).map(|cordon| RunInProgress {
+            at: Some(format!(
+                "{} (run {}, since {:.0}), with node {} cordoned",
+                cordon.command, cordon.run, cordon.since, cordon.node
+            )),
+            run: cordon.run,
+            command: cordon.command,
+            since: cordon.since,
+            interrupted: true,
+        }),
+    }
+}
+
+/// Returns one of our services, from the Service Control Manager.
+pub(crate) fn service(node: &dyn Node, name: &str) -> Result<ServiceStatus> {
+    let there = node.get(&Id::Service(name.into()))?.is_some();
+    let process = node.process(name)?;
+    let state = match node.service_state(name)? {
+        None => "Absent",
+        // It may have ended between the two questions.
+        _ if process.is_none() => "Stopped",
+        Some(ServiceState::Stopped) => "Stopped",
+        Some(ServiceState::Starting) => "Starting",
+        Some(ServiceState::Running) => "Running",
+        Some(ServiceState::Stopping) => "Stopping",
+        Some(ServiceState::Paused) => "Paused",
+    };
+    // An agent's report counts while its process is the service's. For a stopped service, its last agent's report says
+    // why.
+    let role = Role::ALL.into_iter().find(|role| role.service() == name);
+    let said = role.and_then(|role| agent::state::read(node, role)).filter(|_| there);
+    let live = said.as_ref().filter(|said| process.as_ref().is_some_and(|process| process.pid == said.pid));
+    Ok(ServiceStatus {
+        name: name.into(),
+        state: state.into(),
+        pid: process.as_ref().map(|process| process.pid),
+        since: process.as_ref().and_then(|process| process.since).or_else(|| live.map(|said| said.since)),
+        restarts: live.map(|said| said.restarts),
+        waiting_for: live.and_then(|said| said.wait(node.now())),
+        not_ready: live.and_then(|said| said.not_ready()),
+        last_exit: live.and_then(|said| said.last_exit?.code),
+        crash_loop: live.is_some_and(|said| said.crash_loop),
+        failure: said.as_ref().filter(|_| process.is_none()).and_then(|said| said.failure.clone()),
+    })
+}
+
+/// Returns details of a service besides its state: `pid 4321, 3 restarts, …`.
+pub(crate) fn detail(service: &ServiceStatus) -> String {
+    let mut parts: Vec<String> = service.pid.iter().map(|pid| format!("pid {pid}")).collect();
+    match service.restarts {
+        Some(1) => parts.push("1 restart".into()),
+        Some(n) if n > 1 => parts.push(format!("{n} restarts")),
+        _ => {}
+    }
+    if service.crash_loop {
+        let code = service.last_exit.map_or_else(String::new, |code| format!(" (exit code {code})"));
+        parts.push(format!("crash loop{code}"));
+    }
+    if let Some(what) = &service.waiting_for {
+        parts.push(format!("waits for {what}"));
+    } else if service.not_ready.is_some() {
+        parts.push("not ready".into());
+    }
+    parts.join(", ")
+}
+
+fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
+    let networks = node.list(crate::node::Listing::Networks)?;
+    Ok(networks
+        .into_iter()
+        .filter_map(|(id, state)| match (id, state) {
+            (Id::Network(name), State::Network(network)) => Some(NetworkStatus {
+                name,
+                kind: network.kind,
+                vsid: network.vsid,
+                management_ip: network.management_ip.map(|ip| ip.to_string()),
+                adapter: network.adapter,
+            }),
+            _ => None,
+        })
+        .collect())
+}
+
+fn judge(status: &mut NodeStatus) {
+    for service in &status.services {
+        if service.state == "Stopped" {
+            let why = service.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            status.reasons.push(format!("service {} is stopped{why}", service.name));
+        } else if ["Starting", "Stopping", "Paused"].contains(&service.state.as_str()) {
+            status.reasons.push(format!("service {} is {}", service.name, service.state.to_lowercase()));
+        }
+        if service.crash_loop {
+            status.reasons.push(format!("{} is in a crash loop: calicoctl-win logs says why", service.name));
+        } else if let Some(what) = &service.waiting_for {
+            status.reasons.push(format!("{} waits for {what}", service.name));
+        } else if let Some(why) = &service.not_ready {
+            status.reasons.push(format!("{} is not ready: {why}", service.name));
+        }
+    }
+    if let Some(why) = no_new_pods(status) {
+        status.reasons.push(format!("the CNI configuration is {why}"));
+    }
+    match (&status.run, status.generation) {
+        _ if status.drift.is_empty() => {}
+        (Some(_), Some(generation)) => {
+            status.reasons.push(format!("not as generation {generation} has it: {}", status.drift.join(", ")));
+        }
+        _ => status.reasons.push(format!("changed since the last run: {}", status.drift.join(", "))),
+    }
+    if let Some(KubernetesNode { name, ready: Some(false), .. }) = &status.node {
+        status.reasons.push(format!("Node {name} is not Ready"));
+    }
+    if let Some(OnTrial { from, given_up: Some(why), .. }) = &status.trial {
+        status.reasons.push(format!(
+            "the change on trial could not be reverted to generation {from} and is not tried any more: {why}"
+        ));
+    }
+    if let Some(KubernetesNode { name, schedulable: Some(false), .. }) =
+        status.node.as_ref().filter(|_| status.trial.as_ref().is_some_and(|trial| trial.given_up.is_some()))
+    {
+        status.reasons.push(format!("Node {name} stays cordoned"));
+    }
+    if let Some(mixed) = status.mixed_vni {
+        status.reasons.push(of_mixed_vni(mixed));
+    }
+    let interrupted = status.run.as_ref().is_some_and(|run| run.interrupted);
+    if let Some(RunInProgress { run, command, since, interrupted, at }) = &status.run {
+        let how = if *interrupted { "interrupted" } else { "in progress" };
+        let at = at.clone().unwrap_or_else(|| format!("{command} (run {run}, since {since:.0})"));
+        status.reasons.push(format!("{how}: {at}"));
+    }
+    status.overall = match &status.run {
+        Some(run) if !run.interrupted => Overall::Changing,
+        _ if interrupted => Overall::Failed,
+        _ if status.calico_version.is_none() => Overall::NotInstalled,
+        _ if status.services.iter().any(|service| DOWN.contains(&service.state.as_str())) => Overall::Failed,
+        _ if status.reasons.is_empty() => Overall::Healthy,
+        _ => Overall::Degraded,
+    };
+}
+
+pub(crate) fn of_mixed_vni(MixedVni { node, cluster }: MixedVni) -> String {
+    format!("VNI {node} here, {cluster} in FelixConfiguration: pods here reach none of nodes with VNI {cluster}")
+}
+
+/// Whether waiting cannot change the result: the administrator decides about the VNI.
+pub(crate) fn settled(status: &NodeStatus) -> bool {
+    matches!(status.overall, Overall::Healthy | Overall::NotInstalled) || only_mixed_vni(status)
+}
+
+/// Whether the only problem is that the cluster has another VNI.
+pub(crate) fn only_mixed_vni(status: &NodeStatus) -> bool {
+    status.overall == Overall::Degraded && status.mixed_vni.is_some_and(|mixed| status.reasons == [of_mixed_vni(mixed)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::item::{Service, StartType};
+    use crate::node::STATE_DIR;
+    use crate::node::sandbox::SandboxNode;
+    use crate::node::sandbox::model::{Name, NodeService, Pending};
+
+    /// A node on which CalicoFelix runs as process 4000, and the report of an agent.
+    fn felix(pid: Option<u32>, said: &str) -> (ServiceStatus, Vec<String>) {
+        let (service, status) = felix_about(pid, None, said);
+        (service, status.reasons)
+    }
+
+    /// The same, as it is about to start or stop.
+    fn felix_about(pid: Option<u32>, pending: Option<Pending>, said: &str) -> (ServiceStatus, NodeStatus) {
+        let dir = TempDir::new().unwrap();
+        let mut node = SandboxNode::open(dir.path()).unwrap();
+        let definition = Service {
+            display_name: "Calico Windows Agent".into(),
+            description: String::new(),
+            image_path: "calicoctl-win.exe service run felix".into(),
+            account: "LocalSystem".into(),
+            start: StartType::Auto,
+            depends_on: Vec::new(),
+            restart_after: Vec::new(),
+            recovery: None,
+            parameters: [].into(),
+        };
+        node.edit(|model| {
+            model
+                .services
+                .insert(Name::new("CalicoFelix"), NodeService { pending, ..NodeService::new(definition, pid) });
+            Ok(())
+        })
+        .unwrap();
+        let folder = node.disk(&WinPath::known(STATE_DIR)).join("agent");
+        fs::create_dir_all(&folder).unwrap();
+        let since = (node.now() - jiff::SignedDuration::from_millis(12_100)).to_string();
+        let mut text = serde_json::json!({
+            "role": "felix", "pid": 4000, "since": "2026-01-02T15:04:05Z", "phase": "restarting", "restarts": 5,
+            "lastExit": {"code": 7, "at": "2026-01-02T15:04:05Z"}, "crashLoop": false
+        });
+        let more: serde_json::Value = serde_json::from_str(&format!("{{{}}}", said.replace("SINCE", &since))).unwrap();
+        text.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        fs::write(folder.join("felix.json"), text.to_string()).unwrap();
+        let service = service(&node, "CalicoFelix").unwrap();
+        let mut status = NodeStatus {
+            overall: Overall::NotInstalled,
+            reasons: Vec::new(),
+            generation: None,
+            calico_version: Some("v3.32.1".into()),
+            backend: None,
+            services: vec![service.clone()],
+            networks: Vec::new(),
+            cni: None,
+            credentials: Vec::new(),
+            node: None,
+            drift: Vec::new(),
+            run: None,
+            trial: None,
+            mixed_vni: None,
+            datastore: None,
+        };
+        judge(&mut status);
+        (service, status)
+    }
+
+    const WAITS: &str =
+        r#""waitingFor": {"what": "CalicoNode to bring up the network", "since": "SINCE", "limitS": 900}"#;
+
+    #[test]
+    fn what_a_service_waits_for_is_shown_with_its_duration() {
+        let (service, reasons) = felix(Some(4000), WAITS);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, waits for CalicoNode to bring up the network (12 s of 900 s)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix waits for CalicoNode to bring up the network (12 s of 900 s)");
+        assert_eq!(service.since.unwrap().to_string(), "2026-01-02T15:04:05Z");
+    }
+
+    /// Defect B2: it is not visible that Felix crashes repeatedly.
+    #[test]
+    fn b2_a_crash_loop_is_shown_as_one() {
+        let (service, reasons) = felix(Some(4000), r#""crashLoop": true"#);
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, crash loop (exit code 7)");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is in a crash loop: calicoctl-win logs says why");
+    }
+
+    /// While Felix runs and is not in sync, new pods keep the CNI plugin's deny-all.
+    #[test]
+    fn felix_that_is_not_ready_is_not_healthy() {
+        let child = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}"#;
+        let (service, reasons) = felix(
+            Some(4000),
+            &format!(r#"{child}, "readiness": {{"notReady": "Felix says that it is not ready (HTTP 503)"}}"#),
+        );
+        insta::assert_snapshot!(detail(&service), @"pid 4000, 5 restarts, not ready");
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: Felix says that it is not ready (HTTP 503)");
+        assert_eq!(felix(Some(4000), &format!(r#"{child}, "readiness": "ready""#)).1.len(), 0);
+    }
+
+    #[test]
+    fn an_agent_that_is_starting_is_not_healthy() {
+        let (_, reasons) = felix(Some(4000), r#""phase": "preparing""#);
+        insta::assert_snapshot!(reasons.join("\n"), @"CalicoFelix is not ready: it is starting");
+    }
+
+    /// A service has a process before it has said to the Service Control Manager that it runs.
+    #[test]
+    fn a_service_with_a_process_runs_only_when_windows_says_so() {
+        let ready = r#""phase": "running", "child": {"pid": 4010, "since": "SINCE"}"#;
+        let told = |pending| {
+            let (service, status) = felix_about(Some(4000), pending, ready);
+            format!("{}, {:?}: {}", service.state, status.overall, status.reasons.join("; "))
+        };
+        insta::assert_snapshot!(told(None), @"Running, Healthy: ");
+        insta::assert_snapshot!(told(Some(Pending::Start)), @"Starting, Degraded: service CalicoFelix is starting");
+        insta::assert_snapshot!(told(Some(Pending::Stop)), @"Stopping, Degraded: service CalicoFelix is stopping");
+    }
+
+    #[test]
+    fn a_report_of_another_process_is_ignored() {
+        let (service, reasons) = felix(Some(4004), WAITS);
+        assert_eq!((detail(&service).as_str(), service.restarts, reasons.len()), ("pid 4004", None, 0));
+    }
+
+    #[test]
+    fn a_service_that_ended_by_itself_shows_why() {
+        let (service, reasons) = felix(None, r#""failure": "services.json is not what install wrote""#);
+        assert_eq!(service.state, "Stopped");
+        insta::assert_snapshot!(reasons.join("\n"), @"service CalicoFelix is stopped: services.json is not what install wrote");
+    }
+}

@@ -1,0 +1,121 @@
+//! `service run`: the agent of a Windows service, connected to the node and the cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Ending;
+use super::app::App;
+use super::{drift, left_over, lost_pods, rotate};
+use crate::agent::host::Host;
+use crate::agent::logs::Limits;
+use crate::agent::os::{Level, Scm};
+use crate::agent::published::LostEndpoint;
+use crate::agent::stop::Stop;
+use crate::agent::supervise::Pace;
+use crate::agent::trial::see_to_guard;
+use crate::agent::{self, Role};
+use crate::cluster::{self, Cluster};
+use crate::fault::{Exit, Fault};
+use crate::node::{Node, machine};
+use crate::report::document::{RunResult, exit_of};
+use crate::report::event::Sink;
+use crate::values::WinPath;
+
+/// Runs what the Service Control Manager starts; with `foreground` the same without it.
+///
+/// # Errors
+/// `NotAService` if another process started it; and the agent's errors.
+pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Ending> {
+    let sandbox = app.global.sandbox.clone();
+    if foreground {
+        let stop = Stop::default();
+        let asked = stop.clone();
+        ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
+        let mut node = app.node()?;
+        let connect = |text: &str, base: &Path| app.connect(text, base, None, RENEWAL_LIMIT);
+        host(sandbox.is_some(), &stop, &Foreground, &connect, |host| agent::host::serve(role, &mut *node, host))?;
+        return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
+    }
+    let body = move |stop: &Stop, scm: &dyn Scm| {
+        if role == Role::Node {
+            // Before anything else: in the middle of a change, CalicoNode may have no program to run.
+            let mut guarded = machine().and_then(|mut node| left_over::needs_guard(&mut *node, agent::os::boot_time()));
+            if matches!(guarded, Ok(true)) {
+                guarded = left_over::start_guard(None).map(|()| true);
+            }
+            if let Err(error) = guarded {
+                let message = format!("what an earlier run left is not looked after: {error:#}");
+                agent::os::event_log(Level::Error, &message);
+            }
+            let stop = stop.clone();
+            // On its own thread, since CalicoNode itself may wait forever for what the trial removed.
+            std::thread::spawn(move || {
+                let pending = || left_over::lacks_guard(&mut *machine()?);
+                see_to_guard(&stop, pending, || left_over::start_guard(None));
+            });
+        }
+        let connect = |text: &str, base: &Path| {
+            let options = cluster::Options { timeout: RENEWAL_LIMIT, ..cluster::Options::default() };
+            Cluster::connect(text, base, None, None, &options)
+        };
+        // The node is created here, on the thread that uses it.
+        let served = machine()
+            .and_then(|mut node| host(false, stop, scm, &connect, |host| agent::host::serve(role, &mut *node, host)));
+        served.map_or_else(|error| exit_of(&error).code(), |()| 0)
+    };
+    if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
+        return Ok(Ending::Quiet);
+    }
+    Err(Fault::new(
+        Exit::Unsupported,
+        "NotAService",
+        format!("`service run {}` is for the Service Control Manager", role.word()),
+    )
+    .hint("start the services with: calicoctl-win service start")
+    .into())
+}
+
+/// How long the API server may take for one answer when a token is renewed: the agent does nothing else meanwhile, and
+/// there is a third of the token's lifetime to try again.
+const RENEWAL_LIMIT: Duration = Duration::from_secs(10);
+
+fn host<T>(
+    sandbox: bool,
+    stop: &Stop,
+    scm: &dyn Scm,
+    connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
+    work: impl FnOnce(&Host<'_>) -> T,
+) -> T {
+    let (pace, limits) = (Pace::default(), Limits::default());
+    let boot_time = || agent::os::general_format(agent::os::boot_time());
+    let pause = |node: &mut dyn Node, time: Duration| {
+        stop.wait(time, || false);
+        if sandbox {
+            // A sandbox has its own clock, which must keep up with ours.
+            node.pause(time);
+        }
+    };
+    let renew = |node: &mut dyn Node, path: &WinPath| rotate::renew(node, path, &|text| connect(text, Path::new(".")));
+    let recreate =
+        |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| lost_pods::recreate(node, connect, lost, events);
+    work(&Host {
+        stop,
+        scm,
+        boot_time: &boot_time,
+        pace,
+        limits,
+        pause: &pause,
+        renew: &renew,
+        recreate: &recreate,
+        drift: &drift::of_last_run,
+    })
+}
+
+/// Nothing asks for its progress.
+struct Foreground;
+
+impl Scm for Foreground {
+    fn running(&self) {}
+}

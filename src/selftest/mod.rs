@@ -1,0 +1,215 @@
+//! What the program assumes of Windows, proved on the machine at hand: a table of rows. Each asks Windows one thing,
+//! and removes what it made for that.
+
+mod boot;
+mod files;
+mod firewall;
+mod hns;
+mod mask;
+mod overlay;
+pub mod parts;
+mod processes;
+mod registry;
+pub mod report;
+mod routes;
+mod services;
+mod sweep;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::facts::NodeFacts;
+use crate::fault::Fault;
+use crate::item::IpConfig;
+use crate::node::Node;
+use crate::node::hns::Refusal;
+use mask::Mask;
+use report::{RowReport, Said, SelftestReport, Verdict};
+
+pub use sweep::{FOLDER, Hold};
+
+/// One assumption.
+pub struct Row {
+    pub id: &'static str,
+    pub group: &'static str,
+    /// What is asked of Windows, and which answer is right.
+    pub asks: &'static str,
+    /// What of the program rests on that answer.
+    pub rests: &'static str,
+    /// Whether a change of the VNI rests on it.
+    pub bears_on_vni: bool,
+    pub reach: Reach,
+    run: fn(&mut Ground<'_>) -> Result<Answer>,
+}
+
+/// What a row does to the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// It only reads.
+    Reads,
+    /// It makes things under a test name and removes them.
+    Changes,
+    /// It interrupts the network of an adapter.
+    Disrupts,
+}
+
+impl Reach {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Changes => "makes and removes",
+            Self::Disrupts => "interrupts an adapter",
+        }
+    }
+}
+
+/// What a row found.
+enum Answer {
+    Holds(String),
+    Fails(String),
+    /// It does not apply here, and why.
+    Skipped(String),
+}
+
+impl Answer {
+    fn holds(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Holds(text.into()))
+    }
+
+    fn fails(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Fails(text.into()))
+    }
+
+    fn skipped(text: impl Into<String>) -> Result<Self> {
+        Ok(Self::Skipped(text.into()))
+    }
+
+    /// `right` if it is so, else `wrong`.
+    fn of(is: bool, right: impl Into<String>, wrong: impl Into<String>) -> Result<Self> {
+        if is { Self::holds(right) } else { Self::fails(wrong) }
+    }
+}
+
+/// This program as a row starts it.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Its file on this host.
+    pub path: PathBuf,
+    /// What follows the words of a part: the sandbox and its faults.
+    pub words: Vec<OsString>,
+    /// Whether the node is this machine and not a sandbox.
+    pub real: bool,
+}
+
+/// What the rows work on.
+pub struct Ground<'a> {
+    pub node: &'a mut dyn Node,
+    pub program: Program,
+    /// The adapter whose network may be interrupted.
+    pub adapter: Option<String>,
+    /// The machine, measured once: that includes a question to HNS.
+    facts: NodeFacts,
+    said: Vec<Said>,
+    /// HNS did not answer: it is not asked again, since each question would take half a minute.
+    stuck: Option<Fault>,
+    /// The adapter of the overlay rows, and its configuration before them.
+    before: Option<(String, IpConfig)>,
+}
+
+impl<'a> Ground<'a> {
+    /// # Errors
+    /// When the machine cannot be measured.
+    pub fn new(node: &'a mut dyn Node, program: Program, adapter: Option<String>) -> Result<Self> {
+        let facts = node.facts().context("measure the node")?;
+        Ok(Self { node, program, adapter, facts, said: Vec::new(), stuck: None, before: None })
+    }
+
+    /// Remembers that HNS did not answer.
+    fn heed<T>(&mut self, answer: Result<T>) -> Result<T> {
+        if let Err(error) = &answer
+            && let Some(fault) = Fault::of(error).filter(|fault| fault.id == "HnsStuck")
+        {
+            self.stuck = Some(fault.clone());
+        }
+        answer
+    }
+
+    /// Asks HNS, and keeps what it said.
+    fn ask_hns(&mut self, path: &str) -> Result<Result<Value, Refusal>> {
+        if let Some(stuck) = &self.stuck {
+            return Err(stuck.clone().into());
+        }
+        let answer = self.node.ask_hns(path);
+        let answer = self.heed(answer)?;
+        self.said.push(Said {
+            path: path.to_owned(),
+            output: answer.as_ref().ok().cloned().unwrap_or_default(),
+            error: answer.as_ref().err().map(|refusal| format!("{:#010X}", refusal.code.unwrap_or_default())),
+        });
+        Ok(answer)
+    }
+}
+
+/// Every row, in the order in which they run.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    let reading = boot::ROWS.iter().chain(hns::ROWS);
+    let changing = services::ROWS.iter().chain(registry::ROWS).chain(files::ROWS).chain(processes::ROWS);
+    reading.chain(changing).chain(firewall::ROWS).chain(routes::ROWS).chain(overlay::ROWS)
+}
+
+/// Runs the rows up to a reach. First removes what an interrupted run left, and at the end what rows could not remove.
+/// `tell` gets each row as it ends.
+pub fn run(ground: &mut Ground<'_>, reach: Reach, tell: &mut dyn FnMut(&RowReport)) -> SelftestReport {
+    let mut mask = Mask::new(&ground.facts);
+    let removed = if reach > Reach::Reads { sweep::everything(ground) } else { Vec::new() };
+    let mut reports = Vec::new();
+    for row in rows().filter(|row| row.reach <= reach) {
+        let said = ground.said.len();
+        let begun = ground.node.now();
+        let answer = (row.run)(ground).unwrap_or_else(|error| Answer::Fails(format!("{error:#}")));
+        let took = ground.node.now().duration_since(begun);
+        // The rows of an overlay network go on with what the one before made.
+        if row.reach == Reach::Changes {
+            sweep::group(ground, row.group);
+        }
+        ground.said[said..].iter_mut().for_each(|said| said.output = mask.document(&said.output));
+        let report = RowReport::new(row, answer, &mut mask, took);
+        tell(&report);
+        reports.push(report);
+    }
+    let left = if reach > Reach::Reads { sweep::rest(ground) } else { Vec::new() };
+    let hns = std::mem::take(&mut ground.said);
+    SelftestReport::new(&ground.facts, reach, reports, hns, removed, left)
+}
+
+/// The table as a Markdown document, which is `docs/selftest.md`: the rows, then a section for each, which `explain`
+/// shows.
+pub fn document() -> String {
+    let mut text = String::from(include_str!("intro.md"));
+    text.push_str("\n| row | group | what it does | bears on the VNI | what rests on it |\n|---|---|---|---|---|\n");
+    for row in rows() {
+        let vni = if row.bears_on_vni { "yes" } else { "" };
+        let line = format!("| `{}` | {} | {} | {vni} | {} |\n", row.id, row.group, row.reach.word(), row.rests);
+        text.push_str(&line);
+    }
+    for row in rows() {
+        let vni = if row.bears_on_vni { " A change of the VNI rests on it." } else { "" };
+        text.push_str(&format!(
+            "\n## {}\nA row of `calicoctl-win selftest`, group {} ({}). It proves: {}.\n\nWhat rests on it: {}.{vni}\n",
+            row.id,
+            row.group,
+            row.reach.word(),
+            row.asks,
+            row.rests
+        ));
+    }
+    text
+}
+
+/// Whether every row that was not skipped holds.
+pub fn holds(report: &SelftestReport) -> bool {
+    report.rows.iter().all(|row| row.verdict != Verdict::Fail)
+}

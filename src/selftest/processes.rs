@@ -1,0 +1,159 @@
+//! Processes: Ctrl-C, job objects, processes that outlive their session, and the Event Log.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Answer, Ground, Program, Reach, Row, parts};
+use crate::agent::os::{self, JobObject, Level};
+use crate::node::probe::Probe;
+use crate::node::win32;
+
+const GROUP: &str = "processes";
+
+pub const ROWS: &[Row] = &[
+    Row {
+        id: "CtrlC",
+        group: GROUP,
+        asks: "a process gets the Ctrl-C that is sent to its console, and ends by itself",
+        rests: "Calico's programs end in order when their service stops",
+        bears_on_vni: true,
+        reach: Reach::Changes,
+        run: ctrl_c,
+    },
+    Row {
+        id: "JobObject",
+        group: GROUP,
+        asks: "a process and those that it started end with their job object",
+        rests: "no program of Calico runs on after its service, or has files open that are to be replaced",
+        bears_on_vni: true,
+        reach: Reach::Changes,
+        run: job,
+    },
+    Row {
+        id: "DetachedProcess",
+        group: GROUP,
+        asks: "a detached process is outside of the job of this session, which ends with the session",
+        rests: "a run with --detach, and the guard of a change on trial, go on when the session ends",
+        bears_on_vni: true,
+        reach: Reach::Changes,
+        run: detached,
+    },
+    Row {
+        id: "EventLog",
+        group: GROUP,
+        asks: "an entry that is written to the Application log can be read there; it stays",
+        rests: "the result of a run, and why a service does not start, are found there",
+        bears_on_vni: false,
+        reach: Reach::Changes,
+        run: event_log,
+    },
+];
+
+/// How long a process may take for what takes a moment, on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn part(program: &Program, name: &str) -> Command {
+    let mut command = Command::new(&program.path);
+    command.args(["selftest", "--part", name]).args(&program.words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+/// The lines that a process prints, and then that nobody has its output open any more.
+fn lines(child: &mut Child) -> Receiver<String> {
+    let (send, lines) = channel();
+    if let Some(out) = child.stdout.take() {
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    lines
+}
+
+fn exit_code(child: &mut Child) -> Result<Option<i32>> {
+    let begun = Instant::now();
+    while begun.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().context("wait for a process")? {
+            return Ok(Some(status.code().unwrap_or(-1)));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(None)
+}
+
+fn ctrl_c(ground: &mut Ground<'_>) -> Result<Answer> {
+    let (mut child, job) = JobObject::start(&mut part(&ground.program, parts::CTRL_C)).context("start a process")?;
+    let said = lines(&mut child);
+    let ready = said.recv_timeout(LIMIT);
+    let sent = job.interrupt();
+    let code = exit_code(&mut child)?;
+    job.kill();
+    drop(child.wait());
+    match (ready, sent, code) {
+        (Err(_), ..) => Answer::fails("the process did not start"),
+        (_, Err(error), _) => Answer::fails(format!("Ctrl-C could not be sent: {error}")),
+        (.., Some(parts::ENDED_BY_CTRL_C)) => Answer::holds("it ended by itself"),
+        (.., Some(code)) => Answer::fails(format!("it ended with exit code {code}")),
+        (.., None) => Answer::fails(format!("it still ran after {} s", LIMIT.as_secs())),
+    }
+}
+
+fn job(ground: &mut Ground<'_>) -> Result<Answer> {
+    let (mut child, job) = JobObject::start(&mut part(&ground.program, parts::TREE)).context("start a process")?;
+    let said = lines(&mut child);
+    let ready = said.recv_timeout(LIMIT);
+    drop(job);
+    let ended = exit_code(&mut child)?;
+    if ended.is_none() {
+        drop(child.kill().and_then(|()| child.wait()));
+    }
+    // The second process has the output open as long as it runs.
+    let both = said.recv_timeout(LIMIT) == Err(RecvTimeoutError::Disconnected);
+    match (ready, ended) {
+        (Err(_), _) => Answer::fails("the process did not start"),
+        (_, None) => Answer::fails("the process runs on after its job object"),
+        (_, Some(_)) => Answer::of(both, "both ended", "the process that it started runs on after the job object"),
+    }
+}
+
+fn detached(ground: &mut Ground<'_>) -> Result<Answer> {
+    let mut child = os::detach(&mut part(&ground.program, parts::PLACE)).context("start a detached process")?;
+    let place = lines(&mut child).recv_timeout(LIMIT);
+    let _code = exit_code(&mut child)?;
+    match place {
+        Ok(place) if place.ends_with("job=false") => Answer::holds(place),
+        Ok(place) => Answer::fails(format!("{place}: it ends with the job of this session")),
+        Err(_) => Answer::fails("the process did not start"),
+    }
+}
+
+fn event_log(ground: &mut Ground<'_>) -> Result<Answer> {
+    let mark = format!("calicoctl-win selftest {}", ground.node.now().as_nanosecond());
+    if ground.program.real {
+        os::event_log(Level::Information, &format!("{mark}: proves that entries are kept; nothing was changed"));
+    }
+    let probe = Probe::FindEvent(mark);
+    let mut found = ground.node.probe(&probe)?;
+    // The Event Log's service writes it a moment later.
+    for _ in 0..50 {
+        if found.is_none() {
+            break;
+        }
+        ground.node.pause(Duration::from_millis(100));
+        found = ground.node.probe(&probe)?;
+    }
+    match found {
+        None => Answer::holds("found again"),
+        Some(win32::NOT_FOUND) => Answer::fails("an entry that was written is not there"),
+        Some(code) => Answer::fails(format!("the log cannot be read (Windows error {code})")),
+    }
+}

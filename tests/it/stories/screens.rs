@@ -1,0 +1,298 @@
+//! The main screens in terminals of 80 and 120 columns, coloured and plain.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::output::with_several_failures;
+use crate::lab::{Lab, Output};
+
+static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new("\u{1b}\\[[0-9;]*m").unwrap());
+/// What people copy, which is never wrapped, and the last line, which scripts read.
+static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^result: |^ *(# |- \{|\w+: [\[{])|^ *\S+$|(^|: |^ +)(calicoctl-win|kubectl|Get-HnsNetwork) |^[^`]*`[^`]+`\W*$")
+        .unwrap()
+});
+
+/// Runs a command with a screen of this many columns.
+fn seen(lab: &Lab, words: &str, columns: usize, color: &str) -> Output {
+    let mut command = lab.command(words);
+    command.args(["--sandbox", "node", "--color", color]).env("COLUMNS", columns.to_string());
+    Output::of(words, command)
+}
+
+/// The words of a screen, without the times at the end of rows and what differs from run to run.
+fn words(screen: &str) -> Vec<String> {
+    let time = Regex::new(r"(?m) +(SECONDS|\d+\.\ds)$").unwrap();
+    let digest = Regex::new(r"^([0-9a-f]{12}|DIGEST),?$").unwrap();
+    let words = time.replace_all(screen, "").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    words.into_iter().map(|word| if digest.is_match(&word) { "DIGEST".into() } else { word }).collect()
+}
+
+/// A screen at 80 columns, plain, after checking the other three: each command gets a node from `lab`.
+#[track_caller]
+fn screen(lab: impl Fn() -> Lab, command: &str, code: i32) -> String {
+    let at = |columns, color| seen(&lab(), command, columns, color).exits(code);
+    let plain = at(80, "never").screen();
+    for columns in [80, 120] {
+        let other = at(columns, "never");
+        for row in format!("{}\n{}", other.stdout, other.stderr).lines().filter(|row| !WHOLE.is_match(row)) {
+            assert!(row.chars().count() <= columns, "more than {columns} columns: {row}");
+        }
+        let other = other.screen();
+        assert!(!other.contains('\u{1b}'), "{other}");
+        assert_eq!(words(&other), words(&plain), "{columns} columns");
+        let coloured = at(columns, "always").screen();
+        assert_eq!(COLOUR.replace_all(&coloured, ""), other, "{columns} columns in colour");
+        assert!(command.starts_with("explain") || coloured.contains('\u{1b}'), "{coloured}");
+        let missing = coloured.lines().find(|line| line.contains('\u{1b}') && !line.contains("\u{1b}[0m"));
+        assert_eq!(missing, None, "a colour that does not end");
+    }
+    plain
+}
+
+/// Returns the rows from the one with this prefix.
+fn from<'a>(screen: &'a str, beginning: &str) -> &'a str {
+    screen.find(&format!("\n{beginning}")).map(|at| &screen[at + 1..]).unwrap_or_else(|| panic!("{screen}"))
+}
+
+#[test]
+fn a_plan_with_a_changed_vni() {
+    let lab = Lab::installed();
+    let plan = screen(|| lab.copy(), "plan --set calicoNetwork.vxlan.vxlanVNI=5000", 0);
+    insta::assert_snapshot!(plan, @r"
+    [ OK ]  cluster         https://10.20.0.10:6443, Kubernetes v1.36.2,  SECONDS
+                            Calico v3.32.1
+    [WARN]  VniMatchesFelix: the VNI 5000 differs from the cluster's 4096
+            (FelixConfiguration `default`): this node's pods will not reach those of
+            nodes with the other
+    [SKIP]  release         Calico v3.32.1 is in place
+    Settings:
+      calicoNetwork.vxlan.vxlanVNI  4096 -> 5000
+
+    ! -/+ hns-network  Calico  Overlay, VSID 4096, 192.168.0.0/26, on Ethernet ->
+                               Overlay, VSID 5000
+    6 more changes; -v lists all.
+
+    On the HNS network Calico, which goes:
+      SANDBOX_Calico
+          (192.168.0.4) is left over from a container that is gone, and is deleted
+      demo/fluent-bit-7hb2k (192.168.0.3) is deleted; its DaemonSet makes another,
+          which waits for the new network
+      demo/web-5d8f7c9b6d-4xkzq (192.168.0.5) is moved away by a drain, or loses its
+          network
+      demo/web-5d8f7c9b6d-9vlmt (192.168.0.6) is moved away by a drain, or loses its
+          network
+
+    Plan: 0 to create, 3 to update, 0 to delete, 4 to replace.
+    Disruption: pods on this node lose their network.  Drain: needed.
+    Takes about 18 s, and the pods' own time to end before that; Calico's services
+    are down for about 18 s of it.
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    let _detail = screen(|| lab.copy(), "plan -v --set calicoNetwork.vxlan.vxlanVNI=5000", 0);
+}
+
+#[test]
+fn the_status_of_an_installed_node() {
+    let lab = Lab::installed();
+    insta::assert_snapshot!(screen(|| lab.copy(), "status", 0), @r"
+    OVERALL: HEALTHY   win-a1   Calico v3.32.1 (vxlan)   generation 1
+     COMPONENT    STATE       DETAIL
+     CalicoNode   Running     pid 4000
+     CalicoFelix  Running     pid 4004
+     HNS network  Calico      Overlay, VSID 4096, management IP 10.20.0.21
+     HNS network  External    Overlay, VSID 9999, management IP 10.20.0.21
+     HNS network  nat         NAT
+     CNI conf     OK          C:\Program Files\containerd\cni\conf\10-calico.conf
+     Credentials  kubeconfig  token valid until TIME
+     K8s Node     Ready       schedulable
+    result: OK (exit 0) changed=false reboot=false
+    ");
+    lab.edit_object("felixconfigurations.crd.projectcalico.org", "default", |felix| {
+        felix["spec"]["vxlanVNI"] = 5000.into();
+    });
+    insta::assert_snapshot!(screen(|| lab.copy(), "status", 12).lines().take(3).collect::<Vec<_>>().join("\n"), @r"
+    OVERALL: DEGRADED   win-a1   Calico v3.32.1 (vxlan)   generation 1
+    ! VNI 4096 here, 5000 in FelixConfiguration: pods here reach none of nodes with
+      VNI 5000
+    ");
+}
+
+#[test]
+fn failed_checks_as_blocks() {
+    let lab = with_several_failures();
+    let refused = screen(|| lab.copy(), "install -y", 3);
+    insta::assert_snapshot!(from(&refused, "error:"), @r"
+    error: 3 checks failed: RuntimeRunning, CniConfig, Flannel
+      RuntimeRunning: the service containerd is stopped
+        why: kubelet and the pods' network require a running container runtime
+        fix:
+          Start-Service containerd
+          calicoctl-win preflight --fix  # does the same, and asks first
+      CniConfig: other configurations in the CNI folder: 05-flannel.conflist
+          (flannel)
+        why: the container runtime uses the first file in its CNI folder, so with
+             two plugins the file names decide which one is used
+        fix: move the other plugin's file out of the CNI folder, or set
+             spec.calicoNetwork.backend: none to keep that plugin
+      Flannel: Flannel was found: network vxlan0
+        why: Flannel's HNS network occupies the adapter that Calico needs, and
+             flanneld re-creates it
+        fix:
+          drain the node first, then run these one at a time:
+          Stop-Service flanneld  # pods on Flannel's network lose their routes
+          sc.exe delete flanneld  # removes the service
+          Get-HnsNetwork | Where-Object Name -in vxlan0, cbr0 | Remove-HnsNetwork  # pods on Flannel's network lose it
+          finally, restart the machine, which stops everything that still runs on it
+      state: nothing was changed
+      hint: fix what each check names, then run the command again
+      more: calicoctl-win explain RuntimeRunning
+    ");
+    let report = screen(|| lab.copy(), "preflight", 3);
+    insta::assert_snapshot!(from(&report, "[ ?? ]").lines().take(7).collect::<Vec<_>>().join("\n"), @r"
+    [ ?? ] UdpPort4789              the port was not tested
+    [ ?? ] DiskSpace                the free space was not measured
+    [FAIL] RuntimeRunning           the service containerd is stopped
+             why: kubelet and the pods' network require a running container runtime
+             fix:
+               Start-Service containerd
+               calicoctl-win preflight --fix  # does the same, and asks first
+    ");
+    let _every = screen(|| lab.copy(), "preflight --all", 3);
+}
+
+#[test]
+fn an_error_with_a_hint() {
+    let lab = Lab::node();
+    lab.write("node/bad.yaml", "spec:\n  calicoNetwork:\n    backend: vxlam\n");
+    insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y -c node/bad.yaml", 4), "error:"), @r"
+    error: the config is not valid
+      caused by: node/bad.yaml:3:14: spec.calicoNetwork.backend: `vxlam` is not
+                 allowed; did you mean `vxlan`? allowed: vxlan, windows-bgp, none
+      state: nothing was changed
+      hint: `calicoctl-win explain FIELD` tells of a field,
+            `calicoctl-win config schema` has all of them
+      more: calicoctl-win explain ConfigInvalid
+    ");
+    insta::assert_snapshot!(screen(|| lab.copy(), "install --colour", 64), @r"
+    result: USAGE (exit 64) changed=false reboot=false
+    --- stderr
+    error: unexpected argument '--colour' found
+      state: nothing was changed
+      hint: a similar argument exists: '--color'
+            usage: calicoctl-win install [OPTIONS]
+            see: calicoctl-win --help
+      more: calicoctl-win explain Usage
+    ");
+}
+
+#[test]
+fn the_result_of_an_install() {
+    let lab = Lab::node();
+    insta::assert_snapshot!(from(&screen(|| lab.copy(), "install -y", 0), "Plan:"), @r"
+    Plan: 22 to create, 0 to update, 0 to delete.
+    Disruption: the host's network pauses, remote sessions may drop.
+    [ OK ]  credentials     token of service account  SECONDS
+                            calico-system/calico-node, valid until
+                            TIME
+    [ 1/11] release         C:\Program Files\calicoctl-win, C:\CalicoWindows  SECONDS
+    [ 2/11] files           calico-kube-config, config.ps1, nodename and 5  SECONDS
+                            more
+    [ 3/11] registry        Application\calicoctl-win, Tigera\Calico  SECONDS
+    [ 4/11] firewall        Overlay Traffic 4789 UDP, kubectl exec 10250  SECONDS
+    [ 5/11] services        CalicoFelix, CalicoNode  SECONDS
+    [NOTE]  Windows is about to rebuild the virtual switch: this machine's network
+            pauses and remote sessions may drop; the run goes on without them. If
+            this session drops: calicoctl-win status --wait --sandbox node
+    [ 6/11] services-start  CalicoNode  SECONDS
+    [ 7/11] wait-network    Calico, External  SECONDS
+    [ 8/11] node-startup    CalicoNode  SECONDS
+    [ 9/11] services-start  CalicoFelix  SECONDS
+    [10/11] cni-conf        C:\Program Files\containerd\cni\conf\10-calico.conf  SECONDS
+    [11/11] annotate        node win-a1 carries the digest of its settings  SECONDS
+    [ OK ]  steady          the services work  SECONDS
+    [ OK ]  node-ready      Node win-a1 is Ready  SECONDS
+    Calico v3.32.1 is running on win-a1 (generation 1).
+    Next: calicoctl-win status --sandbox node
+    Undo: calicoctl-win uninstall --sandbox node
+    result: OK (exit 0) changed=true reboot=false log=node/C/ProgramData/calicoctl-win/logs/RUN.log
+    ");
+}
+
+#[test]
+fn a_page_about_a_check() {
+    insta::assert_snapshot!(screen(Lab::new, "explain CniConfig", 0), @r"
+    A check, group machine (error). The container runtime uses the first file in its
+    CNI folder, so with two plugins the file names decide which one is used.
+
+    What to do: move the other plugin's file out of the CNI folder, or set
+    spec.calicoNetwork.backend: none to keep that plugin
+    ");
+    for id in ["ClusterRights", "TokenRenewalForbidden", "StrictAffinity"] {
+        let _rules = screen(Lab::new, &format!("explain {id}"), 0);
+    }
+}
+
+#[test]
+fn help() {
+    insta::assert_snapshot!(screen(Lab::new, "--help", 0).lines().take(14).collect::<Vec<_>>().join("\n"), @r"
+    Installs, changes and removes Calico on a Windows node of a Kubernetes cluster
+
+    Usage: calicoctl-win [OPTIONS] <COMMAND>
+
+    Set up:
+      preflight    Check this machine, the cluster and the release; changes nothing
+      plan         Show what install or uninstall would change
+      apply        Install, reconfigure or upgrade as needed, for scripts; does
+                   nothing if the node is as the config says
+      install      Install Calico, or bring this node in line with the config
+
+    Change:
+      reconfigure  Change a running node; drains it first if the change interrupts
+                   pods
+    ");
+    for verb in ["install", "reconfigure", "preflight", "node drain", "config import"] {
+        let _rules = screen(Lab::new, &format!("{verb} --help"), 0);
+    }
+    let _rules = screen(Lab::new, "options", 0);
+}
+
+#[test]
+fn only_text_for_a_terminal_or_with_color_always_is_coloured_or_fitted() {
+    let lab = Lab::installed();
+    let run = |words: &str, variables: &[(&str, &str)]| {
+        let mut command = lab.command(words);
+        command.args(["--sandbox", "node"]).envs(variables.iter().copied());
+        let output = Output::of(words, command);
+        output.stdout + &output.stderr
+    };
+    let plan = "plan --set calicoNetwork.vxlan.vxlanVNI=5000";
+    for words in ["status", plan, "install --bogus", "--help", "node drain --help", "options"] {
+        for variables in [&[][..], &[("CLICOLOR_FORCE", "1")], &[("TERM", "xterm")]] {
+            assert!(!run(words, variables).contains('\u{1b}'), "{words} {variables:?}");
+        }
+        for never in [format!("{words} --color never"), words.to_owned()] {
+            let variables = [("CALICO_WIN_COLOR", "never"), ("CLICOLOR_FORCE", "1")];
+            assert!(!run(&never, &variables).contains('\u{1b}'), "{never}");
+        }
+        let always = format!("{words} --color always");
+        assert!(run(&always, &[("NO_COLOR", "1")]).contains('\u{1b}'), "{words}");
+    }
+    for words in ["status", plan, "install --bogus", "version", "config show"] {
+        for format in ["json", "yaml", "ndjson"] {
+            let shown = run(&format!("{words} -o {format} --color always"), &[("COLUMNS", "60")]);
+            assert!(!shown.contains('\u{1b}'), "{shown}");
+        }
+    }
+    // Without a terminal, lines are not wrapped, and an invalid width is ignored.
+    let long = run(plan, &[]);
+    assert!(long.lines().any(|line| line.len() > 120), "{long}");
+    for columns in ["", "0", "wide", "-80"] {
+        let lines = |text: &str| COLOUR.replace_all(text, "").lines().count();
+        assert_eq!(lines(&run(plan, &[("COLUMNS", columns)])), lines(&long), "{columns}");
+    }
+    // Logs are copied and searched.
+    let log = run("logs --component tool", &[("COLUMNS", "60")]);
+    assert!(log.lines().any(|line| line.len() > 80), "{log}");
+}

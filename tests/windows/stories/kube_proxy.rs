@@ -1,0 +1,133 @@
+//! kube-proxy itself, with DSR, beside Calico on a node: it works with the network that we made, and with the next one.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api_server::{ApiServer, free_ports};
+use crate::house::{House, NODE, SOON};
+use crate::machine::eventually_every;
+use crate::stories::real::part;
+
+/// The address of the machine's only adapter.
+const NODE_IP: &str = "10.20.0.21";
+
+const WEB_IP: &str = "10.96.7.7";
+
+impl House {
+    /// Starts kube-proxy as its services do: with the address of Calico's host endpoint as its source VIP.
+    fn start_kube_proxy(&self, program: &str, source_vip: &str) -> std::process::Child {
+        let [health, metrics] = free_ports();
+        let config = format!(
+            "apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: kernelspace
+hostnameOverride: {NODE}
+bindAddress: {NODE_IP}
+healthzBindAddress: 127.0.0.1:{health}
+metricsBindAddress: 127.0.0.1:{metrics}
+clusterCIDR: 10.244.0.0/16
+clientConnection:
+  kubeconfig: 'C:\\test\\kube-proxy-kubeconfig'
+winkernel:
+  networkName: Calico
+  sourceVip: {source_vip}
+  enableDSR: true
+"
+        );
+        self.machine.file("test/kube-proxy.yaml", config);
+        self.machine.start_program(program, &[r"--config=C:\test\kube-proxy.yaml", "--v=3"], "test/kube-proxy-said")
+    }
+
+    /// A table of the HNS of the tests.
+    fn hns_table(&self, name: &str) -> Vec<Value> {
+        self.read(&format!("test/{name}")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// What Felix does for the pods of another machine: a route of the network to their node.
+    fn route_to(&self, pods: &str, node: &str) {
+        let file = self.test_file("hns.networks");
+        let lines = self.hns_table("hns.networks").into_iter().map(|mut network| {
+            if network["Name"] == "Calico" {
+                network["Policies"] = json!([{ "Type": "RemoteSubnetRoute", "DestinationPrefix": pods,
+                    "IsolationId": 4096, "ProviderAddress": node,
+                    "DistributedRouterMacAddress": "66-9c-2b-00-00-01" }]);
+            }
+            format!("{network}\n")
+        });
+        let new = file.with_extension("new");
+        fs::write(&new, lines.collect::<String>()).unwrap();
+        fs::rename(new, file).unwrap();
+    }
+
+    fn calico_ep(&self) -> Value {
+        self.hns_table("hns.endpoints").into_iter().find(|endpoint| endpoint["Name"] == "Calico_ep").unwrap()
+    }
+
+    /// Waits until HNS balances what goes to the Service from Calico's host endpoint, on the network that is there.
+    fn until_balanced(&self, vip: &str) {
+        eventually_every(Duration::from_millis(250), "a load balancer of the Service", SOON, || {
+            let calico = self.hns()["Calico"]["ID"].clone();
+            let endpoints = self.hns_table("hns.endpoints");
+            let on_calico = |reference: &Value| {
+                let id = reference.as_str().unwrap_or_default().trim_start_matches("/endpoints/");
+                let is_it = |one: &&Value| one["ID"].as_str().is_some_and(|own| own.eq_ignore_ascii_case(id));
+                endpoints.iter().find(is_it).is_some_and(|one| one["VirtualNetwork"] == calico)
+            };
+            self.hns_table("hns.policylists").into_iter().find(|list| {
+                let policy = &list["Policies"][0];
+                let mut references = list["References"].as_array().into_iter().flatten();
+                policy["VIPs"][0] == WEB_IP && policy["SourceVIP"] == vip && references.all(on_calico)
+            })
+        });
+    }
+}
+
+/// Pods of another machine, as an EndpointSlice has them.
+fn backends(pods: &[&str]) -> Value {
+    let backend = |pod: &&str| json!({ "addresses": [pod], "nodeName": "linux-b1", "conditions": { "ready": true } });
+    pods.iter().map(backend).collect()
+}
+
+/// The Node, and a Service with these backends.
+fn web(cluster: &ApiServer, pods: &[&str]) {
+    let node = json!({ "metadata": { "name": NODE, "labels": { "kubernetes.io/os": "windows" } } });
+    cluster.post("/api/v1/nodes", &node);
+    let addresses = json!({ "status": { "addresses": [{ "type": "InternalIP", "address": NODE_IP }] } });
+    cluster.patch(&format!("/api/v1/nodes/{NODE}/status"), &addresses);
+    let service = json!({ "metadata": { "name": "web" }, "spec": {
+        "clusterIP": WEB_IP, "ports": [{ "port": 80, "targetPort": 8080 }] } });
+    cluster.post("/api/v1/namespaces/default/services", &service);
+    let slice = json!({
+        "metadata": { "name": "web-1", "labels": { "kubernetes.io/service-name": "web" } },
+        "addressType": "IPv4", "ports": [{ "port": 8080, "protocol": "TCP", "name": "" }],
+        "endpoints": backends(pods),
+    });
+    cluster.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice);
+}
+
+#[test]
+fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
+    let Some(program) = part("kube-proxy.exe") else { return };
+    let Some(cluster) = ApiServer::start() else { return };
+    let Some(house) = House::joined() else { return };
+    web(&cluster, &["10.244.9.9"]);
+    house.machine.file("test/kube-proxy-kubeconfig", cluster.kubeconfig());
+    house.route_to("10.244.9.0/26", "10.20.0.30");
+
+    let vip = house.calico_ep()["IPAddress"].as_str().unwrap().to_owned();
+    let mut running = house.start_kube_proxy(&program.to_string_lossy(), &vip);
+    house.until_balanced(&vip);
+
+    let network = house.hns()["Calico"]["ID"].clone();
+    house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    assert_ne!(house.hns()["Calico"]["ID"], network, "the network was made anew");
+    house.route_to("10.244.9.0/26", "10.20.0.30");
+    // If kube-proxy was faster than Felix, it took the backend for one outside the cluster, until something changes.
+    let another = json!({ "endpoints": backends(&["10.244.9.9", "10.244.9.10"]) });
+    cluster.patch("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1", &another);
+    house.until_balanced(house.calico_ep()["IPAddress"].as_str().unwrap());
+    let _ended_already = running.kill();
+    let _status = running.wait();
+}
