@@ -23,12 +23,13 @@ fn an_hns_that_is_busy_for_90_seconds_with_the_vswitch_is_awaited() {
     let questions = log.len() - begun - 1;
     assert!(questions as u64 <= 2 * busy, "{questions} questions in {busy} s: {log:#?}");
 
-    // Then it answers: the agent asks once a second until the address is there, and so does the install.
+    // Then it answers: the agent looks once a second until the address is there, and so does the install. A look is a
+    // handful of questions, of both versions of HNS; a wait that never pauses asks hundreds in a second.
     let since = Instant::now();
     let pods = eventually("Calico", SOON, || asked().iter().rposition(makes).filter(|at| *at > begun));
     let (seconds, log) = (since.elapsed().as_secs() + 1, asked());
     let questions = log[begun + questions..pods].iter().filter(|line| line.starts_with("GET /networks")).count();
-    assert!(questions as u64 <= 4 * seconds + 4, "{questions} questions in {seconds} s: {log:#?}");
+    assert!(questions as u64 <= 12 * (seconds + 1), "{questions} questions in {seconds} s: {log:#?}");
     assert!(install.wait().unwrap().success(), "{}", house.read("test/said"));
     house.until_healthy();
     assert_eq!(asked().iter().filter(|line| makes(line)).count(), 2, "External and Calico, each once");
