@@ -311,6 +311,8 @@ pub struct NetworkStatus {
     pub vsid: Option<u32>,
     pub management_ip: Option<String>,
     pub adapter: Option<String>,
+    /// Version 2 of HNS does not show this network of Calico's, so that Calico and kube-proxy do not find it.
+    pub unseen_by_v2: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

@@ -16,7 +16,7 @@ use crate::apply::cordon::Cordon;
 use crate::apply::lock;
 use crate::apply::receipt::{About, Receipt};
 use crate::apply::standing::Standing;
-use crate::calico::kubeconfig;
+use crate::calico::{self, kubeconfig};
 use crate::cluster::Cluster;
 use crate::item::{Id, State};
 use crate::node::{Node, ServiceState};
@@ -327,20 +327,22 @@ pub(crate) fn detail(service: &ServiceStatus) -> String {
 }
 
 fn networks(node: &dyn Node) -> Result<Vec<NetworkStatus>> {
-    let networks = node.list(crate::node::Listing::Networks)?;
-    Ok(networks
-        .into_iter()
-        .filter_map(|(id, state)| match (id, state) {
-            (Id::Network(name), State::Network(network)) => Some(NetworkStatus {
-                name,
-                kind: network.kind,
-                vsid: network.vsid,
-                management_ip: network.management_ip.map(|ip| ip.to_string()),
-                adapter: network.adapter,
-            }),
-            _ => None,
-        })
-        .collect())
+    let mut found = Vec::new();
+    for (id, state) in node.list(crate::node::Listing::Networks)? {
+        let (Id::Network(name), State::Network(network)) = (id, state) else { continue };
+        let calicos =
+            [calico::networks::BOOTSTRAP, calico::networks::PODS].iter().any(|own| own.eq_ignore_ascii_case(&name));
+        let details = if calicos { node.network_details(&name)? } else { None };
+        found.push(NetworkStatus {
+            kind: network.kind,
+            vsid: network.vsid,
+            management_ip: network.management_ip.map(|ip| ip.to_string()),
+            adapter: network.adapter,
+            unseen_by_v2: details.is_some_and(|details| details.unseen_by_v2),
+            name,
+        });
+    }
+    Ok(found)
 }
 
 fn judge(status: &mut NodeStatus) {
@@ -358,6 +360,13 @@ fn judge(status: &mut NodeStatus) {
         } else if let Some(why) = &service.not_ready {
             status.reasons.push(format!("{} is not ready: {why}", service.name));
         }
+    }
+    for network in status.networks.iter().filter(|network| network.unseen_by_v2) {
+        status.reasons.push(format!(
+            "version 2 of HNS does not show the HNS network {}: Calico and kube-proxy do not find it \
+             (calicoctl-win explain HnsNetworkUnseen)",
+            network.name
+        ));
     }
     if let Some(why) = no_new_pods(status) {
         status.reasons.push(format!("the CNI configuration is {why}"));

@@ -44,6 +44,25 @@ fn a_cni_configuration_that_an_interrupted_run_withdrew_is_shown_as_withdrawn() 
     assert_eq!((&status["cni"]["state"], &status["drift"]), (&json!("OK"), &json!([])), "{status:#}");
 }
 
+/// projectcalico/calico 9120: everything looks well in version 1 of HNS, and Felix and kube-proxy find no network.
+#[test]
+fn a_network_that_version_2_of_hns_no_longer_shows_makes_the_node_degraded() {
+    let lab = Lab::installed();
+    lab.edit_yaml(|yaml| yaml.replacen("vsid: 4096\n", "vsid: 4096\n    unseenByV2: true\n", 1));
+
+    let status = lab.run("status -o json").exits(12).json();
+    assert_eq!(status["overall"], "Degraded", "{status:#}");
+    let unseen: Vec<_> =
+        status["networks"].as_array().unwrap().iter().filter(|is| is["unseen_by_v2"] == true).collect();
+    assert_eq!((unseen.len(), &unseen[0]["name"]), (1, &json!("Calico")), "{status:#}");
+    let reasons = text(&status["reasons"]);
+    assert_eq!(
+        reasons,
+        ["version 2 of HNS does not show the HNS network Calico: Calico and kube-proxy do not find it \
+          (calicoctl-win explain HnsNetworkUnseen)"]
+    );
+}
+
 #[test]
 fn a_run_in_progress_does_not_hide_what_it_has_withdrawn() {
     let lab = Lab::installed();
