@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Survey {
     /// By name in lower case: services of Kubernetes, container runtimes, network plugins and Calico.
     pub services: BTreeMap<String, ServiceFacts>,
+    /// Those that are there and cannot be read, by name in lower case, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread_services: BTreeMap<String, String>,
     /// HNS networks by name, with their type, for example `Overlay`.
     pub networks: BTreeMap<String, String>,
     /// Configurations in the container runtime's CNI folder, in the order in which the runtime reads them.
@@ -101,6 +104,11 @@ pub struct CniConfig {
 impl Survey {
     pub fn service(&self, name: &str) -> Option<&ServiceFacts> {
         self.services.get(&name.to_lowercase())
+    }
+
+    /// Whether there is such a service, also one that cannot be read.
+    pub fn has_service(&self, name: &str) -> bool {
+        self.service(name).is_some() || self.unread_services.contains_key(&name.to_lowercase())
     }
 }
 

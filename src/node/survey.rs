@@ -50,6 +50,13 @@ pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: boo
             services.insert(name.to_lowercase(), facts);
         }
     }
+    // A list leaves out what cannot be read.
+    let mut unread_services = BTreeMap::new();
+    for name in SERVICES.iter().chain(&OURS).filter(|name| !services.contains_key(&name.to_lowercase())) {
+        if let Err(error) = node.get(&Id::Service((*name).into())) {
+            unread_services.insert(name.to_lowercase(), format!("{error:#}"));
+        }
+    }
     let mut networks = BTreeMap::new();
     for (id, state) in node.list(Listing::Networks).context("list the HNS networks")? {
         if let (Id::Network(name), State::Network(network)) = (id, state) {
@@ -58,6 +65,7 @@ pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: boo
     }
     Ok(Survey {
         services,
+        unread_services,
         networks,
         cni_configs: folders.cni_conf.as_ref().map(|dir| cni_configs(node, dir)).unwrap_or_default(),
         installed,

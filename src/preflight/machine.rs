@@ -7,7 +7,7 @@ use super::node::unread;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::calico::networks;
 use crate::calico::services::SERVICES;
-use crate::facts::{Features, NodeFacts, Part, RuntimeKind, Survey};
+use crate::facts::{Features, NodeFacts, Part, RuntimeKind, ServiceFacts, Survey};
 use crate::settings::{Backend, Provider};
 
 const GROUP: &str = "machine";
@@ -24,10 +24,11 @@ pub(super) const ROWS: &[Row] = &[
         fix: "Start-Service containerd\ncalicoctl-win preflight --fix  # does the same, and asks first",
         judge: Judge::Node(|node, _| {
             let Some(survey) = &node.survey else { return not_surveyed(node) };
-            match runtime_service(node, survey) {
-                None => Skip("the container runtime is not a service on this machine".into()),
-                Some((name, true)) => Pass(name.into()),
-                Some((name, false)) => Fail(format!("the service {name} is stopped")),
+            let Some(name) = runtime_name(node) else { return Skip("no container runtime answers".into()) };
+            match service(survey, name) {
+                Err(without) => without,
+                Ok(ServiceFacts { running: true, .. }) => Pass(name.into()),
+                Ok(_) => Fail(format!("the service {name} is stopped")),
             }
         }),
     },
@@ -130,11 +131,23 @@ pub(super) const ROWS: &[Row] = &[
 
 /// The container runtime's service, and whether it runs.
 pub(super) fn runtime_service(node: &NodeFacts, survey: &Survey) -> Option<(&'static str, bool)> {
-    let name = match node.runtime.as_ref()?.kind {
+    let name = runtime_name(node)?;
+    Some((name, survey.service(name)?.running))
+}
+
+fn runtime_name(node: &NodeFacts) -> Option<&'static str> {
+    Some(match node.runtime.as_ref()?.kind {
         RuntimeKind::Containerd => "containerd",
         RuntimeKind::Docker => "docker",
-    };
-    Some((name, survey.service(name)?.running))
+    })
+}
+
+/// A service, or what to say without it: one that cannot be read is not one that is absent.
+fn service<'a>(survey: &'a Survey, name: &str) -> Result<&'a ServiceFacts, Finding> {
+    survey.service(name).ok_or_else(|| match survey.unread_services.get(name) {
+        Some(why) => Unknown(why.clone()),
+        None => Skip(format!("{name} is not a service on this machine")),
+    })
 }
 
 fn not_surveyed(node: &NodeFacts) -> Finding {
@@ -159,12 +172,13 @@ fn cni_config(node: &NodeFacts, input: &Input) -> Finding {
 
 fn kubelet_dependencies(node: &NodeFacts, _: &Input) -> Finding {
     let Some(survey) = &node.survey else { return not_surveyed(node) };
-    let Some(kubelet) = survey.service("kubelet") else {
-        return Skip("kubelet is not a service on this machine".into());
+    let kubelet = match service(survey, "kubelet") {
+        Ok(kubelet) => kubelet,
+        Err(without) => return without,
     };
     let is_calicos = |name: &&str| SERVICES.iter().any(|own| own.eq_ignore_ascii_case(name));
     let calicos = kubelet.depends_on.iter().map(String::as_str).filter(is_calicos);
-    let (there, missing): (Vec<&str>, Vec<&str>) = calicos.partition(|name| survey.service(name).is_some());
+    let (there, missing): (Vec<&str>, Vec<&str>) = calicos.partition(|name| survey.has_service(name));
     match (there.is_empty(), missing.is_empty()) {
         (_, false) => Fail(format!("kubelet depends on {}, which is not installed", missing.join(", "))),
         (true, true) => Pass("kubelet depends on no Calico service".into()),
@@ -183,7 +197,7 @@ fn flannel(node: &NodeFacts, input: &Input) -> Finding {
     }
     let Some(survey) = &node.survey else { return not_surveyed(node) };
     let networks = survey.networks.keys().filter(|name| matches!(name.as_str(), "vxlan0" | "cbr0"));
-    let services = ["flanneld", "flannel"].into_iter().filter(|name| survey.service(name).is_some());
+    let services = ["flanneld", "flannel"].into_iter().filter(|name| survey.has_service(name));
     let found: Vec<String> =
         networks.map(|name| format!("network {name}")).chain(services.map(|name| format!("service {name}"))).collect();
     if found.is_empty() { Pass("none".into()) } else { Fail(format!("Flannel was found: {}", found.join(", "))) }
@@ -194,8 +208,9 @@ const GATES: [(&str, u64); 2] = [("WinDSR", 33), ("WinOverlay", 20)];
 
 fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
     let Some(survey) = &node.survey else { return not_surveyed(node) };
-    let Some(proxy) = survey.service("kube-proxy") else {
-        return Skip("kube-proxy is not a service on this machine".into());
+    let proxy = match service(survey, "kube-proxy") {
+        Ok(proxy) => proxy,
+        Err(without) => return without,
     };
     let mut wrong = Vec::new();
     let mut ours = "";
@@ -226,7 +241,7 @@ fn kube_proxy(node: &NodeFacts, input: &Input) -> Finding {
 fn earlier_install(node: &NodeFacts, _: &Input) -> Finding {
     let Some(survey) = &node.survey else { return not_surveyed(node) };
     let mut found = Vec::new();
-    if survey.service("CalicoUpgrade").is_some() {
+    if survey.has_service("CalicoUpgrade") {
         found.push("the service CalicoUpgrade of older releases".to_owned());
     }
     if !survey.installed {
@@ -237,7 +252,7 @@ fn earlier_install(node: &NodeFacts, _: &Input) -> Finding {
 
 /// What has Calico's names on a machine on which we did not install it.
 fn foreign(survey: &Survey) -> Vec<String> {
-    let services = SERVICES.into_iter().filter(|n| survey.service(n).is_some());
+    let services = SERVICES.into_iter().filter(|n| survey.has_service(n));
     let networks = [networks::PODS, networks::BOOTSTRAP].into_iter().filter(|name| survey.networks.contains_key(*name));
     let mut found: Vec<String> =
         services.map(|name| format!("service {name}")).chain(networks.map(|n| format!("HNS network {n}"))).collect();

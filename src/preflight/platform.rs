@@ -94,7 +94,7 @@ fn node_manager(cluster: &ClusterFacts, input: &Input) -> Finding {
     if let Some((node, version)) = cluster.node.as_ref().and_then(|node| Some((node, node.wmco.as_ref()?))) {
         return Fail(format!("the Windows Machine Config Operator {version} manages the Node {}", node.name));
     }
-    if survey.is_some_and(|survey| survey.service(WICD).is_some()) {
+    if survey.is_some_and(|survey| survey.has_service(WICD)) {
         return Fail(format!("the operator's service {WICD} is on this machine"));
     }
     match (cluster.openshift, &cluster.node, survey) {
@@ -185,9 +185,9 @@ fn remote_session(node: &NodeFacts, input: &Input) -> Finding {
 fn unreachable_by(access: RemoteAccess, survey: &Survey) -> Option<String> {
     let (name, service) = (access.name(), access.service());
     match survey.service(service) {
-        None => return Some(format!("{name}: there is no service {service}")),
+        None if !survey.has_service(service) => return Some(format!("{name}: there is no service {service}")),
         Some(found) if !found.running => return Some(format!("{name}: the service {service} is stopped")),
-        Some(_) => {}
+        _ => {}
     }
     let known = |answers: &BTreeMap<u16, bool>| access.ports().iter().any(|port| answers.contains_key(port));
     let yes = |answers: &BTreeMap<u16, bool>, port: &u16| answers.get(port) == Some(&true);

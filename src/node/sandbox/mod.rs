@@ -320,10 +320,10 @@ impl SandboxNode {
                 .map(|value| State::RegValue(value.clone())),
             Id::Firewall(name) => model.firewall_rule(name).map(|(_, rule)| State::Firewall(rule.clone())),
             Id::Service(name) => {
-                services::get(model, name).map(|service| State::Service(Box::new(service.definition.clone())))
+                services::definition(model, name)?.map(|definition| State::Service(Box::new(definition.clone())))
             }
             Id::DependsOn(name) => {
-                services::get(model, name).map(|service| State::DependsOn(service.definition.depends_on.clone()))
+                services::definition(model, name)?.map(|definition| State::DependsOn(definition.depends_on.clone()))
             }
             Id::Network(name) => model.networks.get(&Name::new(name.as_str())).map(model::NodeNetwork::state),
             Id::Route(prefix) => model.routes.get(prefix).map(Route::state),
@@ -670,7 +670,7 @@ impl Node for SandboxNode {
             Listing::Services => model
                 .services
                 .iter()
-                .filter(|(_, service)| !service.deleted)
+                .filter(|(_, service)| !service.deleted && !service.unreadable)
                 .map(|(n, s)| (Id::Service(named(n)), State::Service(Box::new(s.definition.clone()))))
                 .collect(),
             Listing::Routes => model.routes.iter().map(|(prefix, route)| (Id::Route(*prefix), route.state())).collect(),

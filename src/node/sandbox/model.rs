@@ -319,6 +319,9 @@ pub struct NodeService {
     /// It is deleted, and only its name is left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
+    /// Nobody may read its definition (error 5), as security products have it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreadable: bool,
 }
 
 /// What a service is about to be.
@@ -461,7 +464,16 @@ impl NodeNetwork {
 impl NodeService {
     /// One that stops within a second, and that nobody has open.
     pub const fn new(definition: Service, pid: Option<u32>) -> Self {
-        Self { definition, pid, stop_seconds: 1, pending: None, gave_up: false, held_open: false, deleted: false }
+        Self {
+            definition,
+            pid,
+            stop_seconds: 1,
+            pending: None,
+            gave_up: false,
+            held_open: false,
+            deleted: false,
+            unreadable: false,
+        }
     }
 
     /// The program in its command line: quoted, or up to the first `.exe` or blank.

@@ -20,6 +20,16 @@ pub fn get<'a>(model: &'a Model, name: &str) -> Option<&'a NodeService> {
     model.services.get(&Name::new(name)).filter(|service| !service.deleted)
 }
 
+/// The definition of a service that is not deleted.
+pub fn definition<'a>(model: &'a Model, name: &str) -> Result<Option<&'a Service>> {
+    match get(model, name) {
+        Some(service) if service.unreadable => {
+            Err(refused(win32::ACCESS_DENIED, format!("read service {name}")).into())
+        }
+        service => Ok(service.map(|service| &service.definition)),
+    }
+}
+
 /// Creates, changes or removes a service's definition. Returns whether a deleted one's name stays taken.
 pub fn put_definition(model: &mut Model, name: &str, wanted: Option<&Service>) -> Result<bool> {
     let key = Name::new(name);

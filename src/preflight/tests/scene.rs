@@ -116,6 +116,7 @@ pub(super) fn survey() -> Survey {
         ("caliconode", service(&["calicoctl-win.exe"], &[])),
     ];
     Survey {
+        unread_services: Default::default(),
         services: services.map(|(name, service)| (name.to_owned(), service)).into(),
         networks: [("nat".to_owned(), "NAT".to_owned())].into(),
         cni_configs: vec![CniConfig { file: "10-calico.conf".into(), plugin: Some("calico".into()) }],

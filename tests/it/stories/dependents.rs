@@ -201,3 +201,20 @@ fn preflight_explains_the_effect_of_a_kubelet_dependency() {
     assert_eq!(check(&bare)["status"], "warn");
     assert_eq!(check(&bare)["detail"], "kubelet depends on CalicoNode, which is not installed");
 }
+
+/// Security products protect their services, and some protect others' too: one that cannot be read is not absent.
+#[test]
+fn preflight_names_a_service_that_it_may_not_read() {
+    let lab = Lab::node();
+    edit(&lab, |model| {
+        for name in ["kubelet", "containerd"] {
+            model.services.get_mut(&Name::new(name)).unwrap().unreadable = true;
+        }
+    });
+    let report = lab.run("preflight -o json").json();
+    for (id, service) in [("KubeletDependencies", "kubelet"), ("RuntimeRunning", "containerd")] {
+        let check = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == id).unwrap();
+        let why = format!("read service {service} (Windows error 5: access is denied)");
+        assert_eq!((&check["status"], &check["detail"]), (&"unknown".into(), &why.into()), "{check:#}");
+    }
+}
