@@ -34,7 +34,8 @@ pub fn ask(at: SocketAddr) -> Readiness {
 const FAILURES: u32 = 6;
 
 /// Asks now and then whether Felix still works: one whose threads hang runs on for ever, and programs nothing. This is
-/// the question of `calico-node.exe -felix-live`, without a process of its own for each.
+/// the question of `calico-node.exe -felix-live` (`/liveness`, by node/pkg/health of projectcalico/calico), without a
+/// process of its own for each.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     every: Duration,
