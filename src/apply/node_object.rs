@@ -220,6 +220,40 @@ impl<'a> NodeObject<'a> {
         }
     }
 
+    /// Deletes the pods of this Node in which kube-proxy runs, so that their DaemonSet starts it on the network that was
+    /// made again: its load balancers went with the former one (microsoft/Windows-Containers#79). With `restart` false,
+    /// and where that fails, they are only named: the network works without it.
+    pub fn restart_kube_proxy(&self, restart: bool, events: Sink) {
+        let known = match self.while_it_answers(|cluster| cluster.pods_on(&self.name)) {
+            Ok(known) => known,
+            Err(error) => {
+                let message = format!("whether kube-proxy runs in a pod of this node is unknown: {error:#}");
+                return events(Event::Log { message });
+            }
+        };
+        for pod in known.iter().filter(|pod| pod.kube_proxy && !pod.ending) {
+            let done = match restart && pod.is_of_daemon_set() {
+                true => self.cluster().and_then(|cluster| cluster.delete_pod(pod)).map_err(|why| format!(" ({why:#})")),
+                false => Err(String::new()),
+            };
+            events(match done {
+                Ok(()) => Event::Log {
+                    message: format!(
+                        "deleted pod {pod}, which its DaemonSet makes again: kube-proxy starts on the new network"
+                    ),
+                },
+                Err(why) => Event::Warning {
+                    id: "KubeProxyStale",
+                    message: format!(
+                        "kube-proxy in pod {pod} still counts on the network that is gone{why}: \
+                         kubectl delete pod -n {} {}",
+                        pod.namespace, pod.name
+                    ),
+                },
+            });
+        }
+    }
+
     /// Deletes the endpoints of pods, and then the pods: a pod never gets another endpoint. Names the pods that no
     /// controller re-creates.
     fn drop(&self, node: &mut dyn Node, live: &[Endpoint], events: Sink) -> Result<()> {

@@ -11,7 +11,7 @@ use super::journal::Journal;
 use super::node_object::NodeObject;
 use super::observe::observe;
 use super::waits::{LOOK, await_item, since, unseen_network};
-use crate::calico::{networks, registry};
+use crate::calico::{kube_proxy, networks, registry};
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
 use crate::node::{Node, Put};
@@ -192,7 +192,11 @@ fn take_steps(
                         .and_then(|()| put(node, id, before.as_ref(), after.as_ref(), any, events))
                         .map(|did| changed += usize::from(did))
                 }
-                Step::Await { id, state, within } => await_item(node, id, state, *within, events),
+                Step::Await { id, state, within } => await_item(node, id, state, *within, events).map(|()| {
+                    if matches!(id, Id::Running(_)) && has_another_network(journal, steps, target) {
+                        object.restart_kube_proxy(target.leave.contains(&Id::Running(kube_proxy::NAME.into())), events);
+                    }
+                }),
                 Step::Vacate { id } => still_cordoned(steps, object)
                     .and_then(|()| object.vacate(node, &id.target(), journal.header.terms.drops_pods, events)),
             };
@@ -207,6 +211,14 @@ fn take_steps(
         done += length;
     }
     Ok((changed, clock.total()))
+}
+
+/// Whether the run has replaced the pods' network that was there, or the run that it ends has.
+fn has_another_network(journal: &Journal, steps: &[Step], target: &Target) -> bool {
+    let id = Id::Network(networks::PODS.into());
+    let differs = |was: &State| target.world.get(&id).is_some_and(|wanted| !was.satisfies(wanted));
+    let was = journal.header.networks.get(&id);
+    was.is_some_and(|was| steps.iter().any(|step| *step.id() == id) || differs(was))
 }
 
 /// Sets the state of an item of the Node, and returns what was done.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api::{path, query};
+use crate::calico::kube_proxy;
 use crate::fault::{Exit, Fault};
 
 /// A pod that is bound to a node.
@@ -22,6 +23,8 @@ pub struct PodOnNode {
     pub controller: Option<String>,
     /// Whether it is being deleted.
     pub ending: bool,
+    /// Whether kube-proxy runs in it, as a process of the host.
+    pub kube_proxy: bool,
 }
 
 impl fmt::Display for PodOnNode {
@@ -51,12 +54,21 @@ impl PodOnNode {
             // kubelet re-creates a static pod, and its mirror is not the pod.
             controller: controller.filter(|kind| kind != "Node"),
             ending: pod["metadata"]["deletionTimestamp"].is_string(),
+            kube_proxy: is_kube_proxy(pod),
         }
     }
 
     pub fn is_of_daemon_set(&self) -> bool {
         self.controller.as_deref() == Some("DaemonSet")
     }
+}
+
+/// Whether a HostProcess container of a pod is kube-proxy. In the manifests of sig-windows-tools the pod is of the host's
+/// process and its container has this name.
+fn is_kube_proxy(pod: &Value) -> bool {
+    let of_host = |part: &Value| part["securityContext"]["windowsOptions"]["hostProcess"] == true;
+    let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers.any(|one| (of_host(one) || of_host(&pod["spec"])) && one["name"] == kube_proxy::NAME)
 }
 
 impl Cluster {

@@ -240,6 +240,75 @@ fn kube_proxy_is_not_restarted_if_the_config_forbids_it() {
     assert!(!log.stdout.contains("KubeProxyStale"), "{log}");
 }
 
+/// A node on which kube-proxy runs in a HostProcess pod, as in the manifests of sig-windows-tools.
+fn with_kube_proxy_pod() -> Lab {
+    let lab = Lab::installed();
+    let labels = json!({"k8s-app": "kube-proxy-windows"});
+    let template = json!({
+        "metadata": {"labels": labels},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows"}, "hostNetwork": true,
+            "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\system"}},
+            "containers": [{"name": "kube-proxy", "image": "sigwindowstools/kube-proxy:v1.33.1-calico-hostprocess"}],
+        },
+    });
+    lab.add_object(
+        "daemonsets.apps",
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "kube-proxy-windows", "namespace": "kube-system", "uid": "5d1f"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }),
+    );
+    // The DaemonSet's controller makes the pod.
+    let _look = lab.run("plan").exits(0);
+    lab
+}
+
+/// The names of its pods: one, with another name each time that it is made again.
+fn kube_proxy_pods(lab: &Lab) -> Vec<String> {
+    let _look = lab.run("plan").exits(0);
+    let names = crate::stories::pods::pods(lab).into_iter().map(|(name, _)| name);
+    names.filter(|name| name.starts_with("kube-proxy-windows-")).collect()
+}
+
+#[test]
+fn kube_proxy_in_a_pod_is_made_again_for_another_network_however_the_run_ends() {
+    let there = with_kube_proxy_pod();
+    let before = kube_proxy_pods(&there);
+    assert_eq!(before.len(), 1);
+    let _log = there.run("reconfigure -y --set services.felixLogSeverity=debug").exits(0);
+    assert_eq!(kube_proxy_pods(&there), before, "nothing of it changed");
+
+    let lab = there.copy();
+    let _done = lab.run(VNI).exits(0);
+    let after = kube_proxy_pods(&lab);
+    assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
+
+    for after in ["resume -y", "resume -y --undo"] {
+        let lab = there.copy();
+        let _killed = lab.fails_at("put network Calico#1=exit-after", VNI).exits(137);
+        let _done = lab.run(after).exits(0);
+        let found = kube_proxy_pods(&lab);
+        assert!(found.len() == 1 && found != before, "{after}: {before:?} {found:?}");
+    }
+
+    let failed = there.fails_at("put running CalicoFelix#2=fail", &format!("{VNI} -o json")).exits(9).json();
+    assert_eq!(failed["rolled_back"], true, "{failed}");
+    let found = kube_proxy_pods(&there);
+    assert!(found.len() == 1 && found != before, "{before:?} {found:?}");
+}
+
+#[test]
+fn kube_proxy_in_a_pod_is_named_if_the_config_forbids_to_restart_it() {
+    let lab = with_kube_proxy_pod();
+    let before = kube_proxy_pods(&lab);
+    let done = lab.run(&format!("{VNI} -o json --set services.restartKubeProxy=false")).exits(0).json();
+    let command = format!("kubectl delete pod -n kube-system {}", before[0]);
+    assert!(done["warnings"].to_string().contains(&command), "{done:#}");
+    assert_eq!(kube_proxy_pods(&lab), before);
+}
+
 /// A generation may differ from the previous one only in its config.
 #[test]
 fn a_change_without_steps_is_what_the_next_one_starts_from() {
