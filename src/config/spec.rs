@@ -286,8 +286,9 @@ pub struct Services {
     pub log_dir: Option<WinPath>,
     /// How much Felix logs. Default: `info`.
     pub felix_log_severity: Option<LogLevel>,
-    /// Whether the service kube-proxy, where it runs, is stopped before the HNS network is re-created and
-    /// started afterwards. Default: `true`.
+    /// Whether kube-proxy is restarted when the HNS network is re-created: its service is stopped before and
+    /// started afterwards; its HostProcess pod on this node is deleted afterwards, and its DaemonSet makes it again.
+    /// Default: `true`.
     pub restart_kube_proxy: Option<bool>,
     /// Environment variables for every Calico component, over those this program sets. No secrets.
     /// Default: `{}`.
