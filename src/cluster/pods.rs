@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::api::{path, query};
-use crate::calico::kube_proxy;
 use crate::fault::{Exit, Fault};
 
 /// A pod that is bound to a node.
@@ -63,12 +62,11 @@ impl PodOnNode {
     }
 }
 
-/// Whether a HostProcess container of a pod is kube-proxy. In the manifests of sig-windows-tools the pod is of the host's
-/// process and its container has this name.
+/// Whether kube-proxy runs in a pod as a process of the host. The manifests of sig-windows-tools name its container so.
 fn is_kube_proxy(pod: &Value) -> bool {
     let of_host = |part: &Value| part["securityContext"]["windowsOptions"]["hostProcess"] == true;
     let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    containers.any(|one| (of_host(one) || of_host(&pod["spec"])) && one["name"] == kube_proxy::NAME)
+    containers.any(|one| (of_host(one) || of_host(&pod["spec"])) && one["name"] == "kube-proxy")
 }
 
 impl Cluster {
