@@ -12,6 +12,8 @@ use crate::agent::Role;
 pub enum Component {
     Service(Role),
     Guard,
+    /// What starts a run that is to outlive its session.
+    Session0,
 }
 
 /// Whose logs.
@@ -23,8 +25,10 @@ pub enum LogOf {
 
 impl ValueEnum for Component {
     fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<Component>> =
-            LazyLock::new(|| Role::ALL.into_iter().map(Component::Service).chain([Component::Guard]).collect());
+        static ALL: LazyLock<Vec<Component>> = LazyLock::new(|| {
+            let others = [Component::Guard, Component::Session0];
+            Role::ALL.into_iter().map(Component::Service).chain(others).collect()
+        });
         &ALL
     }
 
@@ -32,6 +36,7 @@ impl ValueEnum for Component {
         Some(match self {
             Self::Service(role) => PossibleValue::new(role.word()),
             Self::Guard => PossibleValue::new("guard").help("Watches over a change that is not confirmed"),
+            Self::Session0 => PossibleValue::new("session0").help("Starts a run that outlives its session"),
         })
     }
 }

@@ -51,7 +51,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     };
     let style = cli.global.style();
     let run = cli.global.detached_run.clone().unwrap_or_else(app::run_id);
-    let mut app = App::new(cli.global, Reporter::new(style, &run), args);
+    let reporter = match &cli.global.agreed {
+        Some(agreed) => Reporter::taking_over(style, &run, agreed.lines),
+        None => Reporter::new(style, &run),
+    };
+    let mut app = App::new(cli.global, reporter, args);
     let ending = match answered(&cli.verb, &app).and_then(|()| dispatch(cli.verb, &mut app)) {
         Ok(ending) => ending,
         Err(error) => Ending::Result(Box::new(RunResult::failed(&error))),

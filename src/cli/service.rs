@@ -17,6 +17,7 @@ pub(crate) fn run(verb: &Service, app: &mut App) -> Result<Ending> {
         Service::Run { component, foreground } => match component {
             Component::Service(role) => service_run::serve(*role, *foreground, app),
             Component::Guard => guard::run(app),
+            Component::Session0 => service_run::start_in_session0(),
         },
         Service::Start => services::change(app, "service start", false, true),
         Service::Stop => services::change(app, "service stop", true, false),

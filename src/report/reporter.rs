@@ -101,6 +101,8 @@ pub struct Reporter {
     /// The phase that failed, for the result.
     pub failed_phase: Option<&'static str>,
     bar: Option<ProgressBar>,
+    /// Another process has told all of this.
+    silent: bool,
     pub log: Option<Log>,
 }
 
@@ -131,8 +133,33 @@ impl Reporter {
             waits: None,
             failed_phase: None,
             bar: None,
+            silent: false,
             log: None,
         }
+    }
+
+    /// Output that goes on where another process, after so many lines of NDJSON, lets this one make what was agreed:
+    /// until [`Self::speak`] it tells what that process told already.
+    pub fn taking_over(style: Style, run: &str, lines: u64) -> Self {
+        let stream = Stream { lines: AtomicU64::new(lines), ..Stream::default() };
+        Self { silent: true, ..Self::going_on(style, run, &Arc::new(stream)) }
+    }
+
+    /// Tells what comes from here on.
+    pub const fn speak(&mut self) {
+        self.silent = false;
+    }
+
+    /// How many lines of NDJSON were told.
+    pub fn lines(&self) -> u64 {
+        self.stream.lines.load(Ordering::SeqCst)
+    }
+
+    /// What a process whose output is passed on to this one's screen must be told of that, as variables of its
+    /// environment.
+    pub fn screen(&self) -> Vec<(&'static str, String)> {
+        let columns = self.columns.map(|columns| ("COLUMNS", columns.to_string()));
+        columns.into_iter().chain(self.colour.then(|| ("CALICO_WIN_COLOR", "always".to_owned()))).collect()
     }
 
     /// What was told so far.
@@ -167,6 +194,7 @@ impl Reporter {
             _ => {}
         }
         match self.style.format {
+            _ if self.silent => {}
             Format::Ndjson => {
                 let silent = match event {
                     Event::Log { .. } => !self.style.verbose,
@@ -331,7 +359,7 @@ impl Reporter {
 
     /// Prints text for people; nothing in the other formats.
     pub fn say(&mut self, text: &str) {
-        if self.style.format == Format::Text {
+        if self.style.format == Format::Text && !self.silent {
             self.clear_bar();
             tell(&self.paint(text::harmless(text).trim_end_matches('\n')), Worth::Kept);
         }
@@ -383,6 +411,7 @@ impl Reporter {
 
     /// Ends the output of a verb that changes something, or of any failure.
     pub fn finish(&mut self, result: &RunResult) {
+        self.speak();
         self.clear_bar();
         if let Some(log) = &mut self.log {
             if let Some(error) = &result.error {

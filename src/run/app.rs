@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::ending::{self, Record};
+use super::escort;
 use super::options::{AtBoot as AtBootFlag, Global, Source};
 use super::sandbox_env::SandboxEnv;
 use super::{Ending, access, class, event_log, records, verb};
@@ -147,7 +148,11 @@ impl App {
     /// # Errors
     /// When the system does not install the handler.
     pub fn listen(&self) -> Result<()> {
-        ending::listen(Record::new(&self.global, &self.reporter, &self.changed))
+        ending::listen(Record::new(&self.global, &self.reporter, &self.changed))?;
+        if self.global.detached_run.is_some() {
+            escort::listen(ending::on_ctrl_c);
+        }
+        Ok(())
     }
 
     /// Opens the node: the sandbox, or this machine.
@@ -499,6 +504,7 @@ impl App {
         ending::begin();
         let (mut result, shown) = match ending {
             Ending::Quiet => return Exit::Ok.code(),
+            Ending::Told(code) => return code,
             Ending::Result(result) => (*result, false),
             Ending::Shown(result) => (*result, true),
         };

@@ -38,7 +38,7 @@ use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
 use crate::item::{Id, State, Tree};
 use crate::node::{Node, STATE_DIR};
-use crate::plan::show::{Change, Downgrade};
+use crate::plan::show::{Change, Downgrade, Plan};
 use crate::report::document::RunResult;
 use crate::settings::{Backend, Datastore, Maintenance};
 use crate::values::WinPath;
@@ -247,6 +247,10 @@ impl pipeline::Change for Planned<'_> {
     fn would(self, _: &mut App) -> Result<Ending> {
         let Prepared { plan, standing, .. } = self.prepared;
         saved::dry_run(plan, standing.receipt().map(|receipt| receipt.generation))
+    }
+
+    fn plan(&self) -> Option<&Plan> {
+        Some(&self.prepared.plan)
     }
 
     fn ask(&self, app: &mut App, _: &dyn Node) -> Result<()> {

@@ -53,13 +53,9 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
     app.made_safe(opened);
     records::begin(&mut *node, &run, row.command)?;
 
-    let program = std::env::current_exe().context("find our own executable")?;
-    let mut child = Command::new(program);
-    child.args(app.args().iter().skip(1)).arg("--detached-run").arg(&run);
-    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = os::detach(&mut child).context("start the detached run")?;
+    let pid = os::outlive(&mut command(app, &run)?, app.global.sandbox.is_none()).context("start the detached run")?;
 
-    let msg = format!("{} goes on by itself as run {run} (process {}).", row.command, child.id());
+    let msg = format!("{} goes on by itself as run {run} (process {pid}).", row.command);
     app.reporter.tell(&msg);
     let mut result = RunResult::new(Exit::Ok, false, msg);
     result.status = Status::Started;
@@ -69,4 +65,12 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
         app.command("status --wait"),
     ];
     Ending::result(result)
+}
+
+/// This command line, for a process that goes on with it as a run of this name.
+pub(crate) fn command(app: &App, run: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find our own executable")?);
+    command.args(app.args().iter().skip(1)).arg("--detached-run").arg(run);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(command)
 }

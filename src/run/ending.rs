@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::options::{ExitCodes, Global};
-use super::{event_log, records};
+use super::{escort, event_log, records};
 use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{RunResult, envelope, millis};
@@ -123,7 +123,17 @@ pub(crate) fn listen(record: Record) -> Result<()> {
     if held().replace(record).is_some() {
         return Ok(());
     }
-    ctrlc::set_handler(|| match cancel::ask() {
+    ctrlc::set_handler(|| {
+        if !escort::pass_on_ctrl_c() {
+            on_ctrl_c();
+        }
+    })
+    .context("listen for Ctrl-C")
+}
+
+/// What Ctrl-C does to this run.
+pub(crate) fn on_ctrl_c() {
+    match cancel::ask() {
         Asked::Stops => {
             let journal = held().as_ref().is_some_and(Record::has_journal);
             let then = if journal { "; calicoctl-win resume finishes it then" } else { "" };
@@ -137,8 +147,7 @@ pub(crate) fn listen(record: Record) -> Result<()> {
                 process::exit(record.end_by_ctrl_c(asked));
             }
         }
-    })
-    .context("listen for Ctrl-C")
+    }
 }
 
 /// Updates what is known of the run.

@@ -134,6 +134,10 @@ impl pipeline::Change for Way<'_> {
         saved::dry_run(self.plan, self.standing.receipt().map(|receipt| receipt.generation))
     }
 
+    fn plan(&self) -> Option<&Plan> {
+        Some(&self.plan)
+    }
+
     fn ask(&self, app: &mut App, _: &dyn Node) -> Result<()> {
         app.confirm(&format!("Apply this to {}?", self.about.node_name))
     }

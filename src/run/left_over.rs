@@ -31,7 +31,7 @@ pub(crate) fn start_guard(sandbox: Option<&Path>) -> Result<()> {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    os::detach(&mut command).context("start the guard of the trial").map(drop)
+    os::outlive(&mut command, sandbox.is_none()).context("start the guard of the trial").map(drop)
 }
 
 /// Whether something is left for a guard, and no guard runs. `booted`: when Windows started.

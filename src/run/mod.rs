@@ -15,6 +15,7 @@ pub(crate) mod drain;
 mod drift;
 pub(crate) mod ending;
 pub(crate) mod engine;
+pub(crate) mod escort;
 pub(crate) mod event_log;
 pub(crate) mod files_in_use;
 pub(crate) mod generations;
@@ -61,6 +62,8 @@ pub(crate) enum Ending {
     Shown(Box<RunResult>),
     /// With only what it printed: completions, schemas, pages of `explain`.
     Quiet,
+    /// With the exit code of the run that made the change in place of this process, and told how it ended.
+    Told(i32),
 }
 
 impl Ending {
@@ -76,8 +79,12 @@ impl Ending {
 impl ExitCodes {
     /// Returns the process's exit code, in the numbering that the caller asked for.
     fn code(self, result: &RunResult) -> i32 {
-        let retryable = result.error.as_ref().is_some_and(|failure| failure.retryable);
-        match (self, class(result)) {
+        self.number(class(result), result.error.as_ref().is_some_and(|failure| failure.retryable))
+    }
+
+    /// Returns the number of an exit class; `retryable`: the same command may succeed later.
+    fn number(self, class: Exit, retryable: bool) -> i32 {
+        match (self, class) {
             (Self::Simple | Self::CloudbaseInit, Exit::RebootStarted) | (Self::Simple, Exit::RebootRequired) => 0,
             // cloudbase-init: 1003 reboots and runs us again, 1002 runs us again at the next boot.
             (Self::CloudbaseInit, Exit::RebootRequired) => 1003,

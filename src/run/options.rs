@@ -13,6 +13,29 @@ use crate::report::explain;
 use crate::report::reporter::{Format, Style};
 use crate::report::screen::Color;
 
+/// A plan that was agreed on the screen of another process, as `DIGEST:LINES`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agreed {
+    pub digest: String,
+    /// How many lines of NDJSON that process has told.
+    pub lines: u64,
+}
+
+impl std::fmt::Display for Agreed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.digest, self.lines)
+    }
+}
+
+impl std::str::FromStr for Agreed {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.rsplit_once(':').and_then(|(digest, lines)| Some((digest.to_owned(), lines.parse().ok()?)));
+        parts.map(|(digest, lines)| Self { digest, lines }).ok_or("it is not DIGEST:LINES")
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
@@ -31,6 +54,9 @@ pub struct Global {
     /// This is the process that continues
     #[arg(long, global = true, hide = true, value_name = "RUN")]
     pub detached_run: Option<String>,
+    /// It makes this plan, which was shown by the process that stays with it
+    #[arg(long, global = true, hide = true, value_name = "PLAN")]
+    pub agreed: Option<Agreed>,
     /// What to do with this run if Windows restarts before it ends [default: leave, or finish with
     /// reboot.resumeOnBoot]
     #[arg(long, global = true, value_enum, value_name = "WAY", env = "CALICO_WIN_AT_BOOT")]

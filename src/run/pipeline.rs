@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::Ending;
 use super::app::{App, Opened};
+use super::escort;
 use super::lease;
 use super::stage::Purpose;
 use super::verb::Row;
@@ -12,6 +13,7 @@ use crate::apply::lock::Lock;
 use crate::apply::standing::Standing;
 use crate::cluster::lease::Keeper;
 use crate::node::Node;
+use crate::plan::show::Plan;
 use crate::report::document::RunResult;
 
 /// A planned change of the node: everything that is known before anything is changed.
@@ -27,6 +29,11 @@ pub(crate) trait Change {
 
     /// Ends a dry run, once the plan is shown.
     fn would(self, app: &mut App) -> Result<Ending>;
+
+    /// The plan; none if what to do is decided already.
+    fn plan(&self) -> Option<&Plan> {
+        None
+    }
 
     /// Asks for confirmation.
     fn ask(&self, app: &mut App, node: &dyn Node) -> Result<()>;
@@ -68,6 +75,10 @@ pub(crate) fn run<C: Change>(
     }
     change.show(app, &*node)?;
     change.ask(app, &*node)?;
+    if let Some(plan) = change.plan().filter(|plan| escort::is_due(app, plan)) {
+        return escort::stay(app, row, plan, node, lock);
+    }
+    escort::go_on(app, change.plan())?;
     let keeper = change.lease(app, &*node)?;
     let made = change.make(app, &mut *node);
     change.release(app, &*node, keeper, made.is_err())?;

@@ -68,13 +68,25 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
     if sandbox.is_none() && agent::os::dispatch(role.service(), Box::new(body))? {
         return Ok(Ending::Quiet);
     }
-    Err(Fault::new(
-        Exit::Unsupported,
-        "NotAService",
-        format!("`service run {}` is for the Service Control Manager", role.word()),
-    )
-    .hint("start the services with: calicoctl-win service start")
-    .into())
+    Err(not_a_service(role.word()))
+}
+
+/// Starts, in session 0, what another process of ours wants to outlive its session.
+///
+/// # Errors
+/// `NotAService` if another process started it.
+pub(crate) fn start_in_session0() -> Result<Ending> {
+    #[cfg(windows)]
+    if agent::os::session0::serve()? {
+        return Ok(Ending::Quiet);
+    }
+    Err(not_a_service("session0"))
+}
+
+fn not_a_service(word: &str) -> anyhow::Error {
+    let what = format!("`service run {word}` is for the Service Control Manager");
+    let fault = Fault::new(Exit::Unsupported, "NotAService", what);
+    fault.hint("start the services with: calicoctl-win service start").into()
 }
 
 /// How long the API server may take for one answer when a token is renewed: the agent does nothing else meanwhile, and

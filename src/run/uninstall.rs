@@ -114,6 +114,10 @@ impl pipeline::Change for Removing<'_> {
         saved::dry_run(self.plan, None)
     }
 
+    fn plan(&self) -> Option<&Plan> {
+        Some(&self.plan)
+    }
+
     fn ask(&self, app: &mut App, node: &dyn Node) -> Result<()> {
         ask(self.args, app, node, &self.standing, &self.plan)
     }

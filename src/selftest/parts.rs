@@ -1,7 +1,9 @@
 //! What this program does when a row starts it: the hidden `selftest --part NAME`. A part ends by itself after a while,
 //! so that nothing is left if nobody ends it.
 
+use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Command, exit};
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use anyhow::{Context, Result};
 
 use crate::agent::os;
 use crate::agent::stop::Stop;
+use crate::node::files;
 
 /// Runs as a service until it is stopped.
 pub const SERVICE: &str = "service";
@@ -19,8 +22,11 @@ pub const CTRL_C: &str = "ctrl-c";
 pub const TREE: &str = "tree";
 /// Waits.
 pub const LEAF: &str = "leaf";
-/// Prints where it runs.
+/// Writes where it runs to the file that [`SAYS_IN`] names.
 pub const PLACE: &str = "place";
+
+/// A variable of the environment: nobody reads what a detached process prints.
+pub const SAYS_IN: &str = "CALICO_WIN_SELFTEST_SAYS_IN";
 
 /// Every part.
 pub const NAMES: [&str; 5] = [SERVICE, CTRL_C, TREE, LEAF, PLACE];
@@ -76,7 +82,9 @@ pub fn play(name: &str, quirks: Quirks) -> Result<i32> {
         }
         PLACE => {
             let place = os::place();
-            say(&format!("session={} job={}", place.session, place.in_job || quirks.detach_stays));
+            let said = format!("session={} job={}", place.session, place.in_job || quirks.detach_stays);
+            let file = PathBuf::from(std::env::var_os(SAYS_IN).context("nobody said where to write it")?);
+            files::replace(&file, |new| fs::write(new, said)).context("write where this process runs")?;
             return Ok(0);
         }
         _ => {}

@@ -1,5 +1,6 @@
 //! Processes: Ctrl-C, job objects, processes that outlive their session, and the Event Log.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -8,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{Answer, Ground, Program, Reach, Row, parts};
+use super::{Answer, FOLDER, Ground, Program, Reach, Row, parts};
 use crate::agent::os::{self, JobObject, Level};
 use crate::node::probe::Probe;
 use crate::node::win32;
+use crate::values::WinPath;
 
 const GROUP: &str = "processes";
 
@@ -37,7 +39,7 @@ pub const ROWS: &[Row] = &[
     Row {
         id: "DetachedProcess",
         group: GROUP,
-        asks: "a detached process is outside of the job of this session, which ends with the session",
+        asks: "a detached process runs in session 0 and outside of every job, so it goes on when this session ends",
         rests: "a run with --detach, and the guard of a change on trial, go on when the session ends",
         bears_on_vni: true,
         reach: Reach::Changes,
@@ -126,14 +128,23 @@ fn job(ground: &mut Ground<'_>) -> Result<Answer> {
 }
 
 fn detached(ground: &mut Ground<'_>) -> Result<Answer> {
-    let mut child = os::detach(&mut part(&ground.program, parts::PLACE)).context("start a detached process")?;
-    let place = lines(&mut child).recv_timeout(LIMIT);
-    let _code = exit_code(&mut child)?;
-    match place {
-        Ok(place) if place.ends_with("job=false") => Answer::holds(place),
-        Ok(place) => Answer::fails(format!("{place}: it ends with the job of this session")),
-        Err(_) => Answer::fails("the process did not start"),
+    let file = ground.node.disk(&WinPath::known(FOLDER).join("place"));
+    let mut part = part(&ground.program, parts::PLACE);
+    part.env(parts::SAYS_IN, &file).stdout(Stdio::null());
+    if let Err(error) = os::outlive(&mut part, ground.program.real) {
+        return Answer::fails(format!("it is not started: {error}"));
     }
+    let begun = Instant::now();
+    let place = loop {
+        match fs::read_to_string(&file) {
+            Ok(place) => break place,
+            Err(_) if begun.elapsed() < LIMIT => thread::sleep(Duration::from_millis(10)),
+            Err(_) => return Answer::fails("the process did not start"),
+        }
+    };
+    // A sandbox's run stays in the session that began it.
+    let outlives = place.ends_with("job=false") && (!ground.program.real || place.starts_with("session=0 "));
+    Answer::of(outlives, place.clone(), format!("{place}: it ends with this session, or with its job"))
 }
 
 fn event_log(ground: &mut Ground<'_>) -> Result<Answer> {

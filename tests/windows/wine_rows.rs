@@ -1,6 +1,13 @@
 //! The rows of `selftest` that Wine answers otherwise than Windows, exactly.
 
-/// Its Service Control Manager ignores dependencies, its Event Log keeps nothing, it renames a folder in which a file is
-/// open, and it reads an access list from a file's mode and owner.
-pub const OTHERWISE: [&str; 6] =
-    ["EventLog", "FolderHeld", "FolderList", "ServiceDependencies", "ServiceDependents", "ServiceStopOrder"];
+/// Its Service Control Manager ignores dependencies and runs services in session 1, its Event Log keeps nothing, it
+/// renames a folder in which a file is open, and it reads an access list from a file's mode and owner.
+pub const OTHERWISE: [&str; 7] = [
+    "DetachedProcess",
+    "EventLog",
+    "FolderHeld",
+    "FolderList",
+    "ServiceDependencies",
+    "ServiceDependents",
+    "ServiceStopOrder",
+];

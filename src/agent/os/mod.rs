@@ -4,6 +4,8 @@
 
 #[cfg(windows)]
 mod locale;
+#[cfg(windows)]
+pub mod session0;
 #[cfg(not(windows))]
 mod unix;
 #[cfg(windows)]
@@ -11,10 +13,16 @@ mod windows;
 
 #[cfg(windows)]
 pub use locale::general_format;
-#[cfg(not(windows))]
-pub use unix::{JobObject, boot_time, detach, dispatch, event_log, general_format, place};
 #[cfg(windows)]
-pub use windows::{JobObject, boot_time, detach, dispatch, event_log, place};
+pub use session0::escort;
+#[cfg(not(windows))]
+pub use unix::{JobObject, boot_time, detach, dispatch, escort, event_log, general_format, is_remote, place};
+#[cfg(windows)]
+pub use windows::{JobObject, boot_time, detach, dispatch, event_log, is_remote, place};
+
+use std::fs::File;
+use std::io;
+use std::process::Command;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -36,6 +44,28 @@ pub struct Place {
     pub session: u32,
     /// Whether in a job object, with which it ends.
     pub in_job: bool,
+}
+
+/// Starts a process that outlives this one, its job and its session, and returns its number. Its standard streams must
+/// be redirected. `real`: for this machine, and so by an administrator; a run on a sandbox stays in its session.
+///
+/// # Errors
+/// When it cannot be started.
+#[cfg_attr(not(windows), allow(unused_variables))]
+pub fn outlive(command: &mut Command, real: bool) -> io::Result<u32> {
+    #[cfg(windows)]
+    if real && (place().session != 0 || place().in_job) {
+        return session0::start(command);
+    }
+    detach(command).map(|child| child.id())
+}
+
+/// A run in session 0 that this process stays with: its standard streams, which end with it.
+#[derive(Debug)]
+pub struct Escorted {
+    pub stdin: File,
+    pub stdout: File,
+    pub stderr: File,
 }
 
 /// What a service reports to the Service Control Manager while it lives.

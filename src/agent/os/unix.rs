@@ -10,7 +10,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{Body, Level};
+use super::{Body, Escorted, Level};
 
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
@@ -25,6 +25,19 @@ unsafe extern "C" {
 /// When it cannot be started.
 pub fn detach(command: &mut Command) -> io::Result<Child> {
     command.process_group(0).spawn()
+}
+
+/// Whether this session ends with a connection. None that a change of the sandbox could cut.
+pub const fn is_remote() -> bool {
+    false
+}
+
+/// Linux has no session 0.
+///
+/// # Errors
+/// Always.
+pub fn escort(_: &Command) -> io::Result<Escorted> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A process and its children.

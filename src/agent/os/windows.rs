@@ -1,5 +1,6 @@
 //! Jobs, Ctrl-C on a private console, the Service Control Manager and the Event Log.
 
+use std::env;
 use std::ffi::{OsString, c_void};
 use std::io;
 use std::mem;
@@ -39,7 +40,10 @@ use windows_sys::Win32::System::JobObjects::{
     TerminateJobObject,
 };
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleW, GetProcAddress};
-use windows_sys::Win32::System::RemoteDesktop::ProcessIdToSessionId;
+use windows_sys::Win32::System::RemoteDesktop::{
+    ProcessIdToSessionId, WTS_CURRENT_SERVER_HANDLE, WTS_CURRENT_SESSION, WTSClientProtocolType, WTSFreeMemory,
+    WTSQuerySessionInformationW,
+};
 use windows_sys::Win32::System::Threading::{
     CREATE_BREAKAWAY_FROM_JOB, CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW, CREATE_SUSPENDED, DETACHED_PROCESS,
     GetCurrentProcess, GetCurrentProcessId, OpenThread, ResumeThread, THREAD_SUSPEND_RESUME,
@@ -48,7 +52,7 @@ use windows_sys::Win32::System::Threading::{
 use super::{Body, Level, Place, Scm};
 use crate::agent::stop::Stop;
 use crate::calico::registry::EVENT_SOURCE;
-use crate::node::windows::filetime;
+use crate::node::windows::{filetime, processes};
 
 /// A process has one console, and its children inherit whether it ignores Ctrl-C: an interrupt and a start must not
 /// happen at the same time.
@@ -250,6 +254,40 @@ pub fn place() -> Place {
     Place { session, in_job: in_job != 0 }
 }
 
+/// The processes that host a shell of WinRM: PowerShell's, and that of winrs.
+const WINRM: [&str; 2] = ["wsmprovhost.exe", "winrshost.exe"];
+
+/// Whether this session ends, or is cut off, with a connection over the network: RDP, SSH, WinRM.
+pub fn is_remote() -> bool {
+    // OpenSSH sets it.
+    env::var_os("SSH_CONNECTION").is_some()
+        || is_rdp()
+        || processes::ancestors()
+            .is_ok_and(|names| names.iter().any(|name| WINRM.iter().any(|host| name.eq_ignore_ascii_case(host))))
+}
+
+/// Whether this is a session of Remote Desktop.
+fn is_rdp() -> bool {
+    const RDP: u16 = 2;
+    let (mut answer, mut size) = (ptr::null_mut(), 0);
+    // SAFETY: on success Windows gives memory with one number of 16 bits, which is freed here.
+    unsafe {
+        let asked = WTSQuerySessionInformationW(
+            WTS_CURRENT_SERVER_HANDLE,
+            WTS_CURRENT_SESSION,
+            WTSClientProtocolType,
+            &raw mut answer,
+            &raw mut size,
+        );
+        if asked == 0 || answer.is_null() {
+            return false;
+        }
+        let rdp = size as usize >= size_of::<u16>() && answer.read() == RDP;
+        WTSFreeMemory(answer.cast());
+        rdp
+    }
+}
+
 /// Writes to the Application log as `calicoctl-win`. If that fails, the log file has the message.
 pub fn event_log(level: Level, message: &str) {
     // The message of each id from 1 to 1000 is the text alone: see `event_source`.
@@ -272,7 +310,7 @@ pub fn event_log(level: Level, message: &str) {
     }
 }
 
-fn wide(text: &str) -> Vec<u16> {
+pub(super) fn wide(text: &str) -> Vec<u16> {
     text.encode_utf16().filter(|unit| *unit != 0).chain([0]).collect()
 }
 
@@ -291,6 +329,7 @@ struct Shared {
     /// What the Service Control Manager was told last.
     state: Mutex<ServiceState>,
     checkpoint: AtomicU32,
+    arguments: OnceLock<Vec<OsString>>,
 }
 
 static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
@@ -307,6 +346,7 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
         status: OnceLock::new(),
         state: Mutex::new(ServiceState::StartPending),
         checkpoint: AtomicU32::new(0),
+        arguments: OnceLock::new(),
     };
     if SHARED.set(Arc::new(shared)).is_err() {
         anyhow::bail!("run service {name}: this process runs one already");
@@ -319,10 +359,16 @@ pub fn dispatch(name: &'static str, body: Body) -> Result<bool> {
     }
 }
 
+/// What the service of this process was started with: its name, and what its starter said.
+pub(super) fn start_arguments() -> &'static [OsString] {
+    SHARED.get().and_then(|shared| shared.arguments.get()).map_or(&[], Vec::as_slice)
+}
+
 define_windows_service!(ffi_service_main, service_main);
 
-fn service_main(_: Vec<OsString>) {
+fn service_main(arguments: Vec<OsString>) {
     let Some(shared) = SHARED.get() else { return };
+    drop(shared.arguments.set(arguments));
     // A plain function: `register` frees what a closure holds at the first stop, and Windows may ask again after it.
     match service_control_handler::register(shared.name, handler) {
         Ok(status) => drop(shared.status.set(status)),

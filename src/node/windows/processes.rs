@@ -1,5 +1,6 @@
 //! Processes by name and by pid, with their creation time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::size_of;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
@@ -41,10 +42,10 @@ impl Running {
 /// The processes whose image has this file name, without regard to case.
 pub fn named(image: &str) -> Result<Vec<Running>> {
     let mut found = Vec::new();
-    for (pid, name) in snapshot()? {
+    for listed in snapshot()? {
         // It may have ended since it was listed.
-        if name.to_lowercase() == image.to_lowercase()
-            && let Some(process) = by_pid(pid)?
+        if listed.image.to_lowercase() == image.to_lowercase()
+            && let Some(process) = by_pid(listed.pid)?
         {
             found.push(process);
         }
@@ -159,7 +160,7 @@ fn open(pid: u32) -> Result<Opened> {
 
 /// Whether a process of this pid runs: the list needs no right to it, and has none that ended.
 fn is_listed(pid: u32) -> Result<bool> {
-    Ok(snapshot()?.iter().any(|(listed, _)| *listed == pid))
+    Ok(snapshot()?.iter().any(|listed| listed.pid == pid))
 }
 
 /// Waits for the end of a process; true when it has ended.
@@ -192,8 +193,32 @@ fn begun(ticks: u64) -> Option<Timestamp> {
     filetime::timestamp(ticks.cast_signed()).ok().filter(|created| *created > Timestamp::UNIX_EPOCH)
 }
 
-/// Pid and image name of every process.
-fn snapshot() -> Result<Vec<(u32, String)>> {
+/// A process in the list of all.
+struct Listed {
+    pid: u32,
+    /// Who started it. It may have ended since, and its pid be another's.
+    parent: u32,
+    image: String,
+}
+
+/// The image names of the process that started this one, of the one that started that, and so on.
+///
+/// # Errors
+/// When Windows does not list the processes.
+pub fn ancestors() -> Result<Vec<String>> {
+    let mut all: BTreeMap<u32, Listed> = snapshot()?.into_iter().map(|listed| (listed.pid, listed)).collect();
+    let mut found = Vec::new();
+    // Each is taken once, so reused pids make no circle.
+    let mut next = all.remove(&std::process::id()).map(|own| own.parent);
+    while let Some(listed) = next.and_then(|pid| all.remove(&pid)) {
+        next = Some(listed.parent);
+        found.push(listed.image);
+    }
+    Ok(found)
+}
+
+/// Every process.
+fn snapshot() -> Result<Vec<Listed>> {
     // SAFETY: no pointers are passed.
     let handle = unsafe { CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0) };
     if handle == INVALID_HANDLE_VALUE {
@@ -208,7 +233,11 @@ fn snapshot() -> Result<Vec<(u32, String)>> {
     let mut more = unsafe { Process32FirstW(handle.as_raw_handle(), &mut entry) };
     while more != 0 {
         let end = entry.szExeFile.iter().position(|&unit| unit == 0).unwrap_or(entry.szExeFile.len());
-        processes.push((entry.th32ProcessID, String::from_utf16_lossy(&entry.szExeFile[..end])));
+        processes.push(Listed {
+            pid: entry.th32ProcessID,
+            parent: entry.th32ParentProcessID,
+            image: String::from_utf16_lossy(&entry.szExeFile[..end]),
+        });
         // SAFETY: as above.
         more = unsafe { Process32NextW(handle.as_raw_handle(), &mut entry) };
     }
@@ -237,6 +266,23 @@ mod tests {
             assert_eq!(begun(garbage), None, "{garbage:#x}");
         }
         assert_eq!(begun(134_082_432_000_000_000).unwrap().to_string(), "2025-11-22T00:00:00Z");
+    }
+
+    #[test]
+    fn who_started_this_process_is_known_by_its_image() {
+        let exe = std::env::current_exe().unwrap();
+        let mut program = Command::new(&exe);
+        program.args(["--ignored", "--exact", "--nocapture", "node::windows::processes::tests::names_its_ancestors"]);
+        let said = String::from_utf8(program.output().unwrap().stdout).unwrap();
+        let own = exe.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(said.lines().any(|line| line == format!("started by {own}")), "{said}");
+    }
+
+    #[test]
+    #[ignore = "another test starts it"]
+    #[expect(clippy::print_stdout, reason = "the other test reads it")]
+    fn names_its_ancestors() {
+        println!("\nstarted by {}", ancestors().unwrap().first().unwrap());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::{Ended, Machine, Process, eventually};
 
+/// What OpenSSH tells a session of its connection.
+const SSH: (&str, &str) = ("SSH_CONNECTION", "192.0.2.7 50022 192.0.2.10 22");
+
 impl Machine {
     #[expect(clippy::print_stderr, reason = "who runs the tests is to know what they did not")]
     pub(super) fn fresh() -> Option<Self> {
@@ -139,17 +142,47 @@ impl Machine {
         command
     }
 
-    /// The command through `run.exe`, which keeps the exit code, and how to read that.
+    /// Runs the executable in a session that ends with it: what it left there is killed.
+    #[track_caller]
+    pub fn run_in_session(&self, args: &[&str]) -> Ended {
+        self.run_in(args, &[])
+    }
+
+    /// As [`Self::run_in_session`], in a session of SSH.
+    #[track_caller]
+    pub fn run_over_ssh(&self, args: &[&str]) -> Ended {
+        self.run_in(args, &[SSH])
+    }
+
+    fn run_in(&self, args: &[&str], variables: &[(&str, &str)]) -> Ended {
+        let exe = self.exe().to_string_lossy();
+        let (mut command, code) = self.command_through("session", &exe);
+        let output = self.output(command.args(args).envs(variables.iter().copied()));
+        Ended::new(code(&output), output)
+    }
+
+    /// Starts the executable in a session of SSH, which is killed with the child. Its output goes to the file `said`.
+    pub fn start_over_ssh(&self, args: &[&str], said: &str) -> Child {
+        let said = File::create(self.disk().join(said)).unwrap();
+        let mut command = self.wine("wine");
+        command.arg(Self::standins().join("run.exe")).args(["session", r"C:\code", &self.exe_inside()]).args(args);
+        command.envs([SSH]).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said).spawn().unwrap()
+    }
+
     pub(super) fn command_with_code(&self, program: &str) -> (Command, impl FnOnce(&Output) -> i32) {
+        // Programs that the machine's own programs start share their console and their redirections.
+        self.command_through(if program.starts_with('/') { "alone" } else { "console" }, program)
+    }
+
+    /// The command through `run.exe`, which keeps the exit code, and how to read that.
+    fn command_through(&self, way: &str, program: &str) -> (Command, impl FnOnce(&Output) -> i32) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("code-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let inside = |path: &Path| format!("Z:{}", path.display()).replace('/', "\\");
         let kept = self.root.path().join(name);
         let mut command = self.command(&Self::standins().join("run.exe").to_string_lossy());
-        // Programs that the machine's own programs start share their console and their redirections.
-        let ours = program.starts_with('/');
-        command.arg(if ours { "alone" } else { "console" }).arg(inside(&kept));
-        command.arg(if ours { inside(Path::new(program)) } else { program.to_owned() });
+        command.arg(way).arg(inside(&kept));
+        command.arg(if program.starts_with('/') { inside(Path::new(program)) } else { program.to_owned() });
         let code = move |output: &Output| {
             let code = fs::read_to_string(&kept).ok().and_then(|code| code.parse().ok());
             code.or_else(|| output.status.code()).unwrap_or_else(|| panic!("it did not end by itself: {output:?}"))

@@ -1,11 +1,12 @@
 /* Runs a program and writes its exit code, all 32 bits of it, to a file:
  *
- *     run.exe alone|console FILE PROGRAM ARGUMENT…
+ *     run.exe alone|console|session FILE PROGRAM ARGUMENT…
  *
  * Wine's own exit code has 8 bits. And on a busy machine Wine kills a process that takes a second to
  * end after it set its code: this file still has the code.
  *
- * Alone the program gets no console, as under a scheduler: for each console Wine starts a program. */
+ * Alone the program gets no console, as under a scheduler: for each console Wine starts a program. In a session it is
+ * in a job that none of its processes may leave and that ends with it, as under WinRM: what it started ends then. */
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #include <stdio.h>
@@ -39,10 +40,22 @@ int main(int argc, char **argv)
     /* Unchanged: the program sees its arguments quoted as its caller quoted them. */
     WCHAR *line = next(next(next(GetCommandLineW())));
     DWORD flags = strcmp(argv[1], "alone") ? 0 : DETACHED_PROCESS;
+    HANDLE job = NULL;
+    if (!strcmp(argv[1], "session")) {
+        JOBOBJECT_EXTENDED_LIMIT_INFORMATION limits = {
+            .BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
+        };
+        job = CreateJobObjectW(NULL, NULL);
+        if (!SetInformationJobObject(job, JobObjectExtendedLimitInformation, &limits, sizeof limits))
+            return 1;
+        flags = DETACHED_PROCESS | CREATE_SUSPENDED;
+    }
     if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process)) {
         fprintf(stderr, "cannot run %ls: error %lu\n", line, GetLastError());
         return 1;
     }
+    if (job && (!AssignProcessToJobObject(job, process.hProcess) || ResumeThread(process.hThread) == (DWORD)-1))
+        return 1;
     WaitForSingleObject(process.hProcess, INFINITE);
     GetExitCodeProcess(process.hProcess, &code);
     FILE *file = fopen(argv[2], "wb");
@@ -50,5 +63,8 @@ int main(int argc, char **argv)
         return 1;
     fprintf(file, "%ld", (long)code);
     fclose(file);
+    /* What is left of the session ends here. */
+    if (job)
+        CloseHandle(job);
     return 0;
 }

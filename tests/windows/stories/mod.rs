@@ -30,6 +30,8 @@ mod running;
 mod sandboxed;
 mod selftest;
 #[cfg(not(windows))]
+mod session;
+#[cfg(not(windows))]
 mod standins;
 #[cfg(not(windows))]
 mod upgrade;

@@ -1,0 +1,124 @@
+//! A change that cuts the connection which it is made over. It is agreed on the screen, and then made by a run in
+//! session 0; this process stays with that run and passes on what it tells. If the session ends, the run goes on.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::app::App;
+use super::options::Agreed;
+use super::verb::Row;
+use super::{Ending, detach, records};
+use crate::agent::os;
+use crate::apply::lock::Lock;
+use crate::fault::{Exit, Fault};
+use crate::node::Node;
+use crate::plan::show::{Disruption, Plan};
+
+/// What asks the run to stop, as Ctrl-C on its own screen would.
+const STOP: u8 = 3;
+
+/// Where Ctrl-C goes while this process stays with a run.
+static LINE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Whether the change is to be made by a run in session 0, which this process stays with.
+pub(crate) fn is_due(app: &App, plan: &Plan) -> bool {
+    plan.disruption == Disruption::HostNetwork
+        && app.global.sandbox.is_none()
+        && app.global.detached_run.is_none()
+        // It is read once, and the run reads its config again.
+        && !app.global.config.iter().any(|file| file.as_os_str() == "-")
+        && os::is_remote()
+}
+
+/// Refuses to make another plan than the one that was agreed on the screen, and begins to tell.
+///
+/// # Errors
+/// `PlanStale`.
+pub(crate) fn go_on(app: &mut App, plan: Option<&Plan>) -> Result<()> {
+    let Some(agreed) = &app.global.agreed else { return Ok(()) };
+    if plan.is_none_or(|plan| plan.digest != agreed.digest) {
+        return Err(Fault::new(
+            Exit::PlanStale,
+            "PlanStale",
+            "the node or its config changed since the plan was shown",
+        )
+        .hint("run the command again, and look at the new plan")
+        .into());
+    }
+    app.reporter.speak();
+    Ok(())
+}
+
+/// Starts the run, and stays with it until it ends. The lock is free from here on: the run takes it.
+///
+/// # Errors
+/// When it cannot be started; and `RunLost` if it ended without a result.
+pub(crate) fn stay(app: &mut App, row: &Row, plan: &Plan, mut node: Box<dyn Node>, lock: Lock) -> Result<Ending> {
+    let run = app.run.clone();
+    records::begin(&mut *node, &run, row.command)?;
+    app.reporter.tell(&format!(
+        "This change cuts the connection of this session, so run {run} makes it without the session.\n\
+         If the connection drops: {}",
+        app.command(&format!("status --wait --run {run}"))
+    ));
+    drop(lock);
+    let mut command = detach::command(app, &run)?;
+    let agreed = Agreed { digest: plan.digest.clone(), lines: app.reporter.lines() };
+    // It was asked for on this screen, or not to be asked for.
+    command.args(["--agreed", &agreed.to_string()]);
+    if !app.global.yes {
+        command.arg("--yes");
+    }
+    for (name, value) in app.reporter.screen() {
+        command.env(name, value);
+    }
+    let os::Escorted { stdin, stdout, stderr } = os::escort(&command).context("start the run without the session")?;
+    *line() = Some(stdin);
+    let errors = thread::spawn(|| pass_on(stderr, io::stderr()));
+    pass_on(stdout, io::stdout());
+    drop(errors.join());
+    let result = records::find(&*node, &run).map(|mut record| record["result"].take()).unwrap_or_default();
+    let ended = Exit::all().find(|exit| result["exit_code"] == exit.code());
+    let Some(exit) = ended else {
+        return Err(Fault::new(Exit::FailedIncomplete, "RunLost", format!("run {run} ended without a result"))
+            .hint(format!("see where the node stands: {}", app.command("status")))
+            .into());
+    };
+    Ok(Ending::Told(app.global.exit_codes.number(exit, result["error"]["retryable"] == true)))
+}
+
+/// Passes on what the run tells, until it ends. Losing the session stops nobody.
+fn pass_on(mut from: File, mut to: impl Write) {
+    let mut part = [0; 0x4000];
+    loop {
+        // The pipe breaks when the run ends.
+        let Ok(length @ 1..) = from.read(&mut part) else { return };
+        let _session_may_be_gone = to.write_all(&part[..length]).and_then(|()| to.flush());
+    }
+}
+
+/// Passes Ctrl-C on to the run that this process stays with. False if there is none.
+pub(crate) fn pass_on_ctrl_c() -> bool {
+    // Without a reader the run has ended, and so does this process.
+    line().as_mut().is_some_and(|run| run.write_all(&[STOP]).is_ok())
+}
+
+/// Hears of Ctrl-C on the screen of the process that stays with this run, if one does.
+pub(crate) fn listen(mut on_ctrl_c: impl FnMut() + Send + 'static) {
+    thread::spawn(move || {
+        let mut said = [0];
+        while let Ok(1) = io::stdin().read(&mut said) {
+            if said[0] == STOP {
+                on_ctrl_c();
+            }
+        }
+    });
+}
+
+fn line() -> std::sync::MutexGuard<'static, Option<File>> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
