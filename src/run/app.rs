@@ -19,8 +19,8 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::ctrl_c;
 use super::ending::{self, Record};
-use super::escort;
 use super::options::{AtBoot as AtBootFlag, Global, Source};
 use super::sandbox_env::SandboxEnv;
 use super::{Ending, access, class, event_log, records, verb};
@@ -150,7 +150,7 @@ impl App {
     pub fn listen(&self) -> Result<()> {
         ending::listen(Record::new(&self.global, &self.reporter, &self.changed))?;
         if self.global.detached_run.is_some() {
-            escort::listen(ending::on_ctrl_c);
+            ctrl_c::hear(ending::on_ctrl_c);
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ pub(crate) fn start(row: Option<&Row>, app: &mut App) -> Result<Ending> {
     Ending::result(result)
 }
 
-/// This command line, for a process that goes on with it as a run of this name.
+/// This command line, for a process that carries it out as a run of this name.
 pub(crate) fn command(app: &App, run: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("find our own executable")?);
     command.args(app.args().iter().skip(1)).arg("--detached-run").arg(run);

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::options::{ExitCodes, Global};
-use super::{escort, event_log, records};
+use super::{ctrl_c, event_log, records};
 use crate::apply::cancel::{self, Asked};
 use crate::fault::{Exit, Fault};
 use crate::report::document::{RunResult, envelope, millis};
@@ -124,7 +124,7 @@ pub(crate) fn listen(record: Record) -> Result<()> {
         return Ok(());
     }
     ctrlc::set_handler(|| {
-        if !escort::pass_on_ctrl_c() {
+        if !ctrl_c::pass_on() {
             on_ctrl_c();
         }
     })

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -11,18 +10,12 @@ use anyhow::{Context, Result};
 use super::app::App;
 use super::options::Agreed;
 use super::verb::Row;
-use super::{Ending, detach, records};
+use super::{Ending, ctrl_c, detach, records};
 use crate::agent::os;
 use crate::apply::lock::Lock;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::show::{Disruption, Plan};
-
-/// What asks the run to stop, as Ctrl-C on its own screen would.
-const STOP: u8 = 3;
-
-/// Where Ctrl-C goes while this process stays with a run.
-static LINE: Mutex<Option<File>> = Mutex::new(None);
 
 /// Whether the change is to be made by a run in session 0, which this process stays with.
 pub(crate) fn is_due(app: &App, plan: &Plan) -> bool {
@@ -77,7 +70,7 @@ pub(crate) fn stay(app: &mut App, row: &Row, plan: &Plan, mut node: Box<dyn Node
         command.env(name, value);
     }
     let os::Escorted { stdin, stdout, stderr } = os::escort(&command).context("start the run without the session")?;
-    *line() = Some(stdin);
+    ctrl_c::goes_to(stdin);
     let errors = thread::spawn(|| pass_on(stderr, io::stderr()));
     pass_on(stdout, io::stdout());
     drop(errors.join());
@@ -99,26 +92,4 @@ fn pass_on(mut from: File, mut to: impl Write) {
         let Ok(length @ 1..) = from.read(&mut part) else { return };
         let _session_may_be_gone = to.write_all(&part[..length]).and_then(|()| to.flush());
     }
-}
-
-/// Passes Ctrl-C on to the run that this process stays with. False if there is none.
-pub(crate) fn pass_on_ctrl_c() -> bool {
-    // Without a reader the run has ended, and so does this process.
-    line().as_mut().is_some_and(|run| run.write_all(&[STOP]).is_ok())
-}
-
-/// Hears of Ctrl-C on the screen of the process that stays with this run, if one does.
-pub(crate) fn listen(mut on_ctrl_c: impl FnMut() + Send + 'static) {
-    thread::spawn(move || {
-        let mut said = [0];
-        while let Ok(1) = io::stdin().read(&mut said) {
-            if said[0] == STOP {
-                on_ctrl_c();
-            }
-        }
-    });
-}
-
-fn line() -> std::sync::MutexGuard<'static, Option<File>> {
-    LINE.lock().unwrap_or_else(PoisonError::into_inner)
 }

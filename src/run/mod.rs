@@ -9,6 +9,7 @@ pub(crate) mod checks;
 pub(crate) mod cluster_cleanup;
 pub(crate) mod confirm;
 pub(crate) mod cordon;
+pub(crate) mod ctrl_c;
 pub(crate) mod datastore;
 pub(crate) mod detach;
 pub(crate) mod drain;

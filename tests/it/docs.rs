@@ -276,7 +276,8 @@ const OF_OTHERS: [&str; 31] = [
 fn options() -> BTreeSet<String> {
     let flag = Regex::new(r"--[a-z][a-z-]+").expect("it is one");
     let command = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").expect("it is one");
-    let mut known = ["--detached-run", "--part"].map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
+    let mut known =
+        ["--agreed", "--detached-run", "--part"].map(str::to_owned).into_iter().collect::<BTreeSet<String>>();
     let mut open = vec![vec!["options".to_owned()], vec![]];
     while let Some(words) = open.pop() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_calicoctl-win"));

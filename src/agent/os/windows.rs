@@ -257,7 +257,7 @@ pub fn place() -> Place {
 /// The processes that host a shell of WinRM: PowerShell's, and that of winrs.
 const WINRM: [&str; 2] = ["wsmprovhost.exe", "winrshost.exe"];
 
-/// Whether this session ends, or is cut off, with a connection over the network: RDP, SSH, WinRM.
+/// Whether this session rests on a connection over the network: RDP, SSH, WinRM.
 pub fn is_remote() -> bool {
     // OpenSSH sets it.
     env::var_os("SSH_CONNECTION").is_some()
