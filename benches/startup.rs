@@ -131,7 +131,7 @@ fn config() -> Result<AgentConfig> {
     };
     // As the document that install writes, so that what is left out is not there.
     let config = serde_json::json!({
-        "nodeName": "win-a1", "backend": "vxlan", "vni": 4096, "logDir": r"C:\CalicoWindows\logs",
+        "nodeName": "win-a1", "backend": "vxlan", "vni": 4096, "logDir": r"C:\ProgramData\calicoctl-win\logs\calico",
         "validIpTimeoutS": 90, "metadataRoute": false, "startup": command, "felix": command,
     });
     serde_json::from_value(config).context("read the services' config")

@@ -5,6 +5,10 @@ use crate::values::WinPath;
 /// The folder of our own state on the node. SYSTEM and Administrators only.
 pub const STATE_DIR: &str = r"C:\ProgramData\calicoctl-win";
 
+/// The folder of the services' logs, unless the settings name another. Not in the release's tree as upstream's: that is
+/// swapped as a whole, and Windows renames no folder in which a log shipper has a file open.
+pub const LOG_DIR: &str = r"C:\ProgramData\calicoctl-win\logs\calico";
+
 /// Name of the node's own kubeconfig; upstream's scripts use the same.
 pub const KUBECONFIG: &str = "calico-kube-config";
 

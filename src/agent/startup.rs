@@ -179,7 +179,7 @@ fn start_node(node: &mut dyn Node, startup: &Command, context: &mut AgentContext
                 limit.as_secs()
             );
             return Err(Fault::new(Exit::VerifyFailed, "NodeStartupFailed", what)
-                .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
+                .hint("its log says why: calicoctl-win logs --component node")
                 .into());
         }
         (context.events)(Event::Log {

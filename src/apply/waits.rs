@@ -56,7 +56,7 @@ pub(super) fn await_item(node: &mut dyn Node, id: &Id, wanted: &State, within: D
                 "NetworkNotMade",
                 format!("{NODE_SERVICE} did not make {id} within {} s: {found}", within.as_secs()),
             )
-            .hint("its log says what it waits for: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
+            .hint("its log says what it waits for: calicoctl-win logs --component node")
             .into());
         }
         cancel::check()?;
@@ -156,7 +156,7 @@ impl Service {
         }
         let what = format!("{NODE_SERVICE} stopped before {}", before());
         Err(Fault::new(Exit::VerifyFailed, "NodeServiceStopped", what)
-            .hint("its log says why: calico-node.log in spec.services.logDir (C:\\CalicoWindows\\logs)")
+            .hint("its log says why: calicoctl-win logs --component node")
             .into())
     }
 }

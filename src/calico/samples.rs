@@ -4,6 +4,7 @@ use super::agent_config::{AgentConfig, Command};
 use crate::config::{self, Origin, Override};
 use crate::facts::Facts;
 use crate::item::{RegValue, Service, StartType};
+use crate::paths::LOG_DIR;
 use crate::settings::{Backend, Datastore, EtcdTls, Settings, resolve};
 use crate::values::{Vni, WinPath};
 
@@ -27,7 +28,7 @@ pub fn agent(command: &Command) -> AgentConfig {
         backend: Backend::Vxlan,
         vni: Vni::DEFAULT,
         adapter: None,
-        log_dir: WinPath::known(r"C:\CalicoWindows\logs"),
+        log_dir: WinPath::known(LOG_DIR),
         valid_ip_timeout_s: 90,
         metadata_route: false,
         cni_conf: None,

@@ -17,6 +17,7 @@ use crate::agent::logs::put_aside;
 use crate::agent::{self, Role};
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, STATE_DIR};
+use crate::paths::LOG_DIR;
 use crate::report::reporter::Format;
 use crate::report::text::harmless;
 use crate::run::Ending;
@@ -107,7 +108,7 @@ fn since(text: &str, now: Timestamp) -> Result<Timestamp> {
 
 /// Returns the log files that exist, for example `calico-felix.log`.
 fn files(node: &dyn Node, of: Option<LogOf>) -> Vec<PathBuf> {
-    let folder = agent::read_config(node).map_or_else(|_| WinPath::known(r"C:\CalicoWindows\logs"), |c| c.log_dir);
+    let folder = agent::read_config(node).map_or_else(|_| WinPath::known(LOG_DIR), |c| c.log_dir);
     let mut all = Vec::new();
     for role in Role::ALL {
         if of.is_none_or(|of| of == LogOf::Service(role)) {

@@ -281,7 +281,8 @@ pub struct Services {
     /// How long CalicoNode waits for a valid IPv4 address after boot; 0 does not wait. Default: `90s`.
     #[serde(rename = "startupValidIPTimeout")]
     pub startup_valid_ip_timeout: Option<Wait>,
-    /// Folder of the services' logs on the node. Default: `logs` in calico.rootDir.
+    /// Folder of the services' logs on the node, outside of calico.rootDir: that folder is swapped as a whole, which a
+    /// program that reads a log there would block. Default: `C:\ProgramData\calicoctl-win\logs\calico`.
     #[schemars(with = "Option<String>")]
     pub log_dir: Option<WinPath>,
     /// How much Felix logs. Default: `info`.

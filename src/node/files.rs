@@ -49,8 +49,8 @@ pub fn until_free(work: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     free_within(Duration::from_secs(2), work)
 }
 
-/// How long a release's folder may be held: a virus scanner or a log shipper reads its files one after the other, and
-/// Calico's services are stopped by now.
+/// How long a release's folder may be held: a virus scanner reads its files one after the other, and Calico's services
+/// are stopped by now.
 const TREE_HELD: Duration = Duration::from_secs(30);
 
 /// As [`until_free`], for up to a limit.

@@ -13,7 +13,7 @@ use crate::calico::etcd::EtcdFiles;
 use crate::calico::layout::{Build, Layout};
 use crate::calico::{cni, components, config_ps1, kube_proxy, networks, registry, services, static_rules};
 use crate::item::{Access, Id, Manifest, RegValue, Service, State, Tree, World};
-use crate::paths;
+use crate::paths::{self, STATE_DIR};
 use crate::settings::{Backend, Datastore, Settings};
 use crate::values::{Sha256, WinPath};
 
@@ -275,11 +275,12 @@ impl Wanted<'_> {
         }
     }
 
-    /// Never below the release's root: that folder is swapped as a whole, and its files are written after the swap.
+    /// Never below the release's root, which is replaced as a whole before files are written there, and not below our own
+    /// state folder, which exists.
     fn may_be_missing(&self, folder: &WinPath) -> bool {
-        let own = WinPath::known(AgentConfig::PATH).parent();
+        let own = WinPath::known(STATE_DIR);
         let windows = [r"C:\Program Files", r"C:\ProgramData", r"C:\Windows"].map(WinPath::known);
-        let always_there = folder.parent().is_none() || own.as_ref() == Some(folder) || windows.contains(folder);
+        let always_there = folder.parent().is_none() || folder.is_below(&own) || windows.contains(folder);
         !always_there && !folder.is_below(self.root)
     }
 }

@@ -52,7 +52,7 @@ pub fn resolve(layered: &Layered, node: &NodeFacts, cluster: Option<&ClusterFact
     let (datastore, etcd_tls_secret) = datastore(&mut to, spec, &calico.root, &kubernetes.calico_namespace);
     let cni = cni(&mut to, spec, node);
     refuse_networks_per_block(&mut to, spec, network.backend);
-    let services = services::decide(&mut to, spec, &calico.root);
+    let services = services::decide(&mut to, spec);
     let platform = platform(&mut to, spec, provider, network.backend);
     let dsr = dsr(&mut to, spec, node);
     let maintenance = maintenance::decide(&mut to, spec);

@@ -343,9 +343,12 @@ impl Drop for House {
 impl House {
     #[expect(clippy::print_stdout, reason = "the test harness shows it with the failure")]
     fn show_what_happened(&self) {
-        for folder in
-            [r"CalicoWindows\logs", r"ProgramData\calicoctl-win\agent", r"ProgramData\calicoctl-win\state", "test"]
-        {
+        for folder in [
+            r"ProgramData\calicoctl-win\logs\calico",
+            r"ProgramData\calicoctl-win\agent",
+            r"ProgramData\calicoctl-win\state",
+            "test",
+        ] {
             for entry in fs::read_dir(self.machine.c(folder)).into_iter().flatten().flatten() {
                 let text = fs::read(entry.path()).unwrap_or_default();
                 let text = String::from_utf8_lossy(&text);

@@ -28,6 +28,7 @@ use crate::fault::{Exit, Fault};
 use crate::item::{Recovery, RecoveryAction, Service, StartType};
 use crate::node::win32::{self, refused};
 use crate::node::{Process, Put, STATE_DIR, nssm, recovery, service_log};
+use crate::paths::LOG_DIR;
 use crate::values::WinPath;
 
 /// How often a wait polls: short compared with anything a service does, and the most that we add.
@@ -440,7 +441,7 @@ fn ended(name: &str, status: &scm::Status, refusal: Option<u32>, started: System
 fn log_hint(name: &str, begun: SystemTime) -> String {
     let told = std::fs::read(AgentConfig::PATH).ok();
     let config = told.and_then(|text| serde_json::from_slice::<AgentConfig>(&text).ok());
-    let logs = config.map_or_else(|| WinPath::known(r"C:\CalicoWindows\logs"), |config| config.log_dir);
+    let logs = config.map_or_else(|| WinPath::known(LOG_DIR), |config| config.log_dir);
     let own = WinPath::known(STATE_DIR).join("logs");
     service_log::hint(name, &disk::place(&logs), &disk::place(&own), begun)
 }

@@ -280,7 +280,7 @@ fn without_a_cluster_everything_else_has_its_default() {
           "secs": 90,
           "nanos": 0
         },
-        "logDir": "C:\\CalicoWindows\\logs",
+        "logDir": "C:\\ProgramData\\calicoctl-win\\logs\\calico",
         "felixLogSeverity": "info",
         "restartKubeProxy": true,
         "extraEnv": {}

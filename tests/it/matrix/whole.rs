@@ -185,10 +185,6 @@ fn files(lab: &Lab, moment: bool, seen: &mut BTreeMap<String, String>) {
             if own.is_some_and(|own| OF_RUNS.iter().any(|of| format!("{own}/").starts_with(of) || own == *of)) {
                 continue;
             }
-            // The components' logs are kept, and are not state.
-            if name == "C/CalicoWindows/logs" {
-                continue;
-            }
             let access = access(&path);
             if is_folder {
                 folders.push(path);

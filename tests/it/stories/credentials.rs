@@ -334,7 +334,7 @@ fn linux_nodes_on_another_datastore_are_refused() {
 /// Runs CalicoNode's agent. On a machine that is not Windows it ends when it starts Calico's program.
 fn agent(lab: &Lab) -> String {
     let _ended = lab.run("service run node --foreground");
-    lab.read("C/CalicoWindows/logs/calico-node.log")
+    lab.read("C/ProgramData/calicoctl-win/logs/calico/calico-node.log")
 }
 
 #[test]

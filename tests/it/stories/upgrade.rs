@@ -33,6 +33,18 @@ fn release_with(lab: &Lab, version: &str, file: &str, text: &str) -> String {
     format!("releases/{version}")
 }
 
+/// Windows renames no folder in which a file is open, and the release's folder is swapped by a rename.
+#[test]
+fn a_release_is_upgraded_while_a_log_is_open() {
+    let lab = Lab::installed();
+    let services: Value = serde_json::from_str(&lab.read("C/ProgramData/calicoctl-win/services.json")).unwrap();
+    let log = format!(r"{}\calico-node.log", services["logDir"].as_str().unwrap());
+    assert!(!lab.read(&log.replace(':', "").replace('\\', "/")).is_empty(), "the service logs to {log}");
+    lab.edit_yaml(|text| format!("{text}openFiles: [{{path: '{log}', by: shipper.exe}}]\n"));
+    let _done = lab.run("upgrade -y --release v3.33.0").exits(0);
+    assert_eq!(runs(&lab), healthy("v3.33.0"));
+}
+
 #[test]
 fn any_release_can_be_changed_to_any_other_across_layouts() {
     let bare = Lab::node().picture();

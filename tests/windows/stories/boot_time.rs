@@ -110,6 +110,6 @@ fn a_clock_that_is_set_while_calico_runs_is_no_boot() {
         (vsid(&house), house.cordoned()),
         (5000.into(), false),
         "{}",
-        house.read(r"CalicoWindows\logs\calico-node.log")
+        house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log")
     );
 }

@@ -42,8 +42,8 @@ fn the_agent_renews_a_token_that_is_due_and_felix_reads_the_new_one() {
     house.until_started("felix", starts + 1);
     let logs = format!(
         "{}{}",
-        house.read(r"CalicoWindows\logs\calico-node.log"),
-        house.read(r"CalicoWindows\logs\calico-felix.log")
+        house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log"),
+        house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log")
     );
     assert!(logs.contains(r"the token in C:\CalicoWindows\calico-kube-config was renewed, it holds until"), "{logs}");
     assert!(logs.contains("the node's credentials were renewed"), "{logs}");

@@ -43,7 +43,7 @@ fn an_hns_that_is_starting_is_retried() {
     house.hns_faults("0 20 GET /networks hresult 0x800706BA\n");
     house.run("service start").exits(0);
     house.until_healthy();
-    let log = house.read(r"CalicoWindows\logs\calico-node.log");
+    let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log");
     assert_eq!(log.matches("it is asked again").count(), 1, "{log}");
 }
 
@@ -130,7 +130,7 @@ fn a_deleted_service_is_re_created() {
 fn a_log_that_cannot_be_written_stops_no_component() {
     let Some(house) = House::installed() else { return };
     house.run("service stop").exits(0);
-    let log = house.machine.c(r"CalicoWindows\logs\calico-felix.log");
+    let log = house.machine.c(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     fs::remove_file(&log).unwrap();
     // Now nobody can write a file of that name, not even root.
     fs::create_dir(&log).unwrap();
@@ -157,7 +157,7 @@ fn felix_runs_without_a_log(house: &House, break_it: impl Fn(&House), repair_it:
     house.until_healthy();
     assert_eq!(house.starts("felix").len(), 3, "it was never started but when it asked for it");
     eventually("the log", SOON, || {
-        let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+        let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
         log.contains("are missing here").then_some(log)
     })
 }
@@ -174,8 +174,8 @@ fn a_full_disk_stops_no_component_and_its_log_says_what_is_missing() {
 fn a_log_folder_that_is_read_only_stops_no_component() {
     let Some(house) = House::installed() else { return };
     house.run("service stop").exits(0);
-    let logs = house.machine.c(r"CalicoWindows\logs");
-    let away = house.machine.c(r"CalicoWindows\logs-away");
+    let logs = house.machine.c(r"ProgramData\calicoctl-win\logs\calico");
+    let away = house.machine.c(r"ProgramData\calicoctl-win\logs\calico-away");
     fs::rename(&logs, &away).unwrap();
     std::os::unix::fs::symlink("/sys/kernel", &logs).unwrap();
     let before = house.starts("felix").len();
@@ -190,7 +190,7 @@ fn a_log_folder_that_is_read_only_stops_no_component() {
     house.until_healthy();
     // Access denied, or write-protected if /sys is mounted so.
     eventually("the log", SOON, || {
-        let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+        let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
         let errors = ["(os error 5)", "(os error 19)"];
         (log.contains("are missing here") && errors.iter().any(|error| log.contains(error))).then_some(())
     });
@@ -218,7 +218,7 @@ fn b12_a_clock_that_is_set_back_and_another_time_zone_wipe_no_network() {
     }
     times.dedup();
     assert_eq!(times.len(), 3, "each zone writes the boot's time in another way: {times:#?}");
-    let log = house.read(r"CalicoWindows\logs\calico-node.log");
+    let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log");
     let mut begun = log.lines().filter(|line| line.contains("the agent of CalicoNode begins")).collect::<Vec<_>>();
     assert_eq!(begun.len(), 3, "{log}");
     let order = begun.clone();

@@ -93,7 +93,9 @@ fn a_bare_node_gets_calico_and_is_restored_as_it_was() {
     assert!(networks.contains_key("nat") && networks.contains_key("vendor-overlay"), "{networks:#?}");
 
     for (log, line) in [("calico-felix.log", "felix is up"), ("calico-felix.err.log", "felix complains")] {
-        eventually(log, SOON, || house.read(&format!(r"CalicoWindows\logs\{log}")).contains(line).then_some(()));
+        eventually(log, SOON, || {
+            house.read(&format!(r"ProgramData\calicoctl-win\logs\calico\{log}")).contains(line).then_some(())
+        });
     }
 
     let again = house.install_json(0);

@@ -102,7 +102,7 @@ fn a_change_interrupted_by_a_power_cut_is_finished_or_undone_when_windows_starts
             let status = house.status();
             (status["run"].is_null() && status["overall"] == "Healthy").then_some(status)
         });
-        let said = house.read(r"CalicoWindows\logs\calico-node.log");
+        let said = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-node.log");
         let found = (network(&house), &status["node"]["schedulable"]);
         assert_eq!(found, (vsid.into(), &Value::Bool(true)), "{asked}:\n{said}");
     }

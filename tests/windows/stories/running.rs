@@ -126,7 +126,7 @@ fn a_new_process_of_hns_brings_the_network_up_again() {
     house.until_started("startup", startups + 1);
     house.until_started("felix", 2);
     house.until_healthy();
-    let log = house.read(r"CalicoWindows\logs\calico-felix.log");
+    let log = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     assert!(log.contains("Host Networking Service"), "it says why:\n{log}");
 }
 
@@ -139,7 +139,7 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
     house.order("felix", "log=10485760");
     house.install();
     house.until_started("felix", 1);
-    let logs = house.machine.c(r"CalicoWindows\logs");
+    let logs = house.machine.c(r"ProgramData\calicoctl-win\logs\calico");
     let written = || -> Vec<u64> {
         let files = std::fs::read_dir(&logs).unwrap().flatten();
         let felix = files.filter(|file| file.file_name().to_string_lossy().starts_with("calico-felix"));
@@ -163,7 +163,7 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
         assert!(private < 20_000, "{role}: {private} kB");
     }
     house.run("service stop").exits(0);
-    let last = house.read(r"CalicoWindows\logs\calico-felix.log");
+    let last = house.read(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     let torn = last.lines().find(|line| line.contains("felix/log.go") && !line.ends_with('x'));
     assert_eq!(torn, None);
 }
@@ -173,9 +173,9 @@ fn a_flood_of_log_lines_fills_neither_memory_nor_disk() {
 #[cfg(not(windows))]
 #[test]
 fn a_reader_that_keeps_a_log_from_being_rotated_costs_no_line() {
-    const LOG: &str = r"C:\CalicoWindows\logs\calico-felix.log";
+    const LOG: &str = r"C:\ProgramData\calicoctl-win\logs\calico\calico-felix.log";
     let Some(house) = House::installed() else { return };
-    let log = house.machine.c(r"CalicoWindows\logs\calico-felix.log");
+    let log = house.machine.c(r"ProgramData\calicoctl-win\logs\calico\calico-felix.log");
     let rotated = || calicoctl_win::agent::logs::put_aside(&log);
     eventually("the log", SOON, || log.exists().then_some(()));
     house.machine.file("test/reader.exe", crate::house::standin("kubelet.exe"));
