@@ -1,5 +1,6 @@
-//! Every rendered document, for review: one snapshot for each version, backend, datastore and runtime. Upstream's own
-//! form of each is in section 4 of the reference.
+//! Every rendered document, for review: one snapshot for each backend, with the newest version, and one with the lines
+//! that are different with another version, datastore or runtime. Upstream's own form of each is in section 4 of the
+//! reference.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use super::services::Role;
 use super::{cni, components, config_ps1, kubeconfig, layout, services, static_rules};
 use crate::facts::RuntimeKind;
 use crate::paths;
-use crate::settings::{Backend, Datastore, Settings};
+use crate::settings::{Backend, Settings};
 use crate::values::{Secret, WinPath};
 
 const VERSIONS: [&str; 5] = ["v3.20.0", "v3.26.5", "v3.30.3", "v3.32.1", "v3.33.0"];
@@ -55,33 +56,91 @@ fn page(settings: &Settings) -> String {
     page
 }
 
+/// One of the combinations that a document depends on.
+#[derive(Clone, Copy)]
+struct Case {
+    version: usize,
+    backend: Backend,
+    etcd: bool,
+    docker: bool,
+}
+
+impl Case {
+    fn all() -> impl Iterator<Item = Self> {
+        let backends = [Backend::Vxlan, Backend::WindowsBgp, Backend::None];
+        let rest = [(false, false), (false, true), (true, false), (true, true)];
+        backends.into_iter().flat_map(move |backend| {
+            let versions = (0..VERSIONS.len()).rev();
+            versions.flat_map(move |version| {
+                rest.into_iter().map(move |(etcd, docker)| Self { version, backend, etcd, docker })
+            })
+        })
+    }
+
+    /// The combination that differs in one thing and that this one is compared with; none for the newest version with
+    /// the Kubernetes datastore and containerd.
+    fn base(self) -> Option<Self> {
+        match self {
+            Self { docker: true, .. } => Some(Self { docker: false, ..self }),
+            Self { etcd: true, .. } => Some(Self { etcd: false, ..self }),
+            Self { version, .. } => (version + 1 < VERSIONS.len()).then_some(Self { version: version + 1, ..self }),
+        }
+    }
+
+    fn name(self) -> String {
+        let store = if self.etcd { "etcdv3" } else { "kubernetes" };
+        let runtime = if self.docker { "docker" } else { "containerd" };
+        format!("{}-{}-{store}-{runtime}", VERSIONS[self.version], self.backend.name())
+    }
+
+    fn page(self) -> String {
+        let mut settings = settings(VERSIONS[self.version]);
+        settings.network.backend = self.backend;
+        if self.etcd {
+            settings.datastore = etcd();
+        }
+        if self.docker {
+            settings.runtime = RuntimeKind::Docker;
+            settings.cni.bin_dir = WinPath::known(r"C:\k\cni");
+            settings.cni.conf_dir = WinPath::known(r"C:\k\cni\config");
+        }
+        // Policy only, as on AKS.
+        if self.backend == Backend::None {
+            settings.network.kube_network = "azure.*".into();
+            settings.platform.static_rules = true;
+        }
+        page(&settings)
+    }
+}
+
+/// The lines that differ, each with its place: base and difference together are the text.
+fn difference(base: &str, text: &str) -> String {
+    similar::TextDiff::from_lines(base, text).unified_diff().context_radius(0).to_string()
+}
+
 #[test]
 fn every_rendered_file() {
-    for version in VERSIONS {
-        for backend in [Backend::Vxlan, Backend::WindowsBgp, Backend::None] {
-            for (store, datastore) in [("kubernetes", Datastore::Kubernetes), ("etcdv3", etcd())] {
-                for (name, runtime) in [("containerd", RuntimeKind::Containerd), ("docker", RuntimeKind::Docker)] {
-                    let mut settings = settings(version);
-                    settings.network.backend = backend;
-                    settings.datastore = datastore.clone();
-                    settings.runtime = runtime;
-                    if runtime == RuntimeKind::Docker {
-                        settings.cni.bin_dir = WinPath::known(r"C:\k\cni");
-                        settings.cni.conf_dir = WinPath::known(r"C:\k\cni\config");
-                    }
-                    // Policy only, as on AKS.
-                    if backend == Backend::None {
-                        settings.network.kube_network = "azure.*".into();
-                        settings.platform.static_rules = true;
-                    }
-                    let file = format!("{version}-{}-{store}-{name}", backend.name());
-                    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-                        insta::assert_snapshot!(file, page(&settings));
-                    });
+    let mut shown: Vec<(String, String)> = Vec::new();
+    let mut differences = String::new();
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        for case in Case::all() {
+            let Some(base) = case.base() else {
+                insta::assert_snapshot!(case.name(), case.page());
+                continue;
+            };
+            let found = difference(&base.page(), &case.page());
+            let (name, base) = (case.name(), base.name());
+            match shown.iter().find(|(_, other)| *other == found) {
+                _ if found.is_empty() => writeln!(differences, "===== {name}: like {base}").unwrap(),
+                Some((other, _)) => writeln!(differences, "===== {name}: from {base} as in {other}").unwrap(),
+                None => {
+                    writeln!(differences, "===== {name}: from {base}\n{found}").unwrap();
+                    shown.push((name, found));
                 }
             }
         }
-    }
+        insta::assert_snapshot!("differences", differences);
+    });
 }
 
 #[test]
