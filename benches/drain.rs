@@ -7,9 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use calicoctl_win::cluster::{Cluster, DrainOptions, Options};
+use calicoctl_win::cluster::{Cluster, DrainOptions};
 use calicoctl_win::report::event::Event;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use calicoctl_win::settings::Limits;
 use http::Method;
 use serde_json::json;
 
@@ -47,7 +48,7 @@ fn main() -> Result<()> {
     // The sandbox's own two pods have a budget that allows one eviction at a time.
     let options = DrainOptions { pod_selector: Some("app!=web".into()), ..DrainOptions::default() };
     let kubeconfig = cluster.admin_kubeconfig_direct();
-    let client = Cluster::connect(&kubeconfig, Path::new("."), None, None, &Options::default())?;
+    let client = Cluster::connect(&kubeconfig, Path::new("."), None, None, Limits::default())?;
     until_counted(&client)?;
 
     let begun = Instant::now();

@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use calicoctl_win::cluster::{Cluster, FactsOptions, Options};
+use calicoctl_win::cluster::{Cluster, FactsOptions};
 use calicoctl_win::preflight::{Input, Scope, run};
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
+use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
@@ -53,8 +54,8 @@ fn measure() -> Result<()> {
     BufReader::new(server.stdout.take().context("read the cluster's words")?).read_line(&mut kubeconfig)?;
 
     let (begun, cpu) = (Instant::now(), cpu());
-    let options = Options { timeout: Duration::from_secs(120), ..Options::default() };
-    let cluster = Cluster::open(Some(Path::new(kubeconfig.trim())), None, &options)?;
+    let limits = Limits::within(Duration::from_secs(120));
+    let cluster = Cluster::open(Some(Path::new(kubeconfig.trim())), None, limits)?;
     let facts = cluster.facts(&FactsOptions { node_name: Some("win-a1"), ..FactsOptions::default() })?;
     let report = run(Scope::Cluster, &Input { cluster: Some(&facts), ..Input::default() }, &[]);
     let took = begun.elapsed();

@@ -32,9 +32,8 @@ pub(crate) fn run(verb: &ClusterVerb, app: &mut App) -> Result<Ending> {
     match verb {
         ClusterVerb::Check => {
             let side = settings::cluster_side(&layered, None, &facts);
-            let names_backend = layered.config.spec.calico_network.backend.is_some();
-            let input = Input { side: Some(&side), names_backend, cluster: Some(&facts), ..Input::default() };
-            let report = examine(app, &layered, Scope::Cluster, &input);
+            let input = Input { side: Some(&side), cluster: Some(&facts), ..Input::default() };
+            let report = examine(app, &settings::run(&layered, None), Scope::Cluster, &input);
             tell(app, &report);
             show(app, "cluster check", &report, false, None)
         }
@@ -132,12 +131,12 @@ pub(crate) fn text(patches: &[Patch]) -> String {
 
 pub(super) fn facts(layered: &Layered, cluster: &Cluster) -> Result<ClusterFacts> {
     let name = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
-    let connection = settings::connection(layered, None)?;
+    let run = settings::run(layered, None);
     cluster.facts(&FactsOptions {
         node_name: name.as_ref().map(|name| name.0.as_str()),
         addresses: &[],
-        namespace_override: connection.calico_namespace.as_deref(),
-        needs: crate::run::login::needs(layered),
+        namespace_override: run.connection.calico_namespace.as_deref(),
+        needs: crate::run::login::needs(&run),
     })
 }
 
@@ -146,12 +145,12 @@ pub(super) fn open(app: &mut App) -> Result<(Rc<Layered>, Cluster)> {
     if app.global.sandbox.is_some() {
         let node = app.node()?;
         let layered = app.config(&*node, &Source::default())?;
-        let connection = settings::connection(&layered, None)?;
+        let connection = settings::connection(&layered, None);
         let cluster = app.cluster(&*node, &connection)?;
         return Ok((layered, cluster));
     }
     let layered = app.named_config(&Source::default(), &[])?;
-    let connection = settings::connection(&layered, None)?;
+    let connection = settings::connection(&layered, None);
     let cluster = app.cluster_from(None, &kubeconfig(&connection)?, &connection)?;
     Ok((layered, cluster))
 }

@@ -56,10 +56,9 @@ fn resolved(app: &mut App) -> Result<Resolved> {
     let node = app.node()?;
     let layered = app.config(&*node, &Source::default())?;
     let node_facts = app.measure(&*node, &layered, &Standing::load(&*node)?)?;
-    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
-    let cluster = app
-        .cluster(&*node, &connection)
-        .and_then(|cluster| cluster_facts(&cluster, &layered, &connection, &node_facts));
+    let run = settings::run(&layered, Some(&node_facts));
+    let cluster =
+        app.cluster(&*node, &run.connection).and_then(|cluster| cluster_facts(&cluster, &layered, &run, &node_facts));
     let cluster = cluster
         .map_err(|error| app.warn("ClusterNotAsked", format!("shown without what the cluster says: {error:#}")))
         .ok();

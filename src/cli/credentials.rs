@@ -22,7 +22,7 @@ use crate::report::document::{Credential, CredentialsReport, RunResult};
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::engine::installed;
-use crate::run::login::{self};
+use crate::run::login::{self, Wanted};
 use crate::run::options::Source;
 use crate::run::rotate;
 use crate::settings::{self};
@@ -177,8 +177,8 @@ fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
             out.display()
         ));
     }
-    if let Some(credentials) = side.kubernetes.credentials {
-        let wanted = rotate::wanted(&layered, credentials, &side.kubernetes)?;
+    let run = settings::run(&layered, None);
+    if let Some(wanted) = Wanted::of(&run, &side.kubernetes) {
         let issued = app.phase("credentials", |app| {
             let issued = login::issue(app, node.as_deref(), &cluster, &wanted)?;
             Ok((issued, format!("a login of namespace {}", side.kubernetes.calico_namespace)))
@@ -186,8 +186,9 @@ fn fetch(out: &Path, app: &mut App) -> Result<Ending> {
         let bytes = kubeconfig::render(&issued.credentials, &side.kubernetes.calico_namespace)?;
         written.push((paths::KUBECONFIG, bytes));
     }
-    if let Some(secret) = rotate::etcd_secret(&layered, &side.kubernetes.calico_namespace) {
-        let EtcdFiles { key, cert, ca_cert } = cluster.etcd_files(&secret, Timestamp::now())?;
+    if let Some(secret) = &run.etcd_tls_secret {
+        let namespace = &side.kubernetes.calico_namespace;
+        let EtcdFiles { key, cert, ca_cert } = cluster.etcd_files(secret, namespace, Timestamp::now())?;
         written.extend([
             ("server.key", key.reveal().as_bytes().to_vec()),
             ("server.crt", cert.into_bytes()),

@@ -26,7 +26,7 @@ use crate::run::options::Source;
 use crate::run::prepare::cluster_facts;
 use crate::selftest::report::{RowReport, Verdict};
 use crate::selftest::{Ground, Reach};
-use crate::settings::{self, Connection};
+use crate::settings::{self, RunSettings};
 
 /// The pause between two rounds of `--wait`.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -99,12 +99,12 @@ fn measured(app: &mut App, node: &dyn Node) -> Result<Round> {
     let layered = app.config(node, &Source::default())?;
     let installed = Standing::load(node).is_ok_and(|standing| standing.receipt().is_some());
     let facts = app.measure_for_checks(node, &layered, installed)?;
-    let connection = settings::connection(&layered, facts.cloud.as_ref())?;
+    let run = settings::run(&layered, Some(&facts));
     // The node's own checks are useful even if the cluster does not answer.
-    let (cluster, report, failure) = match ask(app, node, &layered, &connection, &facts) {
+    let (cluster, report, failure) = match ask(app, node, &layered, &run, &facts) {
         Ok((cluster, found)) => {
-            let resolved = settings::resolve(&layered, &facts, Some(&found));
-            let report = checks::measured(app, &layered, resolved.as_ref().ok(), &facts, &found);
+            let (side, resolved) = settings::decide(&layered, &facts, Some(&found));
+            let report = checks::measured(app, &run, (&side, resolved.as_ref().ok()), &facts, &found);
             // Why there are no settings, if the cluster's answers allow none.
             (Some((cluster, found)), report, resolved.err())
         }
@@ -113,9 +113,9 @@ fn measured(app: &mut App, node: &dyn Node) -> Result<Round> {
         Err(error) => {
             let failure = Failure::new(&error);
             let what = failure.why.map_or_else(|| failure.what.clone(), |why| format!("{}: {why}", failure.what));
-            let remote_access = layered.config.spec.preflight.remote_access.as_deref().unwrap_or_default();
+            let remote_access = &run.remote_access;
             let input = Input { node: Some(&facts), cluster_failure: Some(&what), remote_access, ..Input::default() };
-            (None, examine(app, &layered, Scope::Everything, &input), Some(error))
+            (None, examine(app, &run, Scope::Everything, &input), Some(error))
         }
     };
     Ok(Round { layered, facts, cluster, report, failure })
@@ -164,11 +164,11 @@ fn ask(
     app: &mut App,
     node: &dyn Node,
     layered: &Layered,
-    connection: &Connection,
+    run: &RunSettings,
     facts: &NodeFacts,
 ) -> Result<(Cluster, ClusterFacts)> {
-    let cluster = app.cluster(node, connection)?;
-    let answer = cluster_facts(&cluster, layered, connection, facts);
+    let cluster = app.cluster(node, &run.connection)?;
+    let answer = cluster_facts(&cluster, layered, run, facts);
     for event in cluster.take_events() {
         app.event(&event);
     }

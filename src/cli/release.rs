@@ -18,7 +18,7 @@ use crate::report::text;
 use crate::run::Ending;
 use crate::run::app::App;
 use crate::run::options::Source;
-use crate::run::stage::{cache_dir, check_layout, transport};
+use crate::run::stage::{cache_dir, check_layout};
 use crate::settings;
 use crate::values::{Sha256, count};
 use crate::version::CalicoVersion;
@@ -39,7 +39,7 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
     let node = app.node()?;
     let layered = app.config(&*node, source)?;
     let wanted = settings::release(&layered)?;
-    let connection = settings::connection(&layered, None)?;
+    let connection = settings::connection(&layered, None);
     let mut from = wanted.source.clone();
     if let settings::Source::Url(url) = &from {
         from = settings::Source::Url(app.release_url(url, &wanted.version)?);
@@ -49,14 +49,10 @@ pub(crate) fn download(source: &Source, app: &mut App) -> Result<Ending> {
         return app.would(format!("fetch Calico {} into {}", wanted.version, cache.display()));
     }
     let found = app.phase("fetch", |app| {
-        let found = locate::locate(
-            &from,
-            Some(&wanted.version),
-            wanted.sha256.as_ref(),
-            &cache,
-            &transport(&connection),
-            &mut |event| app.event(&event),
-        )?;
+        let found =
+            locate::locate(&from, Some(&wanted.version), wanted.sha256.as_ref(), &cache, &connection, &mut |event| {
+                app.event(&event);
+            })?;
         if !found.path.is_dir() {
             check(&found.path, found.sha256.as_ref(), Some(&wanted.version), &mut |event| app.event(&event))?;
         }

@@ -13,6 +13,7 @@ use super::{SERVICE_ACCOUNT, TOKEN_SECRET, lease, node};
 use crate::facts::{ApiGroup, Right};
 use crate::fault::{Exit, Fault};
 use crate::settings::Credentials;
+use crate::settings::SecretRef;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -123,8 +124,8 @@ pub struct Needs<'a> {
     pub login: Option<Credentials>,
     /// Whether a token secret may be created if there is none.
     pub create_secret: bool,
-    /// Namespace and name of the secret with etcd's certificates; without the first, Calico's namespace.
-    pub etcd_secret: Option<(Option<&'a str>, &'a str)>,
+    /// The secret with etcd's certificates.
+    pub etcd_secret: Option<&'a SecretRef>,
     /// Calico keeps its data in etcd: its resources in the API are not used, and not read.
     pub etcd: bool,
 }
@@ -230,8 +231,8 @@ pub(super) fn rights(asked: &Asked<'_>, needs: &Needs<'_>) -> Vec<Right> {
         rights.push(secret("list", None, asked.namespace));
         rights.extend(needs.create_secret.then(|| secret("create", None, asked.namespace)));
     }
-    if let Some((namespace, name)) = needs.etcd_secret {
-        rights.push(secret("get", Some(name), namespace.unwrap_or(asked.namespace)));
+    if let Some(named) = needs.etcd_secret {
+        rights.push(secret("get", Some(&named.name), named.namespace.as_deref().unwrap_or(asked.namespace)));
     }
     rights
 }
@@ -455,7 +456,8 @@ mod tests {
         ");
         insta::assert_snapshot!(differs(&of(Some(Credentials::Kubeconfig))), @"- create serviceaccounts/token calico-node in kube-system");
         insta::assert_snapshot!(differs(&of(Some(Credentials::HostProcess))), @"- create serviceaccounts/token calico-node in kube-system");
-        insta::assert_snapshot!(differs(&Needs { etcd_secret: Some((None, "etcd")), ..of(None) }), @r"
+        let secret = SecretRef { namespace: None, name: "etcd".into() };
+        insta::assert_snapshot!(differs(&Needs { etcd_secret: Some(&secret), ..of(None) }), @r"
         + get secrets etcd in kube-system
         - create serviceaccounts/token calico-node in kube-system
         ");

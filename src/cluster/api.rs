@@ -19,11 +19,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::FIELD_MANAGER;
 use super::errors::{Failure, Trouble};
 use super::granted::Granted;
 use super::kubeconfig::Access;
-use super::{FIELD_MANAGER, Options};
 use crate::report::event::Event;
+use crate::settings::Limits;
 
 /// Concurrent requests. Each uses its own connection, and a TLS handshake costs more than the response, so a few are
 /// faster than many.
@@ -165,7 +166,7 @@ struct PageMeta {
 pub(super) struct Api {
     pub server: String,
     client: kube::Client,
-    options: Options,
+    limits: Limits,
     gate: Semaphore,
     /// Seconds that this machine's clock is ahead of the server's, from its last response.
     skew: Mutex<Option<i64>>,
@@ -176,20 +177,11 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub fn new(access: Access, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> anyhow::Result<Self> {
+    pub fn new(access: Access, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> anyhow::Result<Self> {
         let server = access.server.clone();
-        let client = access.client(dial, options, runtime)?;
+        let client = access.client(dial, limits, runtime)?;
         let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
-        Ok(Self {
-            server,
-            client,
-            options: *options,
-            gate,
-            skew,
-            events,
-            granted: Granted::default(),
-            changed: OnceLock::new(),
-        })
+        Ok(Self { server, client, limits, gate, skew, events, granted: Granted::default(), changed: OnceLock::new() })
     }
 
     /// From now on sets `changed` when something in the cluster was changed.
@@ -317,11 +309,11 @@ impl Api {
     /// Retries until there is a successful response, an error that will not change, or no time or retry left.
     async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
         let _turn = self.gate.acquire().await.expect("the gate is never closed");
-        let deadline = Instant::now() + self.options.timeout;
+        let deadline = Instant::now() + self.limits.timeout;
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))
             .with_max_delay(Duration::from_secs(5))
-            .with_max_times(self.options.retries as usize)
+            .with_max_times(self.limits.retries as usize)
             .with_jitter()
             .build();
         loop {
@@ -333,7 +325,7 @@ impl Api {
                 }
                 Ok(Ok(answer)) => Trouble::Answer(answer),
                 Ok(Err(error)) => Trouble::Transport(error),
-                Err(_) => Trouble::Slow(self.options.timeout),
+                Err(_) => Trouble::Slow(self.limits.timeout),
             };
             let pause = match trouble.passes(call.is_repeatable()) {
                 true => pauses.next().map(|pause| trouble.retry_after().unwrap_or(pause)),
@@ -346,27 +338,27 @@ impl Api {
                     self.tell(Event::Log { message });
                     sleep(pause).await;
                 }
-                None => return Err(Failure::of(&self.server, call, trouble, &self.options)),
+                None => return Err(Failure::of(&self.server, call, trouble, self.limits)),
             }
         }
     }
 
     /// Makes one request outside the queue: for callers that know when to retry.
     pub async fn attempt(&self, call: &Call) -> Result<Answer, Trouble> {
-        match timeout(self.options.timeout, self.once(call)).await {
+        match timeout(self.limits.timeout, self.once(call)).await {
             Ok(Ok(answer)) if (200..300).contains(&answer.status) => {
                 self.granted.used(call);
                 Ok(answer)
             }
             Ok(Ok(answer)) => Err(Trouble::Answer(answer)),
             Ok(Err(error)) => Err(Trouble::Transport(error)),
-            Err(_) => Err(Trouble::Slow(self.options.timeout)),
+            Err(_) => Err(Trouble::Slow(self.limits.timeout)),
         }
     }
 
     /// The failure for a failed attempt.
     pub fn failure(&self, call: &Call, trouble: Trouble) -> Failure {
-        Failure::of(&self.server, call, trouble, &self.options)
+        Failure::of(&self.server, call, trouble, self.limits)
     }
 
     /// Whether RBAC refused what it granted before in this run.
@@ -376,10 +368,10 @@ impl Api {
 
     /// Retries while the API server refuses what it granted before in this run; not if retries are disabled.
     pub async fn retry_refused<T>(&self, ask: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
-        if self.options.retries == 0 {
+        if self.limits.retries == 0 {
             return ask().await;
         }
-        let deadline = Instant::now() + self.options.timeout.min(ROLES_READ_WITHIN);
+        let deadline = Instant::now() + self.limits.timeout.min(ROLES_READ_WITHIN);
         let mut pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(200))
             .with_max_delay(Duration::from_secs(5))

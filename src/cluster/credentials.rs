@@ -206,7 +206,7 @@ impl Cluster {
     /// A client with these credentials.
     fn as_node(&self, credentials: &NodeCredentials) -> Result<Arc<Api>> {
         let access = Access::of_node(credentials)?;
-        Ok(Arc::new(Api::new(access, self.dial, &self.options, self.runtime.get().handle())?))
+        Ok(Arc::new(Api::new(access, self.dial, self.limits, self.runtime.get().handle())?))
     }
 
     /// Whether a client's user may do this, by a SelfSubjectAccessReview.

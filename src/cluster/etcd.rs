@@ -30,8 +30,9 @@ impl Cluster {
     /// # Errors
     /// Fault `EtcdSecretInvalid` when the secret does not exist or lacks a key, those of [`check`], and those of any
     /// request.
-    pub fn etcd_files(&self, secret: &SecretRef, now: Timestamp) -> Result<EtcdFiles> {
-        let name = format!("{}/{}", secret.namespace, secret.name);
+    pub fn etcd_files(&self, secret: &SecretRef, calico_namespace: &str, now: Timestamp) -> Result<EtcdFiles> {
+        let namespace = secret.namespace.as_deref().unwrap_or(calico_namespace);
+        let name = format!("{namespace}/{}", secret.name);
         let invalid = |what: String| {
             Fault::new(Exit::InvalidConfig, "EtcdSecretInvalid", what).hint(
                 "name the secret that Calico on Linux mounts (usually kube-system/calico-etcd-secrets) in \
@@ -39,7 +40,7 @@ impl Cluster {
             )
         };
         let found: Option<KubeSecret> =
-            self.get(&path(["api", "v1", "namespaces", &secret.namespace, "secrets", &secret.name]))?;
+            self.get(&path(["api", "v1", "namespaces", namespace, "secrets", &secret.name]))?;
         let found = found.ok_or_else(|| invalid(format!("the secret {name} with etcd's certificates is not there")))?;
         let data = found.data.unwrap_or_default();
         let lacks: Vec<String> = KEYS

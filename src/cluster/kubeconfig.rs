@@ -17,10 +17,10 @@ use kube::{Client, Config};
 use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 
-use super::Options;
 use super::errors::{self, without_values};
 use crate::calico::kubeconfig::{Login, NodeCredentials};
 use crate::fault::{Exit, Fault};
+use crate::settings::Limits;
 use crate::values::Secret;
 use crate::yaml::{self, Malformed};
 
@@ -189,15 +189,15 @@ impl Access {
     }
 
     /// The client. Runs the exec plugin, if the user has one, with a limit.
-    pub fn client(self, dial: Option<SocketAddr>, options: &Options, runtime: &Handle) -> Result<Client> {
-        self.client_within(PLUGIN_LIMIT, dial, options, runtime)
+    pub fn client(self, dial: Option<SocketAddr>, limits: Limits, runtime: &Handle) -> Result<Client> {
+        self.client_within(PLUGIN_LIMIT, dial, limits, runtime)
     }
 
     fn client_within(
         self,
         limit: Duration,
         dial: Option<SocketAddr>,
-        options: &Options,
+        limits: Limits,
         runtime: &Handle,
     ) -> Result<Client> {
         let mut config = self.config;
@@ -210,7 +210,7 @@ impl Access {
         }
         // Retries and limits are ours (`Api::answer`).
         config.default_retry = false;
-        config.connect_timeout = Some(options.connect_limit());
+        config.connect_timeout = Some(limits.connect());
         config.read_timeout = None;
         config.write_timeout = None;
 
@@ -545,7 +545,7 @@ mod tests {
         let access = choose("the kubeconfig", text, Path::new(""), None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let limit = Duration::from_millis(100);
-        let refused = access.client_within(limit, None, &Options::default(), runtime.handle()).err().unwrap();
+        let refused = access.client_within(limit, None, Limits::default(), runtime.handle()).err().unwrap();
         let said = &refused.downcast_ref::<Fault>().unwrap().what;
         let (path, rest) = said.strip_prefix("the kubeconfig's exec plugin `").unwrap().split_once('`').unwrap();
         assert!(path.ends_with("sleep"), "{said}");

@@ -325,8 +325,8 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::cluster::Options;
     use crate::sandbox::cluster::{EmbeddedCluster, Seed};
+    use crate::settings::Limits;
 
     fn owner(host: &str, run: &str) -> Owner {
         Owner { host: host.into(), machine: "4c1d".into(), run: run.into() }
@@ -340,7 +340,7 @@ mod tests {
 
     fn client(town: &EmbeddedCluster) -> Cluster {
         let text = town.admin_kubeconfig_direct();
-        Cluster::connect(&text, Path::new("."), None, None, &Options::default()).unwrap()
+        Cluster::connect(&text, Path::new("."), None, None, Limits::default()).unwrap()
     }
 
     fn spec(town: &EmbeddedCluster) -> Option<Value> {

@@ -31,7 +31,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -56,35 +55,13 @@ use self::api::Api;
 use self::kubeconfig::Trust;
 use crate::fault::{Exit, Fault};
 use crate::report::event::Event;
+use crate::settings::Limits;
 
 /// Our name: in `User-Agent`, and as field manager of everything we write.
 pub const FIELD_MANAGER: &str = "calicoctl-win";
 
 /// The service account whose rights Calico's components on a node have.
 pub const SERVICE_ACCOUNT: &str = "calico-node";
-
-/// The client's time limits.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// How long one request may take, including retries.
-    pub timeout: Duration,
-    /// How often a request is retried if the server is busy, fails or closes the connection.
-    pub retries: u32,
-}
-
-impl Options {
-    /// The part of the time limit for the connection, so that an unreachable server differs from one that does not
-    /// answer.
-    fn connect_limit(&self) -> Duration {
-        self.timeout / 2
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(30), retries: 4 }
-    }
-}
 
 /// Runs our futures. When dropped, it abandons what cannot be interrupted, such as a slow DNS lookup, instead of
 /// waiting for it.
@@ -113,7 +90,7 @@ pub struct Cluster {
     api: Arc<Api>,
     trust: Trust,
     dial: Option<SocketAddr>,
-    options: Options,
+    limits: Limits,
     runtime: Executor,
 }
 
@@ -123,11 +100,11 @@ impl Cluster {
     ///
     /// # Errors
     /// Fault `KubeconfigMissing` without a file, and when it cannot be read.
-    pub fn open(kubeconfig: Option<&Path>, context: Option<&str>, options: &Options) -> Result<Self> {
+    pub fn open(kubeconfig: Option<&Path>, context: Option<&str>, limits: Limits) -> Result<Self> {
         let (file, text) = kubeconfig::read(kubeconfig)?;
         let origin = format!("the kubeconfig {}", file.display());
         let base_dir = file.parent().unwrap_or(Path::new(""));
-        Self::build(&origin, &text, base_dir, context, None, options)
+        Self::build(&origin, &text, base_dir, context, None, limits)
     }
 
     /// Reads a kubeconfig and creates a client for the chosen context. Sends nothing yet, but runs an exec plugin for
@@ -144,9 +121,9 @@ impl Cluster {
         base_dir: &Path,
         context: Option<&str>,
         dial: Option<SocketAddr>,
-        options: &Options,
+        limits: Limits,
     ) -> Result<Self> {
-        Self::build("the kubeconfig", kubeconfig, base_dir, context, dial, options)
+        Self::build("the kubeconfig", kubeconfig, base_dir, context, dial, limits)
     }
 
     fn build(
@@ -155,7 +132,7 @@ impl Cluster {
         base_dir: &Path,
         context: Option<&str>,
         dial: Option<SocketAddr>,
-        options: &Options,
+        limits: Limits,
     ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -164,8 +141,8 @@ impl Cluster {
             .context("start the cluster client")?;
         let access = kubeconfig::choose(origin, kubeconfig, base_dir, context)?;
         let trust = access.trust();
-        let api = Arc::new(Api::new(access, dial, options, runtime.handle())?);
-        Ok(Self { api, trust, dial, options: *options, runtime: Executor(Some(runtime)) })
+        let api = Arc::new(Api::new(access, dial, limits, runtime.handle())?);
+        Ok(Self { api, trust, dial, limits, runtime: Executor(Some(runtime)) })
     }
 
     /// URL of the API server in the chosen context.

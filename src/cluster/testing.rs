@@ -17,7 +17,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::Value;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Cluster, Options};
+use super::Cluster;
+use crate::settings::Limits;
 
 pub const HOST: &str = "api.cluster.test";
 
@@ -193,11 +194,11 @@ impl Server {
     }
 
     pub fn connect(&self) -> Cluster {
-        self.connect_within(Options::default())
+        self.connect_within(Limits::default())
     }
 
-    pub fn connect_within(&self, options: Options) -> Cluster {
-        Cluster::connect(&self.kubeconfig(), ".".as_ref(), None, Some(self.address), &options).unwrap()
+    pub fn connect_within(&self, limits: Limits) -> Cluster {
+        Cluster::connect(&self.kubeconfig(), ".".as_ref(), None, Some(self.address), limits).unwrap()
     }
 }
 

@@ -18,7 +18,6 @@ use anyhow::Result;
 
 pub use errors::Finding;
 pub(crate) use errors::fault;
-pub(crate) use rules::VXLAN_NEEDS_CALICO_IPAM;
 pub use schema::schema;
 pub use spec::Config;
 

@@ -3,12 +3,8 @@
 use super::errors::Finding;
 use super::spec::{DatastoreType, SourceType};
 use super::types::{Auto, EtcdEndpoint};
-use super::words::{Backend, Credentials, Ipam};
+use super::words::Credentials;
 use super::{Layered, Origin};
-
-/// Why vxlan does not work with host-local.
-pub(crate) const VXLAN_NEEDS_CALICO_IPAM: &str =
-    "the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods";
 
 const API_VERSION: &str = "calicoctl-win/v1alpha1";
 const KIND: &str = "NodeInstallation";
@@ -29,8 +25,13 @@ pub fn check(layered: &Layered) -> Vec<Finding> {
     }
 
     let network = &spec.calico_network;
-    if network.backend == Some(Backend::Vxlan) && network.ipam.kind == Some(Ipam::HostLocal) {
-        wrong("spec.calicoNetwork.ipam.type", VXLAN_NEEDS_CALICO_IPAM.into());
+    if let (Some(backend), Some(ipam)) = (network.backend, network.ipam.kind)
+        && let Err(why) = backend.takes(ipam)
+    {
+        wrong("spec.calicoNetwork.ipam.type", why.into());
+    }
+    if spec.transport.timeout.as_ref().is_some_and(|timeout| timeout.length().is_zero()) {
+        wrong("spec.transport.timeout", "a timeout of 0 would never let an answer come; give at least 1s".into());
     }
     for cidr in spec.kubernetes.service_cidrs.iter().flatten() {
         if cidr.addr() != cidr.network() {

@@ -223,6 +223,7 @@ fn invalid_values_are_reported_with_what_is_allowed() {
         "services.extraEnv.A=<secret>",
         "transport.proxy=proxy:3128",
         "transport.timeout=60",
+        "transport.timeout=0",
         "platform.preserveMetadataRoute=yes",
         "maintenance.drain.gracePeriodSeconds=-2",
         "reboot.policy=later",
@@ -263,6 +264,7 @@ fn invalid_values_are_reported_with_what_is_allowed() {
     services.extraEnv.A: `<secret>` is a placeholder; write the real value
     transport.proxy: `proxy:3128` is not a URL that begins with https:// or http://
     transport.timeout: `60` is not a duration: a number with its unit, like 90s, 10m or 1h30m; 0 for none
+    transport.timeout: a timeout of 0 would never let an answer come; give at least 1s
     platform.preserveMetadataRoute: `yes` is not allowed; allowed: auto, true, false
     maintenance.drain.gracePeriodSeconds: expected a whole number from -1 to 86400, found `-2`
     reboot.policy: `later` is not allowed; allowed: never, request, now

@@ -35,6 +35,19 @@ impl Backend {
             Self::None => "none",
         }
     }
+
+    /// Whether pods can get their addresses in this way.
+    ///
+    /// # Errors
+    /// Why not.
+    pub const fn takes(self, ipam: Ipam) -> Result<(), &'static str> {
+        match (self, ipam) {
+            (Self::Vxlan, Ipam::HostLocal) => Err(
+                "the backend vxlan needs calico-ipam: with host-local no other node would know the routes to this one's pods",
+            ),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

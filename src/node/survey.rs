@@ -40,7 +40,7 @@ const SERVICES: [&str; 19] = [
 ///
 /// # Errors
 /// Name what could not be read. A CNI configuration that cannot be read is a finding, not an error.
-pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: bool) -> Result<Survey> {
+pub fn survey(node: &dyn Node, folders: &Folders<'_>, installed: bool) -> Result<Survey> {
     let mut services = BTreeMap::new();
     for (id, state) in node.list(Listing::Services).context("list the services")? {
         let (Id::Service(name), State::Service(service)) = (id, state) else { continue };
@@ -67,16 +67,16 @@ pub fn survey(node: &dyn Node, folders: &Folders, root: &WinPath, installed: boo
         services,
         unread_services,
         networks,
-        cni_configs: folders.cni_conf.as_ref().map(|dir| cni_configs(node, dir)).unwrap_or_default(),
+        cni_configs: cni_configs(node, folders.cni_conf),
         installed,
-        calico_folder: node.disk(root).is_dir(),
+        calico_folder: node.disk(folders.root).is_dir(),
         disk_free: None,
         vxlan_port_free: None,
         link_local_routes: link_local_routes(node),
         tcp_ports: BTreeMap::new(),
         firewall: Firewall::default(),
         own_rules_ignored: Some(own_rules_ignored(node)?),
-        writers: Some(writers(node, folders, root)?),
+        writers: Some(writers(node, folders)?),
     })
 }
 
@@ -101,16 +101,17 @@ fn own_rules_ignored(node: &dyn Node) -> Result<Vec<String>> {
 }
 
 /// Folders of Calico whose paths come from the config or the container runtime.
-#[derive(Debug, Default)]
-pub struct Folders {
-    pub cni_conf: Option<WinPath>,
-    pub cni_bin: Option<WinPath>,
-    pub logs: Option<WinPath>,
+#[derive(Debug)]
+pub struct Folders<'a> {
+    pub root: &'a WinPath,
+    pub cni_conf: &'a WinPath,
+    pub cni_bin: &'a WinPath,
+    pub logs: &'a WinPath,
 }
 
 /// Who else may write to these folders, to files in those of CNI, or to the folders above them. The release's own
 /// folder is swapped as a whole, and restricted then.
-fn writers(node: &dyn Node, folders: &Folders, root: &WinPath) -> Result<Writers> {
+fn writers(node: &dyn Node, folders: &Folders<'_>) -> Result<Writers> {
     let caller = node.caller();
     let mut writers = Writers::default();
     // Without administrator rights some places cannot be read; `Elevated` reports that.
@@ -121,10 +122,9 @@ fn writers(node: &dyn Node, folders: &Folders, root: &WinPath) -> Result<Writers
         let found = node.rights(&node.disk(path)).with_context(|| format!("read who may write to {path}"))?;
         Ok(found.and_then(|found| found.acl.other(&caller, rights)).map(|other| trust::account(&other.sid)))
     };
-    let all = [(&folders.cni_conf, true), (&folders.cni_bin, true), (&folders.logs, false)];
-    for (folder, is_cni) in all.into_iter().filter_map(|(folder, is_cni)| Some((folder.as_ref()?, is_cni))) {
+    for (folder, is_cni) in [(folders.cni_conf, true), (folders.cni_bin, true), (folders.logs, false)] {
         let place = node.disk(folder);
-        if !place.is_dir() || folder.is_below(root) {
+        if !place.is_dir() || folder.is_below(folders.root) {
             continue;
         }
         writers.folders.extend(other(folder, acl::CHANGE_FOLDER)?.map(|who| (folder.to_string(), who)));

@@ -23,16 +23,15 @@ pub use renamed::renamed;
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::fault::{Exit, Fault};
 use crate::settings::{ClusterSide, Kubernetes, Network, RemoteAccess, Settings};
+use crate::version::CalicoVersion;
 use report::{Check, CheckStatus, FailedChecks, PreflightReport, Summary};
 
 /// What checks examine. None: it was not measured, and checks that need it are skipped.
 #[derive(Default)]
 pub struct Input<'a> {
     pub settings: Option<&'a Settings>,
-    /// The part of the config that concerns the cluster, if the settings cannot be resolved.
+    /// The part of the config that concerns the cluster, which is known also if the settings cannot be resolved.
     pub side: Option<&'a ClusterSide>,
-    /// Whether the config itself names the backend.
-    pub names_backend: bool,
     pub node: Option<&'a NodeFacts>,
     pub cluster: Option<&'a ClusterFacts>,
     /// Why the cluster did not answer, if it was asked.
@@ -44,25 +43,26 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     /// The pods' network, if it is decided.
     fn network(&self) -> Option<&'a Network> {
-        match self.settings {
-            Some(settings) => Some(&settings.network),
-            None => self.side?.network.as_ref(),
-        }
+        self.side?.network.as_ref()
     }
 
     fn kubernetes(&self) -> Option<&'a Kubernetes> {
-        match self.settings {
-            Some(settings) => Some(&settings.kubernetes),
-            None => Some(&self.side?.kubernetes),
-        }
+        self.side.map(|side| &side.kubernetes)
+    }
+
+    /// Whether the config itself names the backend.
+    fn names_backend(&self) -> bool {
+        self.side.is_some_and(|side| side.names_backend)
     }
 
     /// Whether Calico keeps its data in etcd.
     fn etcd(&self) -> bool {
-        match self.settings {
-            Some(settings) => settings.datastore != crate::settings::Datastore::Kubernetes,
-            None => self.side.is_some_and(|side| side.etcd),
-        }
+        self.side.is_some_and(|side| side.etcd)
+    }
+
+    /// The release to install.
+    fn release(&self) -> Option<&'a CalicoVersion> {
+        self.side?.version.as_ref()
     }
 }
 

@@ -4,8 +4,7 @@ use super::Finding::{Fail, Pass, Skip, Unknown, Warn};
 use super::cluster::untold;
 use super::{Finding, Input, Judge, Row, Severity};
 use crate::facts::{ClusterFacts, PoolFacts};
-use crate::settings::{Backend, Ipam, Undecided, backend_of, pools_for_windows};
-use crate::values::Vni;
+use crate::settings::{Backend, Ipam, Undecided, backend_of, cluster_vni, mixed_vni, pools_for_windows};
 
 const GROUP: &str = "network";
 
@@ -32,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         why: "Windows does not support IP-in-IP, so its pods could not reach pods on other nodes",
         fix: "move the IP pools to VXLAN (ipipMode: Never, vxlanMode: Always), or set spec.calicoNetwork.backend; calicoctl-win cluster prepare shows the patches",
         judge: Judge::Calico("calicoctl get ippools -o yaml", |cluster, input| match backend_of(cluster) {
-            _ if input.names_backend => given_ipip(cluster),
+            _ if input.names_backend() => given_ipip(cluster),
             Err(Undecided::IpIp(reason)) => Fail(format!("{reason}: Windows nodes cannot do IP-in-IP")),
             Err(Undecided::Unknown(why)) => Unknown(why),
             _ => Pass("off".into()),
@@ -137,16 +136,11 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Windows supports VNIs from 4096; above 65535 its routes would carry another one, and the network External uses 9999",
         fix: "kubectl patch felixconfiguration default --type=merge -p '{\"spec\":{\"vxlanVNI\":4096}}'  # changes the Linux nodes too",
-        judge: Judge::Calico(FELIX, |cluster, input| match (uses_vxlan(cluster, input), cluster.felix.vxlan_vni) {
-            (None, _) => Unknown("no backend is decided".into()),
-            (Some(false), _) => Skip("VXLAN is not used".into()),
-            _ if cluster.calico_unserved => unserved(),
-            (Some(true), vni) => match Vni::try_from(vni.unwrap_or(Vni::DEFAULT.get())) {
-                Ok(vni) => Pass(vni.to_string()),
-                Err(problem) => Fail(format!(
-                    "FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}"
-                )),
-            },
+        judge: Judge::Calico(FELIX, |cluster, input| match uses_vxlan(cluster, input) {
+            None => Unknown("no backend is decided".into()),
+            Some(false) => Skip("VXLAN is not used".into()),
+            Some(true) if cluster.calico_unserved => unserved(),
+            Some(true) => cluster_vni(&cluster.felix).map_or_else(Fail, |vni| Pass(vni.to_string())),
         }),
     },
     Row {
@@ -271,7 +265,7 @@ fn backend_known(cluster: &ClusterFacts, input: &Input) -> Finding {
     match (input.network(), backend_of(cluster)) {
         (Some(network), _) => Pass(network.backend.name().into()),
         // Something else in the config is wrong.
-        (None, _) if input.names_backend => Pass("the config's".into()),
+        (None, _) if input.names_backend() => Pass("the config's".into()),
         (None, Ok((backend, by))) => Pass(format!("{} ({by})", backend.name())),
         (None, Err(Undecided::IpIp(_))) => Skip("the cluster has IP-in-IP".into()),
         (None, Err(Undecided::Unknown(why))) => Fail(why),
@@ -366,15 +360,7 @@ fn vni_matches(cluster: &ClusterFacts, input: &Input) -> Finding {
     if cluster.calico_unserved {
         return unserved();
     }
-    let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
-    if network.vni.get() == theirs {
-        return Pass(network.vni.to_string());
-    }
-    Fail(format!(
-        "the VNI {} differs from the cluster's {theirs} (FelixConfiguration `default`): \
-         this node's pods will not reach those of nodes with the other",
-        network.vni
-    ))
+    mixed_vni(network, &cluster.felix).map_or_else(|| Pass(network.vni.to_string()), Fail)
 }
 
 /// For example `default: /26, 60 pods per node`.

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         severity: Severity::Error,
         why: "Calico before v3.32 does not find its resources in projectcalico.org/v3",
         fix: "install v3.32.0 or later: --release VERSION",
-        judge: Judge::Cluster(|cluster, input| match (cluster.api_group, release(input)) {
+        judge: Judge::Cluster(|cluster, input| match (cluster.api_group, input.release()) {
             _ if cluster.calico_unserved => Skip("the cluster serves no Calico resources".into()),
             (ApiGroup::V1, _) => Pass(ApiGroup::V1.to_string()),
             (ApiGroup::V3, None) => Unknown("no release is named".into()),
@@ -88,14 +88,6 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The release to install.
-fn release<'a>(input: &Input<'a>) -> Option<&'a CalicoVersion> {
-    match input.settings {
-        Some(settings) => Some(&settings.calico.version),
-        None => input.side?.version.as_ref(),
-    }
-}
-
 fn host_process(cluster: &ClusterFacts, _: &Input) -> Finding {
     if let Some(pod) = cluster.host_process.as_ref().and_then(|found| found.pod_here.as_ref()) {
         return Fail(format!("the pod {}/{pod} runs Calico on this node", cluster.calico_namespace));
@@ -130,7 +122,7 @@ fn version_skew(cluster: &ClusterFacts, input: &Input) -> Finding {
         Ok(linux) => linux,
         Err(finding) => return finding,
     };
-    match release(input) {
+    match input.release() {
         None => Skip(format!("the Linux nodes run {linux}, and no release is named to compare with")),
         Some(own) if own.line() == linux.line() => Pass(format!("{own}, the Linux nodes run {linux}")),
         Some(own) if own.line() > linux.line() => {
@@ -146,7 +138,7 @@ fn windows_bgp_release(_: &ClusterFacts, input: &Input) -> Finding {
         Some(network) if network.backend != Backend::WindowsBgp => return Skip("BGP is not used".into()),
         Some(_) => {}
     }
-    let Some(version) = release(input) else { return Unknown("no release is named".into()) };
+    let Some(version) = input.release() else { return Unknown("no release is named".into()) };
     if version.is_line(3, 32) && !version.reaches(3, 32, 2) {
         return Fail(format!("{version}'s templates for BGP on Windows fail"));
     }

@@ -9,9 +9,10 @@ use super::archive::version_in;
 use super::download::Cache;
 use super::files::PathContext;
 use super::invalid;
-use super::transport::{Http, Transport, shown};
+use super::transport::{Http, shown};
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
+use crate::settings::Connection;
 use crate::settings::Source;
 use crate::values::Sha256;
 use crate::version::CalicoVersion;
@@ -42,7 +43,7 @@ pub fn locate(
     version: Option<&CalicoVersion>,
     pinned: Option<&Sha256>,
     cache: &Path,
-    transport: &Transport,
+    connection: &Connection,
     events: Sink,
 ) -> Result<Located> {
     match source {
@@ -83,7 +84,7 @@ pub fn locate(
             let url = parse(text)?;
             let name = url.path_segments().and_then(Iterator::last).unwrap_or_default().to_owned();
             let version = agree(version, &name)?;
-            let (path, sha256) = fetch(&url, &name, pinned, &Cache::at(cache), transport, events)?;
+            let (path, sha256) = fetch(&url, &name, pinned, &Cache::at(cache), connection, events)?;
             Ok(Located { from: shown(&url), path, version, sha256: Some(sha256) })
         }
     }
@@ -94,7 +95,7 @@ fn fetch(
     name: &str,
     pinned: Option<&Sha256>,
     cache: &Cache<'_>,
-    transport: &Transport,
+    connection: &Connection,
     events: Sink,
 ) -> Result<(PathBuf, Sha256)> {
     if let Some(pinned) = pinned
@@ -102,7 +103,7 @@ fn fetch(
     {
         return Ok((path, pinned.clone()));
     }
-    if transport.offline {
+    if connection.offline {
         if pinned.is_none()
             && let Some(found) = cache.last_of(url)?
         {
@@ -116,7 +117,7 @@ fn fetch(
         .hint("bring the archive to this machine and name it with --release FILE, or run without --offline")
         .into());
     }
-    let http = Http::new(transport)?;
+    let http = Http::new(connection)?;
     let published = match pinned {
         Some(_) => None,
         None => digest_published(&http, url, name, events)?,
@@ -222,41 +223,43 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::config::Layered;
     use crate::release::fixtures::names;
     use crate::sandbox::mirror::ReleaseFault::{
         Corrupt, IgnoreRange, NoSums, NotFound, Reset, Slow, Truncate, Unavailable,
     };
     use crate::sandbox::mirror::{Asked, ReleaseFault, ReleaseServer};
     use crate::sandbox::release::SyntheticRelease;
+    use crate::settings;
 
     fn version() -> CalicoVersion {
         CalicoVersion::new(3, 32, 1)
+    }
+
+    fn usual() -> Connection {
+        settings::connection(&Layered::default(), None)
     }
 
     /// A mirror and a machine that downloads from it.
     struct Download {
         server: ReleaseServer,
         cache: tempfile::TempDir,
-        transport: Transport,
+        connection: Connection,
         warnings: Vec<&'static str>,
     }
 
     impl Download {
         fn from(faults: &[ReleaseFault]) -> Self {
-            let transport = Transport {
-                no_proxy: Some("*".into()),
-                backoff: Duration::from_millis(1),
-                retries: 3,
-                ..Transport::default()
-            };
+            let connection =
+                Connection { no_proxy: vec!["*".into()], backoff: Duration::from_millis(1), retries: 3, ..usual() };
             let server = ReleaseServer::start(&[version()], faults).unwrap();
-            Self { server, cache: tempfile::tempdir().unwrap(), transport, warnings: Vec::new() }
+            Self { server, cache: tempfile::tempdir().unwrap(), connection, warnings: Vec::new() }
         }
 
         fn run(&mut self, pinned: Option<&Sha256>) -> Result<Located> {
             let source = Source::Url(self.server.url(&version()));
             let warnings = &mut self.warnings;
-            locate(&source, None, pinned, self.cache.path(), &self.transport, &mut |event| {
+            locate(&source, None, pinned, self.cache.path(), &self.connection, &mut |event| {
                 if let Event::Warning { id, .. } = event {
                     warnings.push(id);
                 }
@@ -299,7 +302,7 @@ mod tests {
         download.run(None).unwrap();
         assert_eq!(download.asked().len(), 1, "a published digest is enough");
 
-        download.transport.offline = true;
+        download.connection.offline = true;
         assert!(is_whole(&download.run(None).unwrap()));
     }
 
@@ -328,7 +331,7 @@ mod tests {
     #[test]
     fn the_next_run_resumes_a_failed_download() {
         let mut download = Download::from(&[Reset]);
-        download.transport.retries = 0;
+        download.connection.retries = 0;
         let error = download.run(Some(&digest())).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ReleaseUnavailable");
         assert!(error.to_string().contains("broke off after"), "{error}");
@@ -348,7 +351,7 @@ mod tests {
     #[test]
     fn a_finished_part_is_used_unchanged() {
         let mut download = Download::from(&[Reset]);
-        download.transport.retries = 0;
+        download.connection.retries = 0;
         download.run(Some(&digest())).unwrap_err();
         let part = names(download.cache.path()).into_iter().find(|name| name.ends_with(".part")).unwrap();
         std::fs::write(download.cache.path().join(part), SyntheticRelease::build(&version())).unwrap();
@@ -359,13 +362,13 @@ mod tests {
     #[test]
     fn a_part_of_another_file_is_discarded() {
         let mut download = Download::from(&[Reset]);
-        download.transport.retries = 0;
+        download.connection.retries = 0;
         download.run(Some(&digest())).unwrap_err();
         let part = names(download.cache.path()).into_iter().find(|name| name.ends_with(".part")).unwrap();
         let path = download.cache.path().join(part);
         let wrong = vec![0; usize::try_from(path.metadata().unwrap().len()).unwrap()];
         std::fs::write(&path, wrong).unwrap();
-        download.transport.retries = 3;
+        download.connection.retries = 3;
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
         let statuses: Vec<u16> = download.asked().iter().map(|asked| asked.status).collect();
         assert_eq!(statuses, [200, 206, 200, 206], "cut; resumed and found wrong; from the start, cut; resumed");
@@ -400,10 +403,10 @@ mod tests {
     #[test]
     fn a_slow_server_is_awaited_until_the_deadline() {
         let mut download = Download::from(&[Slow]);
-        download.transport.timeout = Duration::from_millis(150);
+        download.connection.download_timeout = Duration::from_millis(150);
         let error = download.run(Some(&digest())).unwrap_err();
         assert!(error.to_string().contains("took longer"), "{error}");
-        download.transport.timeout = Duration::from_secs(60);
+        download.connection.download_timeout = Duration::from_secs(60);
         assert!(is_whole(&download.run(Some(&digest())).unwrap()));
     }
 
@@ -412,7 +415,7 @@ mod tests {
         let mut download = Download::from(&[NoSums]);
         assert!(is_whole(&download.run(None).unwrap()));
         assert!(is_whole(&download.run(None).unwrap()));
-        download.transport.offline = true;
+        download.connection.offline = true;
         assert!(is_whole(&download.run(None).unwrap()));
         assert_eq!(download.warnings, ["ReleaseNotPinned"; 3]);
         let statuses: Vec<u16> = download.asked().iter().map(|asked| asked.status).collect();
@@ -422,7 +425,7 @@ mod tests {
     #[test]
     fn offline_fetches_nothing() {
         let mut download = Download::from(&[]);
-        download.transport.offline = true;
+        download.connection.offline = true;
         assert_eq!(Fault::id_of(&download.run(None).unwrap_err()), "ReleaseOffline");
         assert!(download.server.asked().is_empty());
     }
@@ -436,7 +439,7 @@ mod tests {
         let find = |version: Option<CalicoVersion>| {
             let mut warnings = Vec::new();
             let source = Source::File(archive.display().to_string());
-            let found = locate(&source, version.as_ref(), None, folder.path(), &Transport::default(), &mut |e| {
+            let found = locate(&source, version.as_ref(), None, folder.path(), &usual(), &mut |e| {
                 warnings.push(e);
             });
             (found, warnings.len())
@@ -476,13 +479,12 @@ mod tests {
             (Source::Url("ftp://user:hunter2@host/calico-windows-v3.32.1.zip".into()), "ReleaseUrl"),
             (Source::Url("http://127.0.0.1/release.zip".into()), "ReleaseVersion"),
         ] {
-            let error = locate(&source, None, None, folder.path(), &Transport::default(), &mut |_| {}).unwrap_err();
+            let error = locate(&source, None, None, folder.path(), &usual(), &mut |_| {}).unwrap_err();
             assert_eq!(Fault::id_of(&error), id, "{source:?}");
             assert!(!format!("{error:#}").contains("hunter2"));
         }
         let (source, pinned) = (Source::Directory(folder.path().display().to_string()), Sha256::of(b"an archive"));
-        let error =
-            locate(&source, None, Some(&pinned), folder.path(), &Transport::default(), &mut |_| {}).unwrap_err();
+        let error = locate(&source, None, Some(&pinned), folder.path(), &usual(), &mut |_| {}).unwrap_err();
         assert_eq!(Fault::id_of(&error), "ReleaseDigest", "nothing would be held against it");
     }
 }

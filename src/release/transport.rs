@@ -1,7 +1,7 @@
 //! HTTP for this module: how a server is reached, and which failures are retried.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,8 @@ use reqwest::{Certificate, NoProxy, Proxy, StatusCode, Url, redirect, tls};
 use super::files::PathContext;
 use crate::fault::{Exit, Fault};
 use crate::report::event::{Event, Sink};
+use crate::settings::Connection;
 
-/// A server that is silent for this long is given up, and retried.
-const IDLE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(15);
 const MAX_REDIRECTS: usize = 10;
 /// Longest pause that a server's Retry-After can request.
@@ -24,44 +23,11 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Largest digest file, in bytes.
 const MAX_TEXT: u64 = 1 << 20;
 
-/// How to reach a server.
-#[derive(Debug, Clone)]
-pub struct Transport {
-    /// `http://proxy:3128`; if none, the system's.
-    pub proxy: Option<String>,
-    /// Hosts that are reached without `proxy`, separated by commas; `*` alone disables the proxy.
-    pub no_proxy: Option<String>,
-    /// Certificates (PEM) to trust in addition to the system's.
-    pub ca_file: Option<PathBuf>,
-    /// For everything that is fetched for one release, including retries.
-    pub timeout: Duration,
-    /// How many retries after the first attempt.
-    pub retries: usize,
-    /// The pause before the first retry; it doubles each time.
-    pub backoff: Duration,
-    /// Fetch nothing: use only the cache.
-    pub offline: bool,
-}
-
-impl Default for Transport {
-    fn default() -> Self {
-        Self {
-            proxy: None,
-            no_proxy: None,
-            ca_file: None,
-            timeout: Duration::from_secs(30 * 60),
-            retries: 5,
-            backoff: Duration::from_secs(1),
-            offline: false,
-        }
-    }
-}
-
 /// An HTTP client with a deadline.
 pub struct Http {
     client: Client,
     deadline: Instant,
-    transport: Transport,
+    connection: Connection,
 }
 
 /// Why an attempt failed.
@@ -91,26 +57,27 @@ impl From<Error> for Failure {
 }
 
 impl Http {
-    pub fn new(transport: &Transport) -> Result<Self> {
+    pub fn new(connection: &Connection) -> Result<Self> {
         // Fails if one is already installed, which is fine.
         drop(rustls::crypto::ring::default_provider().install_default());
         let mut builder = Client::builder()
             .user_agent(concat!("calicoctl-win/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT)
-            .timeout(IDLE)
+            // A server that is silent for this long is given up, and retried.
+            .timeout(connection.timeout)
             .tls_version_min(tls::Version::TLS_1_2)
             .redirect(redirect::Policy::custom(follow));
-        let exceptions = transport.no_proxy.as_deref().map(str::trim);
-        if exceptions == Some("*") {
+        let exceptions = connection.no_proxy.join(",");
+        if exceptions.trim() == "*" {
             builder = builder.no_proxy();
-        } else if let Some(proxy) = &transport.proxy {
+        } else if let Some(proxy) = &connection.proxy {
             // The error would show the proxy's password.
             let proxy = Proxy::all(proxy).map_err(|_| {
                 Fault::new(Exit::InvalidConfig, "ProxyInvalid", "the proxy is not a URL like http://proxy:3128")
             })?;
-            builder = builder.proxy(proxy.no_proxy(exceptions.and_then(NoProxy::from_string)));
+            builder = builder.proxy(proxy.no_proxy(NoProxy::from_string(&exceptions)));
         }
-        if let Some(path) = &transport.ca_file {
+        if let Some(path) = connection.ca_file.as_deref().map(Path::new) {
             let pem = std::fs::read(path).doing("read the CA file", path)?;
             let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
             if certificates.is_empty() {
@@ -124,7 +91,7 @@ impl Http {
             builder = builder.tls_certs_merge(certificates);
         }
         let client = builder.build().context("set up the HTTP client")?;
-        Ok(Self { client, deadline: Instant::now() + transport.timeout, transport: transport.clone() })
+        Ok(Self { client, deadline: Instant::now() + connection.download_timeout, connection: connection.clone() })
     }
 
     pub fn get(&self, url: &Url) -> RequestBuilder {
@@ -152,18 +119,19 @@ impl Http {
         if Instant::now() < self.deadline {
             return Ok(());
         }
-        let limit = self.transport.timeout.as_secs();
-        Err(Failure::done(unavailable(url, &format!("it took longer than {limit} s")).hint(
-            "run the command again: it goes on where it stopped; or give it more time with --set transport.timeout=5m",
-        )))
+        let limit = self.connection.download_timeout.as_secs() / 60;
+        Err(Failure::done(
+            unavailable(url, &format!("it took longer than {limit} min"))
+                .hint("run the command again: it continues where it stopped"),
+        ))
     }
 
     /// Retries after growing pauses.
     pub fn with_retries<T>(&self, events: Sink, mut attempt: impl FnMut(Sink) -> Result<T, Failure>) -> Result<T> {
         let backoff = ExponentialBuilder::default()
-            .with_min_delay(self.transport.backoff)
+            .with_min_delay(self.connection.backoff)
             .with_max_delay(MAX_PAUSE)
-            .with_max_times(self.transport.retries);
+            .with_max_times(self.connection.retries as usize);
         // The Retry-After of the last attempt, for the pause after it.
         let asked = Rc::new(Cell::new(None));
         let pause_asked = Rc::clone(&asked);
@@ -283,7 +251,9 @@ mod tests {
     use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
     use super::*;
+    use crate::config::Layered;
     use crate::release::fixtures::quiet;
+    use crate::settings;
 
     /// Answers one HTTPS request on 127.0.0.1, with a certificate of the CA in the returned PEM.
     fn https(answer: &'static str) -> (Url, String, JoinHandle<()>) {
@@ -307,8 +277,13 @@ mod tests {
         (url, made.cert.pem(), server)
     }
 
-    fn transport(ca_file: Option<PathBuf>) -> Transport {
-        Transport { no_proxy: Some("*".into()), retries: 0, ca_file, ..Transport::default() }
+    fn usual() -> Connection {
+        settings::connection(&Layered::default(), None)
+    }
+
+    fn connection(ca_file: Option<&Path>) -> Connection {
+        let ca_file = ca_file.map(|file| file.display().to_string());
+        Connection { no_proxy: vec!["*".into()], retries: 0, ca_file, ..usual() }
     }
 
     #[test]
@@ -319,12 +294,12 @@ mod tests {
 
         let (url, pem, server) = https(ANSWER);
         std::fs::write(&ca_file, pem).unwrap();
-        let text = Http::new(&transport(Some(ca_file))).unwrap().text(&url, &mut quiet).unwrap();
+        let text = Http::new(&connection(Some(&ca_file))).unwrap().text(&url, &mut quiet).unwrap();
         assert_eq!(text.as_deref(), Some("ok"));
         server.join().unwrap();
 
         let (url, _, server) = https(ANSWER);
-        let error = Http::new(&transport(None)).unwrap().text(&url, &mut quiet).unwrap_err();
+        let error = Http::new(&connection(None)).unwrap().text(&url, &mut quiet).unwrap_err();
         let fault = Fault::of(&error).unwrap();
         assert_eq!(fault.id, "ReleaseUnavailable");
         assert!(fault.hint.as_ref().unwrap().contains("--ca-file"), "{error:#}");
@@ -339,9 +314,19 @@ mod tests {
             "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         );
         std::fs::write(&ca_file, pem).unwrap();
-        let error = Http::new(&transport(Some(ca_file))).unwrap().text(&url, &mut quiet).unwrap_err();
+        let error = Http::new(&connection(Some(&ca_file))).unwrap().text(&url, &mut quiet).unwrap_err();
         assert!(error.to_string().contains("redirected from https to http"), "{error:#}");
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_silent_server_is_given_up_after_the_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap()).parse().unwrap();
+        let impatient = Connection { timeout: Duration::from_millis(100), ..connection(None) };
+        let error = Http::new(&impatient).unwrap().text(&url, &mut quiet).unwrap_err();
+        assert_eq!(Fault::id_of(&error), "ReleaseUnavailable");
+        assert!(error.to_string().contains("timed out"), "{error:#}");
     }
 
     #[test]
@@ -349,11 +334,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ca_file = folder.path().join("ca.pem");
         std::fs::write(&ca_file, "not a certificate").unwrap();
-        let error = Http::new(&transport(Some(ca_file))).err().unwrap();
+        let error = Http::new(&connection(Some(&ca_file))).err().unwrap();
         assert_eq!(Fault::id_of(&error), "CaFileInvalid");
 
         let proxy = Some("http://me:hunter2@:bad:port".to_owned());
-        let error = Http::new(&Transport { proxy, ..Transport::default() }).err().unwrap();
+        let error = Http::new(&Connection { proxy, ..usual() }).err().unwrap();
         assert_eq!(Fault::id_of(&error), "ProxyInvalid");
         assert!(!format!("{error:#}").contains("hunter2"));
     }

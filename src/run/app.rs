@@ -33,7 +33,7 @@ use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::cluster::DrainOptions;
 use crate::cluster::lease::Term;
 use crate::config::Layered;
-use crate::config::types::{Auto, Wait};
+use crate::config::types::Wait;
 use crate::facts::{Adapter, NodeFacts, Part};
 use crate::fault::{Exit, Fault};
 use crate::item::Service;
@@ -320,20 +320,14 @@ impl App {
             None => Metadata::link_local(),
         };
         facts.cloud = platform::detect(node, settings::provider(layered), &metadata)?;
-        let spec = &layered.config.spec;
-        let runtime = facts.runtime.as_ref();
-        let given = |dir: &Option<Auto<WinPath>>| dir.clone().and_then(Auto::given);
-        let folders = Folders {
-            cni_conf: given(&spec.windows_nodes.cni_config_dir).or_else(|| Some(runtime?.cni_conf_dir.clone())),
-            cni_bin: given(&spec.windows_nodes.cni_bin_dir).or_else(|| Some(runtime?.cni_bin_dir.clone())),
-            logs: spec.services.log_dir.clone(),
-        };
-        let root = settings::root_dir(spec);
-        match survey::survey(node, &folders, &root, installed).context("look at the machine") {
+        let run = settings::run(layered, Some(&facts));
+        let settings::Folders { root, logs, cni_bin, cni_conf } = &run.folders;
+        match survey::survey(node, &Folders { root, cni_conf, cni_bin, logs }, installed).context("look at the machine")
+        {
             Ok(mut survey) => {
                 if self.env.is_none() {
                     survey::of_this_machine(&mut survey);
-                    let asked = spec.preflight.remote_access.iter().flatten();
+                    let asked = run.remote_access.iter();
                     let ports: Vec<u16> = asked.flat_map(|access| access.ports().iter().copied()).collect();
                     let addresses: Vec<Ipv4Addr> =
                         facts.adapters.iter().filter_map(Adapter::reachable_address).collect();
@@ -348,7 +342,7 @@ impl App {
 
     /// Returns what the config says about restarts; the defaults if it cannot be read.
     pub fn reboot(&self, node: &dyn Node) -> Reboot {
-        settings::reboot(&self.config(node, &Source::default()).unwrap_or_default())
+        settings::run(&self.config(node, &Source::default()).unwrap_or_default(), None).reboot
     }
 
     /// Returns what to do with this run if Windows starts before it is over: from the command line, else from the

@@ -4,22 +4,20 @@ use anyhow::Result;
 
 use super::app::App;
 use super::options::no_such_check;
-use crate::config::Layered;
 use crate::facts::{ClusterFacts, NodeFacts};
 use crate::preflight;
 use crate::report::document::{Check, CheckStatus, PreflightReport};
 use crate::report::event::Event;
-use crate::settings::{self, Resolved};
+use crate::settings::{ClusterSide, Resolved, RunSettings};
 
 /// Runs the checks.
 pub(crate) fn examine(
     app: &mut App,
-    layered: &Layered,
+    run: &RunSettings,
     scope: preflight::Scope,
     input: &preflight::Input,
 ) -> PreflightReport {
-    let in_config = layered.config.spec.preflight.ignore.iter().flatten();
-    let mut ignored: Vec<String> = in_config.chain(&app.global.ignore_preflight_errors).cloned().collect();
+    let mut ignored = [run.ignored_checks.as_slice(), &app.global.ignore_preflight_errors].concat();
     for id in &mut ignored {
         if let Some((former, current)) = preflight::renamed(id) {
             let message =
@@ -45,23 +43,20 @@ pub(crate) fn tell(app: &mut App, report: &PreflightReport) {
 /// more than the first error.
 pub(crate) fn measured(
     app: &mut App,
-    layered: &Layered,
-    resolved: Option<&Resolved>,
+    run: &RunSettings,
+    (side, resolved): (&ClusterSide, Option<&Resolved>),
     node: &NodeFacts,
     cluster: &ClusterFacts,
 ) -> PreflightReport {
-    let side = resolved.is_none().then(|| settings::cluster_side(layered, node.cloud.as_ref(), cluster));
-    let spec = &layered.config.spec;
     let input = preflight::Input {
         settings: resolved.map(|resolved| &resolved.settings),
-        side: side.as_ref(),
-        names_backend: spec.calico_network.backend.is_some(),
+        side: Some(side),
         node: Some(node),
         cluster: Some(cluster),
         cluster_failure: None,
-        remote_access: spec.preflight.remote_access.as_deref().unwrap_or_default(),
+        remote_access: &run.remote_access,
     };
-    examine(app, layered, preflight::Scope::Everything, &input)
+    examine(app, run, preflight::Scope::Everything, &input)
 }
 
 /// Runs all checks and shows the results; the run stops if a required check failed.
@@ -70,18 +65,17 @@ pub(crate) fn measured(
 /// The failed checks, with the exit class of the worst.
 pub(super) fn check(
     app: &mut App,
-    layered: &Layered,
-    resolved: Option<&Resolved>,
+    run: &RunSettings,
+    decided: (&ClusterSide, Option<&Resolved>),
     node: &NodeFacts,
     cluster: &ClusterFacts,
 ) -> Result<()> {
-    let report = measured(app, layered, resolved, node, cluster);
+    let report = measured(app, run, decided, node, cluster);
     tell(app, &report);
-    let said = |id: &str| resolved.is_some_and(|resolved| resolved.warnings.iter().any(|warning| warning.id == id));
     // Advice about the machine's other services belongs to `preflight`: an install does not change them.
     let advice = |check: &Check| check.status == CheckStatus::Warn && check.group == "machine";
     let worth_telling = |check: &&Check| (check.status == CheckStatus::Warn || check.ignored) && !advice(check);
-    for check in report.checks.iter().filter(worth_telling).filter(|check| !said(&check.id)) {
+    for check in report.checks.iter().filter(worth_telling) {
         app.event(&Event::Warning { id: preflight::known_id(&check.id), message: check.detail.clone() });
     }
     preflight::verdict(&report)

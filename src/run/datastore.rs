@@ -16,6 +16,7 @@ use crate::node::Node;
 use crate::plan::Step;
 use crate::plan::order::SERVICES;
 use crate::settings::Datastore;
+use crate::settings::Limits;
 use crate::values::WinPath;
 
 /// How long one member, or the API server, may take to answer.
@@ -80,7 +81,7 @@ fn ask(app: &mut App, node: &dyn Node, config: &AgentConfig, datastore: &Datasto
         Datastore::Kubernetes => {
             let path = kubeconfig(config).ok_or_else(|| anyhow!("the services have no kubeconfig"))?;
             let text = std::fs::read_to_string(node.disk(&path)).with_context(|| format!("read {path}"))?;
-            let cluster = app.connect(&text, Path::new("."), None, LIMIT)?;
+            let cluster = app.connect(&text, Path::new("."), None, Limits::within(LIMIT))?;
             cluster.node(config.node_name.as_str()).map(drop)
         }
     }

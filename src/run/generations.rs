@@ -117,7 +117,7 @@ impl pipeline::Change for Way<'_> {
         if let Some(why) = health_gate::not_ready_before(app, node) {
             app.warn("NodeNotReady", format!("Node {name} is not Ready: {why}"));
         }
-        let maintenance = settings::maintenance(&*app.config(node, &Source::default())?);
+        let maintenance = settings::run(&*app.config(node, &Source::default())?, None).maintenance;
         let wanted = if self.back.no_drain { Some(false) } else { maintenance.drain.enabled };
         let options = self.back.drain.over(&maintenance.drain);
         let pods = (self.plan.needs_drain, self.plan.pods.as_slice());

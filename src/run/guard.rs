@@ -18,6 +18,7 @@ use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Event;
+use crate::settings::Limits;
 use crate::values::WinPath;
 
 /// How often the guard polls.
@@ -105,5 +106,5 @@ fn own_cluster(app: &App, node: &dyn Node) -> Option<Result<Cluster>> {
     let config = crate::agent::read_config(node).ok()?;
     let path: WinPath = config.startup.env.get("KUBECONFIG")?.parse().ok()?;
     let text = std::fs::read_to_string(node.disk(&path)).ok()?;
-    Some(app.connect(&text, Path::new("."), None, ANSWER_WITHIN))
+    Some(app.connect(&text, Path::new("."), None, Limits::within(ANSWER_WITHIN)))
 }

@@ -14,14 +14,12 @@ use super::own_logins::believe_kubeconfig;
 use crate::calico::etcd::EtcdFiles;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::cluster::{Cluster, Issued, Needs, TokenFrom, etcd, renewal_forbidden};
-use crate::config::Layered;
-use crate::config::spec::DatastoreType;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::node::trust::{self, Use};
 use crate::paths;
 use crate::sandbox;
-use crate::settings::{self, Connection, Credentials, Datastore, EtcdTls, Kubernetes, SecretRef};
+use crate::settings::{Connection, Credentials, Datastore, EtcdTls, Kubernetes, Resolved, RunSettings};
 use crate::values::{Secret, WinPath};
 
 /// What the settings say about it.
@@ -34,6 +32,19 @@ pub(crate) struct Wanted<'a> {
     pub file: Option<&'a str>,
     /// How long to wait until a secret is filled.
     pub limit: Duration,
+}
+
+impl<'a> Wanted<'a> {
+    /// None if the node needs no login.
+    pub fn of(run: &'a RunSettings, kubernetes: &'a Kubernetes) -> Option<Self> {
+        Some(Self {
+            credentials: run.credentials?,
+            kubernetes,
+            create_secret: run.create_token_secret,
+            file: run.calico_kubeconfig.as_deref(),
+            limit: run.connection.timeout,
+        })
+    }
 }
 
 /// Gets a login and tries it once. Warns if it expires and will not be renewed.
@@ -102,17 +113,13 @@ pub(crate) fn namespace(connection: &Connection) -> Result<Option<String>> {
     }
 }
 
-/// Returns the rights that a config's credentials need.
-pub(crate) fn needs(layered: &Layered) -> Needs<'_> {
-    let spec = &layered.config.spec;
-    let secret = &spec.datastore.etcd.tls_secret_ref;
-    let name = secret.name.as_deref().filter(|name| !name.is_empty());
-    let namespace = secret.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+/// Returns the rights that a run's credentials need.
+pub(crate) fn needs(run: &RunSettings) -> Needs<'_> {
     Needs {
-        login: settings::credentials(spec),
-        create_secret: settings::creates_token_secret(spec),
-        etcd_secret: name.map(|name| (namespace, name)),
-        etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
+        login: run.credentials,
+        create_secret: run.create_token_secret,
+        etcd_secret: run.etcd_tls_secret.as_ref(),
+        etcd: run.etcd,
     }
 }
 
@@ -178,16 +185,15 @@ pub(crate) struct Etcd {
 }
 
 /// Gets and checks them. Does nothing with another datastore.
-pub(crate) fn etcd(
-    app: &mut App,
-    node: &dyn Node,
-    cluster: &Cluster,
-    (datastore, secret, root): (&Datastore, Option<&SecretRef>, &WinPath),
-    limit: Duration,
-) -> Result<Etcd> {
-    let Datastore::Etcdv3 { endpoints, tls } = datastore else { return Ok(Etcd { files: None, ours: false }) };
-    let (files, ours) = match (secret, tls) {
-        (Some(secret), _) => (Some(cluster.etcd_files(secret, node.now())?), true),
+pub(crate) fn etcd(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<Etcd> {
+    let (settings, run) = (&resolved.settings, &resolved.run);
+    let Datastore::Etcdv3 { endpoints, tls } = &settings.datastore else {
+        return Ok(Etcd { files: None, ours: false });
+    };
+    let (files, ours) = match (&run.etcd_tls_secret, tls) {
+        (Some(secret), _) => {
+            (Some(cluster.etcd_files(secret, &settings.kubernetes.calico_namespace, node.now())?), true)
+        }
         (None, Some(tls)) => {
             let files = etcd_files_at(node, tls)?;
             if let Some(open) = trust::readable_by(node, &node.disk(&tls.key_file))? {
@@ -195,11 +201,11 @@ pub(crate) fn etcd(
             }
             etcd::check(&files, node.now()).with_context(|| format!("check {}", tls.cert_file))?;
             let paths = [&tls.key_file, &tls.cert_file, &tls.ca_cert_file];
-            (Some(files), paths.iter().any(|path| path.is_below(root)))
+            (Some(files), paths.iter().any(|path| path.is_below(&settings.calico.root)))
         }
         (None, None) => (None, false),
     };
-    try_members(app, endpoints, files.as_ref(), limit)?;
+    try_members(app, endpoints, files.as_ref(), run.connection.timeout)?;
     Ok(Etcd { files, ours })
 }
 

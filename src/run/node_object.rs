@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 
 use super::app::{App, Opened};
 use super::options::{Node as Verb, Source};
-use super::prepare::node_name;
 use super::{Ending, drain, lease, left_over, other_machine};
 use crate::apply::cordon::Cordon;
 use crate::cluster::{Cluster, Taint, Taints};
@@ -27,7 +26,7 @@ pub(crate) fn run(verb: &Verb, app: &mut App) -> Result<Ending> {
     // A Node must not be uncordoned while a run drains it, so all of these take the lock.
     let Opened { mut node, lock: _lock, .. } = app.node_for(command)?;
     let layered = app.config(&*node, &Source::default())?;
-    let name = node_name(&layered, &node.facts().context("measure the node")?);
+    let name = settings::node_name(&layered, &node.facts().context("measure the node")?, |_| anyhow::Ok(true))?;
     let (_, cluster) = app.configured_cluster(&*node)?;
     if let Some(theirs) = other_machine::owns(app, &*node, &name) {
         return Err(Fault::new(Exit::Conflict, "NodeOfOtherMachine", theirs)
@@ -75,7 +74,7 @@ fn act(
             Ok(ending)
         }
         Verb::Drain(flags) => {
-            let options = flags.over(&settings::maintenance(layered).drain);
+            let options = flags.over(&settings::run(layered, None).maintenance.drain);
             drain_node(app, cluster, name, &options)
         }
     }

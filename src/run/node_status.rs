@@ -26,6 +26,7 @@ use crate::report::document::{
     CniStatus, CredentialStatus, KubernetesNode, MixedVni, NetworkStatus, NodeStatus, OnTrial, Overall, RunInProgress,
     ServiceStatus,
 };
+use crate::settings::Limits;
 use crate::settings::{Backend, Datastore};
 use crate::values::WinPath;
 
@@ -198,7 +199,7 @@ fn credentials(app: &mut App, node: &dyn Node, path: &WinPath, about: &About, st
     if let Ok(text) = std::fs::read_to_string(node.disk(path)) {
         let expires = kubeconfig::parse(&text).ok().and_then(|credentials| credentials.expires);
         status.credentials.push(CredentialStatus { kind: "kubeconfig".into(), path: path.to_string(), expires });
-        let cluster = app.connect(&text, std::path::Path::new("."), None, CLUSTER_LIMIT);
+        let cluster = app.connect(&text, std::path::Path::new("."), None, Limits::within(CLUSTER_LIMIT));
         match cluster.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|cluster| cluster.node(name)) {
             Ok(Some(found)) => {
                 status.mixed_vni = cluster.ok().and_then(|cluster| mixed_vni(node, &cluster, about));

@@ -29,7 +29,6 @@ use crate::calico::kube_proxy;
 use crate::calico::kubeconfig::{self, NodeCredentials};
 use crate::calico::layout::Layout;
 use crate::cluster::{Cluster, FactsOptions, TOKEN_SECRET};
-use crate::config::types::Auto;
 use crate::config::{self, Layered};
 use crate::facts::{ClusterFacts, Facts, NodeFacts};
 use crate::item::{Id, Manifest, ManifestFile, State, World};
@@ -42,7 +41,7 @@ use crate::plan::{Owned, Step, Target};
 use crate::preflight;
 use crate::release::transport;
 use crate::report::event::Event;
-use crate::settings::{self, Credentials, Resolved, Settings};
+use crate::settings::{self, Credentials, Resolved, RunSettings, Settings};
 use crate::values::Sha256;
 
 /// Everything that is known before anything is changed.
@@ -88,11 +87,11 @@ pub(crate) fn prepare(
         await_addresses(app, node)?;
     }
     let node_facts = app.measure_for_checks(node, &layered, standing.receipt().is_some())?;
-    let connection = settings::connection(&layered, node_facts.cloud.as_ref())?;
+    let run = settings::run(&layered, Some(&node_facts));
 
     let (cluster, cluster_facts) = app.phase("cluster", |app| {
-        let cluster = app.cluster(node, &connection)?;
-        let facts = cluster_facts(&cluster, &layered, &connection, &node_facts);
+        let cluster = app.cluster(node, &run.connection)?;
+        let facts = cluster_facts(&cluster, &layered, &run, &node_facts);
         for event in cluster.take_events() {
             app.event(&event);
         }
@@ -106,18 +105,18 @@ pub(crate) fn prepare(
         Ok(((cluster, facts), message))
     })?;
 
-    let resolved = settings::resolve(&layered, &node_facts, Some(&cluster_facts)).map(|mut resolved| {
+    let (side, resolved) = settings::decide(&layered, &node_facts, Some(&cluster_facts));
+    let resolved = resolved.map(|mut resolved| {
         resolved.settings.services.start = start.unwrap_or(resolved.settings.services.start);
         resolved
     });
-    checks::check(app, &layered, resolved.as_ref().ok(), &node_facts, &cluster_facts)?;
+    checks::check(app, &run, (&side, resolved.as_ref().ok()), &node_facts, &cluster_facts)?;
     let resolved = resolved?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
     }
 
-    let place = (&resolved.settings.datastore, resolved.run.etcd_tls_secret.as_ref(), &resolved.settings.calico.root);
-    let etcd = login::etcd(app, node, &cluster, place, connection.timeout)?;
+    let etcd = login::etcd(app, node, &cluster, &resolved)?;
     let etcd_files = etcd.files.filter(|_| etcd.ours);
     let release = find_release(app, node, &standing, &resolved, purpose)?;
     let kubeconfig = kubeconfig(app, node, &cluster, &resolved)?;
@@ -222,22 +221,12 @@ pub(crate) fn announce(app: &mut App, plan: &Plan) {
     app.event(&Event::PlanMade { counts: plan.counts(), disruption: plan.disruption });
 }
 
-/// Returns what the settings say about the node's login; none if it needs none.
-fn login_of(resolved: &Resolved) -> Option<Wanted<'_>> {
-    let (settings, run) = (&resolved.settings, &resolved.run);
-    Some(Wanted {
-        credentials: settings.kubernetes.credentials?,
-        kubernetes: &settings.kubernetes,
-        create_secret: run.create_token_secret,
-        file: run.calico_kubeconfig.as_deref(),
-        limit: run.connection.timeout,
-    })
-}
-
 /// Returns the node's kubeconfig: the current one while it is good, else a placeholder until one is fetched. A given
 /// file is read now.
 fn kubeconfig(app: &mut App, node: &dyn Node, cluster: &Cluster, resolved: &Resolved) -> Result<KubeconfigFile> {
-    let Some(wanted) = login_of(resolved) else { return Ok(KubeconfigFile::Absent) };
+    let Some(wanted) = Wanted::of(&resolved.run, &resolved.settings.kubernetes) else {
+        return Ok(KubeconfigFile::Absent);
+    };
     let root = &resolved.settings.calico.root;
     if wanted.credentials == Credentials::Kubeconfig {
         let given = login::issue(app, Some(node), cluster, &wanted)?.credentials;
@@ -350,42 +339,23 @@ fn source_text(source: &settings::Source) -> String {
 pub(crate) fn cluster_facts(
     cluster: &Cluster,
     layered: &Layered,
-    connection: &settings::Connection,
+    run: &RunSettings,
     facts: &NodeFacts,
 ) -> Result<ClusterFacts> {
-    let asked = ask_cluster(cluster, layered, connection, facts);
-    if connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked }
+    let asked = ask_cluster(cluster, layered, run, facts);
+    if run.connection.host_process { asked.map_err(host_process::from_a_pod) } else { asked }
 }
 
-fn ask_cluster(
-    cluster: &Cluster,
-    layered: &Layered,
-    connection: &settings::Connection,
-    facts: &NodeFacts,
-) -> Result<ClusterFacts> {
-    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
-    let instance = facts.cloud.as_ref().and_then(|cloud| cloud.instance_name.as_deref());
-    let mut name = node_name(layered, facts);
-    // On clouds, the Node often has the instance's name.
-    if let (Some(instance), None) = (instance, given)
-        && cluster.node(&name)?.is_none()
-    {
-        instance.clone_into(&mut name);
-    }
+fn ask_cluster(cluster: &Cluster, layered: &Layered, run: &RunSettings, facts: &NodeFacts) -> Result<ClusterFacts> {
+    let name = settings::node_name(layered, facts, |name| Ok::<_, anyhow::Error>(cluster.node(name)?.is_some()))?;
     let addresses: Vec<Ipv4Addr> =
         facts.adapters.iter().flat_map(|adapter| &adapter.addresses).map(|net| net.addr()).collect();
     cluster.facts(&FactsOptions {
         node_name: Some(&name),
         addresses: &addresses,
-        namespace_override: login::namespace(connection)?.as_deref(),
-        needs: login::needs(layered),
+        namespace_override: login::namespace(&run.connection)?.as_deref(),
+        needs: login::needs(run),
     })
-}
-
-/// Returns the name to look for in the cluster, before the settings exist: from the config or the host.
-pub(crate) fn node_name(layered: &Layered, facts: &NodeFacts) -> String {
-    let given = layered.config.spec.kubernetes.node_name.clone().and_then(Auto::given);
-    given.map_or_else(|| facts.host_name.to_lowercase(), |name| name.0.to_string())
 }
 
 impl Prepared {
@@ -430,7 +400,8 @@ impl Prepared {
     }
 
     fn fetch_credentials(&mut self, app: &mut App, node: &dyn Node) -> Result<Vec<u8>> {
-        let wanted = login_of(&self.resolved).context("find what the settings say of credentials")?;
+        let (run, kubernetes) = (&self.resolved.run, &self.resolved.settings.kubernetes);
+        let wanted = Wanted::of(run, kubernetes).context("find what the settings say of credentials")?;
         let cluster = &self.cluster;
         let namespace = &wanted.kubernetes.calico_namespace;
         let fetched = app.phase("credentials", |app| {
@@ -463,6 +434,11 @@ pub(crate) fn offline(app: &mut App, source: &Source, facts: &Facts) -> Result<P
     let resolved = settings::resolve(&layered, &facts.node, facts.cluster.as_ref())?;
     for warning in &resolved.warnings {
         app.warn(warning.id, warning.message.clone());
+    }
+    let network = &resolved.settings.network;
+    let felix = facts.cluster.as_ref().map(|cluster| &cluster.felix).filter(|_| !resolved.run.etcd);
+    if let Some(message) = felix.and_then(|felix| settings::mixed_vni(network, felix)) {
+        app.warn("VniMatchesFelix", message);
     }
     let layout = Layout::of(&resolved.settings.calico.version)?;
     // The release itself is not available: the digests of its files are known only on the node.

@@ -18,44 +18,16 @@ use crate::apply::standing::Standing;
 use crate::apply::{converge, renewal};
 use crate::calico::kubeconfig;
 use crate::cluster::Cluster;
-use crate::config::Layered;
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::Node;
 use crate::paths::{self, ETCD_TLS};
 use crate::report::document::RunResult;
-use crate::settings::{self, Datastore, SecretRef};
+use crate::settings::{self, Datastore};
 use crate::values::WinPath;
 
 /// The name of the verb, for lock and journal.
 const ROTATE: &str = "credentials rotate";
-
-/// Returns what a config says about the node's login.
-///
-/// # Errors
-/// When it does not say how the cluster is reached.
-pub(crate) fn wanted<'a>(
-    layered: &'a Layered,
-    credentials: settings::Credentials,
-    kubernetes: &'a settings::Kubernetes,
-) -> Result<Wanted<'a>> {
-    let spec = &layered.config.spec;
-    Ok(Wanted {
-        credentials,
-        kubernetes,
-        create_secret: settings::creates_token_secret(spec),
-        file: spec.kubernetes.calico_kubeconfig.as_deref(),
-        limit: settings::connection(layered, None)?.timeout,
-    })
-}
-
-/// Returns the secret with etcd's certificates, if the config names one.
-pub(crate) fn etcd_secret(layered: &Layered, namespace: &str) -> Option<SecretRef> {
-    let given = &layered.config.spec.datastore.etcd.tls_secret_ref;
-    let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let name = filled(&given.name)?;
-    Some(SecretRef { namespace: filled(&given.namespace).unwrap_or_else(|| namespace.to_owned()), name })
-}
 
 /// Replaces the node's credentials. This makes no generation: the target is the same.
 ///
@@ -69,9 +41,9 @@ pub(crate) fn rotate(app: &mut App) -> Result<Ending> {
     start_from(app, &*node, &standing, &[], &Source::default())?;
     let layered = app.config(&*node, &Source::default())?;
     let facts = app.measure(&*node, &layered, &standing)?;
-    let connection = settings::connection(&layered, facts.cloud.as_ref())?;
-    let cluster = app.cluster(&*node, &connection)?;
-    let asked = cluster_facts(&cluster, &layered, &connection, &facts);
+    let run = settings::run(&layered, Some(&facts));
+    let cluster = app.cluster(&*node, &run.connection)?;
+    let asked = cluster_facts(&cluster, &layered, &run, &facts);
     for event in cluster.take_events() {
         app.event(&event);
     }
@@ -86,8 +58,7 @@ pub(crate) fn rotate(app: &mut App) -> Result<Ending> {
         return app.would(format!("give {} new credentials", settings.node_name));
     }
     let mut secret = None;
-    if let Some(credentials) = kubernetes.credentials.filter(|_| has(&own)) {
-        let wanted = wanted(&layered, credentials, kubernetes)?;
+    if let Some(wanted) = Wanted::of(&resolved.run, kubernetes).filter(|_| has(&own)) {
         let issued = app.phase("credentials", |app| {
             let issued = login::issue(app, Some(&*node), &cluster, &wanted)?;
             Ok((issued, format!("a new login of namespace {}", kubernetes.calico_namespace)))
@@ -95,9 +66,7 @@ pub(crate) fn rotate(app: &mut App) -> Result<Ending> {
         secret = issued.credentials.token().and_then(|token| kubeconfig::claims(token.reveal()).secret);
         new.push((own, kubeconfig::render(&issued.credentials, &kubernetes.calico_namespace)?));
     }
-    let run = &resolved.run;
-    let place = (&settings.datastore, run.etcd_tls_secret.as_ref(), &settings.calico.root);
-    let etcd = login::etcd(app, &*node, &cluster, place, connection.timeout)?;
+    let etcd = login::etcd(app, &*node, &cluster, &resolved)?;
     if let (Datastore::Etcdv3 { tls: Some(tls), .. }, Some(files), true) = (&settings.datastore, &etcd.files, etcd.ours)
     {
         new.push((tls.key_file.clone(), files.key.reveal().into()));
@@ -108,11 +77,11 @@ pub(crate) fn rotate(app: &mut App) -> Result<Ending> {
     app.confirm(&question)?;
     let name = settings.node_name.to_string();
     let replace = |app: &mut App, node: &mut dyn Node| {
-        let run = app.run.clone();
+        let name = app.run.clone();
         // One file of a pair is no login.
-        let terms = Terms { at_boot: Some(AtBoot::Finish), ..app.terms(node, None, Some(&connection)) };
+        let terms = Terms { at_boot: Some(AtBoot::Finish), ..app.terms(node, None, Some(&run.connection)) };
         engine(app, node, &NodeObject::unknown(), |node, events| {
-            renewal::replace(node, &run, ROTATE, terms, &new, events)
+            renewal::replace(node, &name, ROTATE, terms, &new, events)
         })
     };
     let changed = lease::hold(app, &mut *node, &name, replace)?.changed > 0;

@@ -28,6 +28,7 @@ use crate::sandbox::cluster::{ApiFault, EmbeddedCluster, Seed};
 use crate::sandbox::kubelet;
 use crate::sandbox::metadata::MetadataServer;
 use crate::sandbox::mirror::{ReleaseFault, ReleaseServer};
+use crate::settings::Limits;
 use crate::values::WinPath;
 use crate::version::CalicoVersion;
 
@@ -173,9 +174,8 @@ impl SandboxEnv {
         let text = kubeconfig.and_then(|path| std::fs::read_to_string(node.disk(&path)).ok());
         let dial = text.map_or(Ok(None), |text| self.dial(&text))?;
         let said = Rc::clone(&self.agent);
-        let connect = move |text: &str, base: &Path| {
-            cluster::Cluster::connect(text, base, None, dial, &cluster::Options::default())
-        };
+        let connect =
+            move |text: &str, base: &Path| cluster::Cluster::connect(text, base, None, dial, Limits::default());
         let recreate = move |node: &mut dyn Node, lost: &[LostEndpoint], events: Sink<'_>| {
             super::lost_pods::recreate(node, &connect, lost, events)
         };

@@ -16,11 +16,12 @@ use crate::agent::stop::Stop;
 use crate::agent::supervise::Pace;
 use crate::agent::trial::see_to_guard;
 use crate::agent::{self, Role};
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
 use crate::node::{Node, machine};
 use crate::report::document::{RunResult, exit_of};
 use crate::report::event::Sink;
+use crate::settings;
 use crate::values::WinPath;
 
 /// Runs what the Service Control Manager starts; with `foreground` the same without it.
@@ -34,7 +35,7 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
         let asked = stop.clone();
         ctrlc::set_handler(move || asked.request()).context("listen for Ctrl-C")?;
         let mut node = app.node()?;
-        let connect = |text: &str, base: &Path| app.connect(text, base, None, RENEWAL_LIMIT);
+        let connect = |text: &str, base: &Path| app.connect(text, base, None, settings::Limits::within(RENEWAL_LIMIT));
         host(sandbox.is_some(), &stop, &Foreground, &connect, |host| agent::host::serve(role, &mut *node, host))?;
         return Ending::result(RunResult::new(Exit::Ok, false, "stopped"));
     }
@@ -56,10 +57,8 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
                 see_to_guard(&stop, pending, || left_over::start_guard(None));
             });
         }
-        let connect = |text: &str, base: &Path| {
-            let options = cluster::Options { timeout: RENEWAL_LIMIT, ..cluster::Options::default() };
-            Cluster::connect(text, base, None, None, &options)
-        };
+        let connect =
+            |text: &str, base: &Path| Cluster::connect(text, base, None, None, settings::Limits::within(RENEWAL_LIMIT));
         // The node is created here, on the thread that uses it.
         let served = machine()
             .and_then(|mut node| host(false, stop, scm, &connect, |host| agent::host::serve(role, &mut *node, host)));

@@ -49,7 +49,6 @@ pub(crate) fn find_release(
         if let settings::Source::Url(url) = &source {
             source = settings::Source::Url(app.release_url(url, &settings.calico.version)?);
         }
-        let transport = transport(&resolved.run.connection);
         let cache = cache_dir(app, node);
         let mut events = |event| app.event(&event);
         let found = release::locate::locate(
@@ -57,7 +56,7 @@ pub(crate) fn find_release(
             Some(&settings.calico.version),
             settings.calico.sha256.as_ref(),
             &cache,
-            &transport,
+            &resolved.run.connection,
             &mut events,
         )?;
         let version = &settings.calico.version;
@@ -216,18 +215,6 @@ fn standing_release(
     }
     let kept = node.disk(&store::tree(digest.as_str()));
     Ok(Some((store::manifest(&kept)?, Some(kept))))
-}
-
-/// Returns how to download, from the config.
-pub(crate) fn transport(connection: &settings::Connection) -> release::transport::Transport {
-    release::transport::Transport {
-        proxy: connection.proxy.clone(),
-        no_proxy: Some(connection.no_proxy.join(",")).filter(|hosts| !hosts.is_empty()),
-        ca_file: connection.ca_file.as_ref().map(PathBuf::from),
-        retries: connection.retries as usize,
-        offline: connection.offline,
-        ..release::transport::Transport::default()
-    }
 }
 
 pub(crate) fn cache_dir(app: &App, node: &dyn Node) -> PathBuf {

@@ -312,7 +312,7 @@ fn former<'a>(standing: &'a Standing, trial: &Trial) -> Result<&'a Receipt> {
 fn drains(app: &App, node: &dyn Node, cluster: Result<&Cluster, &Error>) -> Result<DrainOptions> {
     cluster.map_err(|error| anyhow!("{error:#}"))?.reach()?;
     let layered = app.config(node, &Source::default())?;
-    let mut options = DrainFlags::default().over(&settings::maintenance(&layered).drain);
+    let mut options = DrainFlags::default().over(&settings::run(&layered, None).maintenance.drain);
     options.timeout = Some(options.timeout.map_or(DRAIN_WITHIN, |limit| limit.min(DRAIN_WITHIN)));
     Ok(options)
 }

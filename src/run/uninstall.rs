@@ -11,7 +11,7 @@ use super::engine::{self, Agreed, exit_after};
 use super::options::{DrainFlags, Source, Uninstall};
 use super::pipeline;
 use super::pods;
-use super::prepare::{announce, node_name};
+use super::prepare::announce;
 use super::verb;
 use super::{cluster_cleanup, cordon, lease, other_machine, saved};
 use crate::agent::trial::Trial;
@@ -368,9 +368,9 @@ fn plan_drain(
     let layered = app.config(node, &Source::default())?;
     let name = match standing.node_name() {
         Some(name) => name.to_string(),
-        None => node_name(&layered, &node.facts().context("measure the node")?),
+        None => settings::node_name(&layered, &node.facts().context("measure the node")?, |_| anyhow::Ok(true))?,
     };
-    let options = flags.over(&settings::maintenance(&layered).drain);
+    let options = flags.over(&settings::run(&layered, None).maintenance.drain);
     drain::before(app, &name, (true, &plan.pods), Some(true), options.clone(), |_| Ok(&cluster))?;
     Ok(drain::Planned { name, connection, cluster, options })
 }

@@ -1,11 +1,11 @@
-//! The settings that concern the cluster: decided without a node, for checks from any machine.
+//! The settings that concern the cluster: also decided without a node, for checks from any machine.
 
-use super::network::{kubernetes, network};
+use super::network::{Kubernetes, Network, kubernetes, network};
 use super::resolver::Resolver;
-use super::{Kubernetes, Network, Provider, connection};
+use super::run::RunSettings;
+use super::{Provider, connection, run};
 use crate::config::Layered;
-use crate::config::spec::DatastoreType;
-use crate::facts::{Cloud, ClusterFacts};
+use crate::facts::{Adapter, Cloud, ClusterFacts};
 use crate::version::CalicoVersion;
 
 /// What the config requires of the cluster, with the cluster's own answers for what the config leaves out.
@@ -14,6 +14,8 @@ pub struct ClusterSide {
     pub kubernetes: Kubernetes,
     /// None if no choice works with the cluster's answers; checks say why.
     pub network: Option<Network>,
+    /// Whether the config itself names the backend.
+    pub names_backend: bool,
     /// The release to install, if one is named.
     pub version: Option<CalicoVersion>,
     pub etcd: bool,
@@ -21,16 +23,33 @@ pub struct ClusterSide {
 
 /// Decides them. A loaded config has no invalid values.
 pub fn cluster_side(layered: &Layered, cloud: Option<&Cloud>, cluster: &ClusterFacts) -> ClusterSide {
-    let spec = &layered.config.spec;
     let mut to = Resolver::new(layered);
+    let run = run::decide(&mut to, layered, None);
     let found = cloud.map(|cloud| cloud.provider);
     let provider = connection::provider(layered).or(found).unwrap_or(Provider::None);
-    let kubernetes = kubernetes(&mut to, spec, Some(cluster));
-    let (network, ipip) = network(&mut to, spec, provider, &[], Some(cluster));
-    ClusterSide {
+    decide(&mut to, layered, &run, provider, &[], Some(cluster)).0
+}
+
+/// The same, the network as far as it was decided, and why the cluster's encapsulation rules it out, if it does.
+pub(super) fn decide(
+    to: &mut Resolver<'_>,
+    layered: &Layered,
+    run: &RunSettings,
+    provider: Provider,
+    adapters: &[Adapter],
+    cluster: Option<&ClusterFacts>,
+) -> (ClusterSide, Network, Option<String>) {
+    let spec = &layered.config.spec;
+    let kubernetes = kubernetes(to, spec, run.credentials, cluster);
+    let findings = to.findings.len();
+    let (network, ipip) = network(to, spec, provider, adapters, cluster);
+    let works = ipip.is_none() && to.findings.len() == findings;
+    let side = ClusterSide {
         kubernetes,
-        network: (ipip.is_none() && to.findings.is_empty()).then_some(network),
+        network: works.then(|| network.clone()),
+        names_backend: spec.calico_network.backend.is_some(),
         version: spec.calico.version.clone(),
-        etcd: spec.datastore.kind == Some(DatastoreType::Etcdv3),
-    }
+        etcd: run.etcd,
+    };
+    (side, network, ipip)
 }

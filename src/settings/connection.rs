@@ -1,12 +1,10 @@
-//! What must be decided before the cluster can be asked: which kubeconfig, and which proxy and CA.
+//! How servers are reached: which kubeconfig, and which proxy and CA.
 
 use std::time::Duration;
 
-use anyhow::Result;
-
 use super::resolver::{Resolver, filled};
 use crate::config::types::{Auto, Wait, WebUrl};
-use crate::config::{Layered, Origin, fault};
+use crate::config::{Layered, Origin};
 use crate::facts::{Cloud, Provider};
 
 /// How the cluster and the download site are reached. Paths are on the machine that this program runs on.
@@ -30,18 +28,53 @@ pub struct Connection {
     pub timeout: Duration,
     /// How often a failed request is retried.
     pub retries: u32,
+    /// The pause before the first retry of a download; it doubles each time.
+    pub backoff: Duration,
+    /// For everything that is downloaded for one release, with all retries.
+    pub download_timeout: Duration,
     /// Use no network except the cluster's API.
     pub offline: bool,
 }
 
-/// Decides how to connect, before the cluster is asked: from the config, and from the platform if it was detected.
-///
-/// # Errors
-/// A [`crate::fault::Fault`] `ConfigInvalid` with all findings.
-pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Result<Connection> {
-    let mut resolver = Resolver::new(layered);
-    let connection = decide(layered, cloud, &mut resolver);
-    if resolver.findings.is_empty() { Ok(connection) } else { Err(fault(&resolver.findings)) }
+/// How long the API server may take to answer, and how often a request is retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long one request may take, including retries.
+    pub timeout: Duration,
+    /// How often a request is retried if the server is busy, fails or closes the connection.
+    pub retries: u32,
+}
+
+/// The usual limits.
+impl Default for Limits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(60), retries: 5 }
+    }
+}
+
+impl Limits {
+    /// For a question that must be answered within a shorter time than the config's.
+    pub fn within(timeout: Duration) -> Self {
+        Self { timeout, ..Self::default() }
+    }
+
+    /// The part of the time limit for the connection, so that an unreachable server differs from one that does not
+    /// answer.
+    pub fn connect(self) -> Duration {
+        self.timeout / 2
+    }
+}
+
+impl Connection {
+    /// The limits of a request to the API server.
+    pub const fn limits(&self) -> Limits {
+        Limits { timeout: self.timeout, retries: self.retries }
+    }
+}
+
+/// Decides how to connect: from the config, and from the platform if it was detected.
+pub fn connection(layered: &Layered, cloud: Option<&Cloud>) -> Connection {
+    decide(layered, cloud, &mut Resolver::new(layered))
 }
 
 /// The platform that the config names; none if it must be detected.
@@ -61,6 +94,8 @@ pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver
         && spec.kubernetes.credentials == Some(crate::settings::Credentials::HostProcess);
     let transport = &spec.transport;
     let proxy = transport.proxy.as_ref().map(WebUrl::as_str).filter(|url| !url.is_empty()).map(str::to_owned);
+    let usual = Limits::default();
+    let wait = Wait::known(&format!("{}s", usual.timeout.as_secs()));
     Connection {
         kubeconfig,
         kubeconfig_from,
@@ -70,17 +105,10 @@ pub(super) fn decide(layered: &Layered, cloud: Option<&Cloud>, to: &mut Resolver
         proxy: to.optional("spec.transport.proxy", proxy),
         no_proxy: to.or_default("spec.transport.noProxy", transport.no_proxy.clone(), Vec::new()),
         ca_file: to.optional("spec.transport.caFile", filled(&transport.ca_file)),
-        timeout: timeout(to, transport.timeout.clone()),
-        retries: to.or_default("spec.transport.retries", transport.retries, 5),
+        timeout: to.or_default("spec.transport.timeout", transport.timeout.clone(), wait).length(),
+        retries: to.or_default("spec.transport.retries", transport.retries, usual.retries),
+        backoff: Duration::from_secs(1),
+        download_timeout: Duration::from_secs(30 * 60),
         offline: to.or_default("spec.transport.offline", transport.offline, false),
     }
-}
-
-fn timeout(to: &mut Resolver<'_>, given: Option<Wait>) -> Duration {
-    let path = "spec.transport.timeout";
-    let wait = to.or_default(path, given, Wait::known("60s"));
-    if wait.length().is_zero() {
-        to.wrong(path, "a timeout of 0 would never let an answer come; give at least 1s");
-    }
-    wait.length()
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::resolver::Resolver;
+use crate::config::Origin;
 use crate::config::spec::{Mode, OnBlocked, RebootPolicy, Spec};
 use crate::config::types::{Auto, Wait};
-use crate::config::{Layered, Origin};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maintenance {
@@ -39,21 +39,11 @@ pub struct Reboot {
     pub resume_on_boot: bool,
 }
 
-/// Decides it without node and cluster.
-pub fn reboot(layered: &Layered) -> Reboot {
-    decide_reboot(&mut Resolver::new(layered), &layered.config.spec)
-}
-
 pub(super) fn decide_reboot(to: &mut Resolver<'_>, spec: &Spec) -> Reboot {
     Reboot {
         policy: to.or_default("spec.reboot.policy", spec.reboot.policy, RebootPolicy::Request),
         resume_on_boot: to.or_default("spec.reboot.resumeOnBoot", spec.reboot.resume_on_boot, false),
     }
-}
-
-/// Decides it without node and cluster.
-pub fn maintenance(layered: &Layered) -> Maintenance {
-    decide(&mut Resolver::new(layered), &layered.config.spec)
 }
 
 pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Maintenance {

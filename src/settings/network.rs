@@ -2,17 +2,63 @@
 
 use std::net::Ipv4Addr;
 
+use serde::Serialize;
+
 use super::backend::{self, Undecided};
+use super::datastore::is_etcd;
 use super::detection;
 use super::resolver::{Resolver, filled};
-use super::{Backend, Credentials, Ipam, Kubernetes, Network, NodeAddress, Provider};
-use crate::config::spec::{DatastoreType, Spec};
+use super::{Backend, Credentials, Ipam, Provider};
+use crate::config::Origin;
+use crate::config::spec::Spec;
 use crate::config::types::{Address, AddressChoice, Auto, Pattern};
-use crate::config::{Origin, VXLAN_NEEDS_CALICO_IPAM};
-use crate::facts::{Adapter, ClusterFacts};
+use crate::facts::{Adapter, ClusterFacts, FelixFacts};
 use crate::values::{Cidr, MacPrefix, Vni};
 
-pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&ClusterFacts>) -> Kubernetes {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kubernetes {
+    pub service_cidrs: Vec<Cidr>,
+    pub dns_servers: Vec<Ipv4Addr>,
+    pub dns_search: Vec<String>,
+    /// `calico-system` or `kube-system`.
+    pub calico_namespace: String,
+    /// None if the node needs no kubeconfig: with etcd and the backend none, unless the config asks for one.
+    pub credentials: Option<Credentials>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    pub backend: Backend,
+    /// Regular expression for the HNS networks that pods use.
+    pub kube_network: String,
+    pub node_address: NodeAddress,
+    pub ipam: Ipam,
+    pub vni: Vni,
+    pub mac_prefix: MacPrefix,
+    /// Name of the physical adapter for `External`; if none, HNS chooses.
+    pub adapter: Option<String>,
+}
+
+/// The variables `IP` and `IP_AUTODETECTION_METHOD` of calico-node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodeAddress {
+    Autodetect,
+    /// Automatic, by one of Calico's methods, for example `cidr=10.20.0.0/16`.
+    By(String),
+    None,
+    /// An address, or an address with its prefix length.
+    Fixed(String),
+}
+
+pub(super) fn kubernetes(
+    to: &mut Resolver<'_>,
+    spec: &Spec,
+    credentials: Option<Credentials>,
+    cluster: Option<&ClusterFacts>,
+) -> Kubernetes {
     let given = &spec.kubernetes;
     let service_cidrs = to.decide(
         "spec.kubernetes.serviceCIDRs",
@@ -52,20 +98,20 @@ pub(super) fn kubernetes(to: &mut Resolver<'_>, spec: &Spec, cluster: Option<&Cl
                 None => ("calico-system".to_owned(), Origin::Default),
             },
         ),
-        credentials: match credentials(spec) {
-            Some(_) => Some(to.or_default("spec.kubernetes.credentials", given.credentials, Credentials::TokenRequest)),
-            None => to.optional("spec.kubernetes.credentials", None),
-        },
+        credentials,
     }
 }
 
 /// The source of the login in the node's kubeconfig. With every datastore Calico's CNI plugin reads pods and namespaces
 /// from the Kubernetes API, and fails each ADD without a kubeconfig. Only with etcd and the backend none, where the
 /// plugin is another product's, does nothing on the node need one.
-pub fn credentials(spec: &Spec) -> Option<Credentials> {
-    let etcd = spec.datastore.kind == Some(DatastoreType::Etcdv3);
+pub(super) fn credentials(to: &mut Resolver<'_>, spec: &Spec) -> Option<Credentials> {
     let policy_only = spec.calico_network.backend == Some(Backend::None);
-    spec.kubernetes.credentials.or((!(etcd && policy_only)).then_some(Credentials::TokenRequest))
+    let (path, given) = ("spec.kubernetes.credentials", spec.kubernetes.credentials);
+    if given.is_none() && is_etcd(spec) && policy_only {
+        return to.optional(path, None);
+    }
+    Some(to.or_default(path, given, Credentials::TokenRequest))
 }
 
 /// The physical adapter for `External`: the named one, or the one that the node's address, or Calico's method of
@@ -129,8 +175,8 @@ pub(super) fn network(
         }
     };
     let ipam = to.or_default("spec.calicoNetwork.ipam.type", given.ipam.kind, Ipam::CalicoIpam);
-    if backend == Backend::Vxlan && ipam == Ipam::HostLocal {
-        to.wrong("spec.calicoNetwork.ipam.type", VXLAN_NEEDS_CALICO_IPAM);
+    if let Err(why) = backend.takes(ipam) {
+        to.wrong("spec.calicoNetwork.ipam.type", why);
     }
     let kube_network = to.decide("spec.calicoNetwork.kubeNetwork", given.kube_network.clone(), || {
         let brings = provider.brings();
@@ -169,7 +215,7 @@ pub(super) fn network(
 fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&ClusterFacts>) -> Vni {
     let path = "spec.calicoNetwork.vxlan.vxlanVNI";
     let given = spec.calico_network.vxlan.vxlan_vni;
-    if spec.datastore.kind == Some(DatastoreType::Etcdv3) {
+    if is_etcd(spec) {
         if given.is_none() && backend == Backend::Vxlan {
             to.wrong(
                 path,
@@ -179,24 +225,36 @@ fn vni(to: &mut Resolver<'_>, spec: &Spec, backend: Backend, cluster: Option<&Cl
         }
         return to.or_default(path, given, Vni::DEFAULT);
     }
-    let felix = cluster.and_then(|cluster| cluster.felix.vxlan_vni);
-    if let (Some(own), Some(cluster)) = (given, cluster) {
-        let theirs = cluster.felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get());
-        if own.get() != theirs && backend == Backend::Vxlan {
-            let message = format!(
-                "the VNI {own} differs from the cluster's {theirs} (FelixConfiguration `default`): \
-                 this node's pods will not reach those of nodes with the other"
-            );
-            to.warn("VniMatchesFelix", message);
-        }
-    }
-    let detected = felix.map(Vni::try_from);
+    let felix = cluster.map(|cluster| &cluster.felix);
+    let detected = felix.map(cluster_vni);
     if let (None, Some(Err(problem)), Backend::Vxlan) = (given, &detected, backend) {
-        let problem = format!("FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}");
         to.wrong(path, problem);
     }
     to.decide(path, given, || match detected {
-        Some(Ok(vni)) => (vni, Origin::Detected("FelixConfiguration".into())),
+        Some(Ok(vni)) if felix.is_some_and(|felix| felix.vxlan_vni.is_some()) => {
+            (vni, Origin::Detected("FelixConfiguration".into()))
+        }
         _ => (Vni::DEFAULT, Origin::Default),
+    })
+}
+
+/// The VNI of the cluster's other nodes.
+///
+/// # Errors
+/// Why Windows does not support it.
+pub fn cluster_vni(felix: &FelixFacts) -> Result<Vni, String> {
+    felix.vxlan_vni.map_or(Ok(Vni::DEFAULT), Vni::try_from).map_err(|problem| {
+        format!("FelixConfiguration `default` has a vxlanVNI that Windows does not support: {problem}")
+    })
+}
+
+/// Why a node's VNI does not go with the cluster's; none if it does, or if there is no VXLAN.
+pub fn mixed_vni(network: &Network, felix: &FelixFacts) -> Option<String> {
+    let (own, theirs) = (network.vni, felix.vxlan_vni.unwrap_or(Vni::DEFAULT.get()));
+    (network.backend == Backend::Vxlan && own.get() != theirs).then(|| {
+        format!(
+            "the VNI {own} differs from the cluster's {theirs} (FelixConfiguration `default`): \
+             this node's pods will not reach those of nodes with the other"
+        )
     })
 }

@@ -9,7 +9,6 @@ use super::POOL_CIDRS;
 use super::resolver::Resolver;
 use crate::config::spec::{LogLevel, Spec};
 use crate::config::types::Wait;
-use crate::paths::LOG_DIR;
 use crate::values::WinPath;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,7 +26,7 @@ pub struct Services {
     pub extra_env: BTreeMap<String, String>,
 }
 
-pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Services {
+pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec, log_dir: WinPath) -> Services {
     let given = &spec.services;
     // The user's variables override ours, and these would create an IP pool in the cluster, or end startup.
     let makes_pools = |name: &str, value: &str| {
@@ -48,7 +47,7 @@ pub(super) fn decide(to: &mut Resolver<'_>, spec: &Spec) -> Services {
     Services {
         start: to.or_default("spec.services.start", given.start, true),
         valid_ip_timeout: wait.length(),
-        log_dir: to.or_default("spec.services.logDir", given.log_dir.clone(), WinPath::known(LOG_DIR)),
+        log_dir,
         felix_log_severity: level(to, "spec.services.felixLogSeverity", given.felix_log_severity),
         restart_kube_proxy: to.or_default("spec.services.restartKubeProxy", given.restart_kube_proxy, true),
         extra_env: to.or_default("spec.services.extraEnv", given.extra_env.clone(), Default::default()),

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use calicoctl_win::cluster::{Cluster, Options};
+use calicoctl_win::cluster::Cluster;
+use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -71,8 +72,8 @@ impl ApiServer {
                 ],
             ),
         ];
-        let options = Options { timeout: Duration::from_secs(20), retries: 0 };
-        let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, &options).unwrap();
+        let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
+        let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
         let server = Self { dir, programs, client };
         eventually("the API server", SOON, || server.client.get::<Value>("/api/v1/namespaces/default").ok().flatten());
         Some(server)

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use calicoctl_win::cluster::{Cluster, Options};
+use calicoctl_win::cluster::Cluster;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::sandbox::release::SyntheticRelease;
+use calicoctl_win::settings::Limits;
 use calicoctl_win::version::CalicoVersion;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -61,8 +62,8 @@ fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>, loads: Arc<AtomicUsize>) 
             "projectcalico.org/VXLANTunnelMACAddr": mac.replace('-', ":").to_lowercase(),
             "projectcalico.org/IPv4Address": format!("{address}/24"),
         });
-        let options = Options { timeout: Duration::from_secs(2), retries: 0 };
-        let done = Cluster::open(Some(&test.join("kubeconfig")), None, &options).and_then(|cluster| {
+        let limits = Limits { timeout: Duration::from_secs(2), retries: 0 };
+        let done = Cluster::open(Some(&test.join("kubeconfig")), None, limits).and_then(|cluster| {
             let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
             cluster.merge_patch::<_, Value>(&format!("/api/v1/nodes/{NODE}/status"), &patch)
         });

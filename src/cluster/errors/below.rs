@@ -12,10 +12,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, RootCertStore};
 
 use super::{SLOW_HINT, denied, seconds, unreachable};
-use crate::cluster::Options;
 use crate::cluster::api::Call;
 use crate::cluster::kubeconfig::{certificates, why_no_login};
 use crate::fault::Fault;
+use crate::settings::Limits;
 
 /// What failed below HTTP.
 pub(super) enum Transport {
@@ -79,7 +79,7 @@ impl Transport {
     }
 }
 
-pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Options) -> Fault {
+pub(super) fn fault(server: &str, call: &Call, why: &Transport, limits: Limits) -> Fault {
     let at = format!("the API server at {server}");
     match why {
         Transport::Refused => unreachable("ClusterRefused", format!("{at} refuses the connection")).hint(
@@ -88,7 +88,7 @@ pub(super) fn fault(server: &str, call: &Call, why: &Transport, options: &Option
         Transport::Name => unreachable("ClusterNameUnresolved", format!("the name of {at} cannot be resolved"))
             .hint("fix `server` in the kubeconfig, or this machine's DNS servers: check with `nslookup`"),
         Transport::ConnectSlow => {
-            unreachable("ClusterTimeout", format!("no connection to {at} within {}", seconds(options.connect_limit())))
+            unreachable("ClusterTimeout", format!("no connection to {at} within {}", seconds(limits.connect())))
                 .hint(SLOW_HINT)
         }
         Transport::Lost => {

@@ -12,10 +12,10 @@ use regex::Regex;
 pub(super) use self::below::check_ca;
 
 use self::below::Transport;
-use super::Options;
 use super::api::{self, Answer, Call};
 use super::granted::Access;
 use crate::fault::{Exit, Fault};
+use crate::settings::Limits;
 
 const SLOW_HINT: &str = "a firewall, proxy or VPN may be in the way, or the server has too much to do; \
                          --set transport.timeout=2m gives it longer";
@@ -143,12 +143,12 @@ impl Failure {
         Self::unanswered(fault, Some(anyhow!(without_values(&cause.to_string()))))
     }
 
-    pub fn of(server: &str, call: &Call, trouble: Trouble, options: &Options) -> Self {
+    pub fn of(server: &str, call: &Call, trouble: Trouble, limits: Limits) -> Self {
         match trouble {
             Trouble::Answer(answer) => Self::answered(server, call, &answer),
             Trouble::Transport(error) => {
                 let why = below::transport(&error);
-                let fault = below::fault(server, call, &why, options);
+                let fault = below::fault(server, call, &why, limits);
                 // For an expired certificate there is nothing to add; TLS's own text counts seconds.
                 let cause = (!why.is_about_time()).then(|| anyhow!(below::innermost(&error)));
                 Self::unanswered(fault, cause)

@@ -214,7 +214,7 @@ fn the_ca_comes_from_the_cluster_if_the_kubeconfig_has_none() {
     let map = json!({"data": {"ca.crt": server.ca_pem}});
     server.on("GET /api/v1/namespaces/calico-system/configmaps/kube-root-ca.crt", [Reply::json(200, &map)]);
     let text = server.kubeconfig().replace("certificate-authority-data: ", "insecure-skip-tls-verify: true #");
-    let cluster = Cluster::connect(&text, ".".as_ref(), None, Some(server.address), &short_limits()).unwrap();
+    let cluster = Cluster::connect(&text, ".".as_ref(), None, Some(server.address), short_limits()).unwrap();
     let wait = Duration::ZERO;
     let issued = cluster.node_credentials(NAMESPACE, TokenFrom::Request, true, wait, &mut |_| {}).unwrap();
     assert_eq!(issued.credentials.ca_pem, server.ca_pem);
@@ -223,7 +223,7 @@ fn the_ca_comes_from_the_cluster_if_the_kubeconfig_has_none() {
 #[test]
 fn a_public_certificate_is_verified_by_the_systems_roots() {
     let text = Server::start().kubeconfig().replace("certificate-authority-data: ", "#");
-    let cluster = Cluster::connect(&text, ".".as_ref(), None, None, &short_limits()).unwrap();
+    let cluster = Cluster::connect(&text, ".".as_ref(), None, None, short_limits()).unwrap();
     assert_eq!(cluster.ca_pem(), None);
     let ca = Some("the cluster's own".to_owned());
     let credentials = cluster.assemble(NAMESPACE, ca, Secret::new("t"), None).unwrap();

@@ -147,7 +147,7 @@ fn failures_below_http_have_an_id_too() {
     let hanging = {
         let server = Server::start();
         server.on("GET /version", [Reply::Silence]);
-        let cluster = server.connect_within(Options { timeout: Duration::from_secs(2), retries: 0 });
+        let cluster = server.connect_within(Limits { timeout: Duration::from_secs(2), retries: 0 });
         story(&cluster.get::<Value>("/version").unwrap_err())
     };
     let cut = {
@@ -167,7 +167,7 @@ fn failures_below_http_have_an_id_too() {
     };
     // The connection succeeds, and then the other side sends nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = ask_at(mute.local_addr().unwrap(), Options { timeout: Duration::from_millis(200), retries: 0 });
+    let silent = ask_at(mute.local_addr().unwrap(), Limits { timeout: Duration::from_millis(200), retries: 0 });
     let authority = Authority::new();
     let all = [
         hanging,
@@ -306,13 +306,13 @@ fn an_api_server_that_stops_between_two_requests_ends_the_run() {
     }
 }
 
-fn get_version(kubeconfig: &str, dial: Option<SocketAddr>, options: Options) -> anyhow::Error {
-    let cluster = Cluster::connect(kubeconfig, ".".as_ref(), None, dial, &options).unwrap();
+fn get_version(kubeconfig: &str, dial: Option<SocketAddr>, limits: Limits) -> anyhow::Error {
+    let cluster = Cluster::connect(kubeconfig, ".".as_ref(), None, dial, limits).unwrap();
     cluster.get::<Value>("/version").unwrap_err()
 }
 
-fn ask_at(address: SocketAddr, options: Options) -> String {
-    story(&get_version(&kubeconfig(&Authority::new().pem), Some(address), options))
+fn ask_at(address: SocketAddr, limits: Limits) -> String {
+    story(&get_version(&kubeconfig(&Authority::new().pem), Some(address), limits))
 }
 
 /// A server that reads the first bytes and answers with these bytes.

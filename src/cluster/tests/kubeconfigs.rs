@@ -2,7 +2,7 @@ use super::super::testing::{Authority, kubeconfig};
 use super::*;
 
 fn refusal(text: &str, context: Option<&str>) -> String {
-    let refused = Cluster::connect(text, "somewhere".as_ref(), context, None, &short_limits());
+    let refused = Cluster::connect(text, "somewhere".as_ref(), context, None, short_limits());
     story(&refused.err().expect("this kubeconfig is not usable")).replace('\\', "/")
 }
 
@@ -26,8 +26,8 @@ fn a_kubeconfig_that_is_not_usable_is_refused_with_the_reason() {
             &good.replace(admin, "    exec: {apiVersion: client.authentication.k8s.io/v1, command: ./no-such-plugin}"),
             None,
         ),
-        story(&Cluster::open(None, None, &short_limits()).err().unwrap()),
-        story(&Cluster::open(Some("nowhere/admin.conf".as_ref()), None, &short_limits()).err().unwrap()),
+        story(&Cluster::open(None, None, short_limits()).err().unwrap()),
+        story(&Cluster::open(Some("nowhere/admin.conf".as_ref()), None, short_limits()).err().unwrap()),
     ];
     for error in &all {
         assert!(!error.contains("sesame") && !error.contains("eyJ"), "a secret is shown: {error}");
@@ -107,7 +107,7 @@ fn files_and_certificates_beside_the_kubeconfig_are_found() {
     std::fs::write(dir.path().join("token"), "from-a-file").unwrap();
     let text = server.kubeconfig().replace("certificate-authority-data: ", "certificate-authority: ca.crt #");
     let text = text.replace("token: admins-token", "tokenFile: token");
-    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits()).unwrap();
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), short_limits()).unwrap();
 
     assert_eq!(cluster.ca_pem(), Some(server.ca_pem.as_str()));
     assert_eq!(cluster.server(), "https://api.cluster.test:6443");
@@ -120,7 +120,7 @@ fn errors_of_a_file_name_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("admin.conf");
     std::fs::write(&file, "clusters: [").unwrap();
-    let error = Cluster::open(Some(&file), None, &short_limits()).err().unwrap();
+    let error = Cluster::open(Some(&file), None, short_limits()).err().unwrap();
     assert!(error.to_string().starts_with(&format!("the kubeconfig {} is not valid", file.display())), "{error}");
 }
 
@@ -137,7 +137,7 @@ fn b18_of_several_https_lines_the_contexts_own_is_used() {
     let text = text.replacen("clusters:\n", others, 1);
     assert_eq!(text.matches("https://").count(), 4, "{text}");
 
-    let cluster = Cluster::connect(&text, "somewhere".as_ref(), None, Some(server.address), &short_limits()).unwrap();
+    let cluster = Cluster::connect(&text, "somewhere".as_ref(), None, Some(server.address), short_limits()).unwrap();
     assert!(cluster.get::<Value>("/version").unwrap().is_some());
     assert_eq!(cluster.server(), "https://api.cluster.test:6443");
     let token = crate::values::Secret::new("its-token".to_owned());
@@ -166,7 +166,7 @@ fn an_exec_plugin_returns_the_token_and_its_output_is_never_shown() {
     let plugin = |script: &str| write_plugin(dir.path(), script);
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
-    let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits());
+    let connect = || Cluster::connect(&text, dir.path(), None, Some(server.address), short_limits());
 
     plugin(
         r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"sesame"}}'"#,
@@ -203,7 +203,7 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin.sh, args: [sesame-argument], \
         env: [{name: SECRET, value: sesame-env}], interactiveMode: Never}";
     let text = server.kubeconfig().replace("token: admins-token", exec);
-    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits()).unwrap();
+    let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), short_limits()).unwrap();
     let failed = cluster.get::<Value>("/version").unwrap_err();
     let said = story(&failed);
     assert!(said.contains("ClusterLogin") && said.contains("it failed with exit status: 3"), "{said}");
@@ -223,7 +223,7 @@ fn an_auth_provider_finds_the_token_by_a_plain_path() {
         let provider =
             format!("auth-provider: {{name: gcp, config: {{cmd-path: {command:?}, token-key: \"{path}\"}}}}");
         let text = server.kubeconfig().replace("token: admins-token", &provider);
-        let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), &short_limits())?;
+        let cluster = Cluster::connect(&text, dir.path(), None, Some(server.address), short_limits())?;
         cluster.get::<Value>("/version")?;
         Ok(server.seen().last().unwrap().headers["authorization"].clone())
     };

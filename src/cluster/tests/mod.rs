@@ -15,8 +15,8 @@ use super::*;
 const FELIX: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
 
 /// Short limits: failures are immediate.
-fn short_limits() -> Options {
-    Options { timeout: Duration::from_secs(5), retries: 0 }
+fn short_limits() -> Limits {
+    Limits { timeout: Duration::from_secs(5), retries: 0 }
 }
 
 /// An error as printed for a user.

@@ -12,7 +12,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use self::scene::{Edit, Scene, check, pool, refuse, report, scene, survey_of, undecided, unserved, with_bgp};
+use self::scene::{Edit, Scene, check, pool, refuse, report, scene, side, survey_of, undecided, unserved, with_bgp};
 use super::*;
 use crate::facts::{
     Adapter, ApiGroup, BgpFacts, ClusterNode, CniConfig, Features, FelixFacts, HnsVersion, HostProcess, NodeCounts,
@@ -20,7 +20,7 @@ use crate::facts::{
     TyphaFacts,
 };
 use crate::report::explain::explain;
-use crate::settings::Backend;
+use crate::settings::{Backend, Datastore};
 use crate::values::WinPath;
 
 /// The scenes of one check, besides passing.
@@ -185,7 +185,8 @@ fn all_failures_are_shown_at_once_and_some_can_be_ignored() {
 
     let mut scene = scene();
     bad(&mut scene);
-    let input = Input { settings: scene.settings.as_ref(), cluster: Some(&scene.cluster), ..Input::default() };
+    let side = side(scene.settings.as_ref().unwrap(), false);
+    let input = Input { side: Some(&side), cluster: Some(&scene.cluster), ..Input::default() };
     let ignored = ["strictaffinity".to_owned(), "BlockSize".to_owned()];
     assert!(verdict(&run(Scope::Everything, &input, &ignored)).is_ok());
     assert_eq!(unknown_ids(&["strictaffinity".into(), "StrictAfinity".into()]), ["StrictAfinity"]);

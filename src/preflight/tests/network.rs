@@ -87,8 +87,7 @@ pub(super) const STORIES: &[Story] = &[
 fn with_etcd_calicos_resources_are_not_expected_in_the_api() {
     let with_etcd: Edit = |scene| {
         scene.cluster.calico_unserved = true;
-        scene.settings.as_mut().unwrap().datastore =
-            crate::settings::Datastore::Etcdv3 { endpoints: Vec::new(), tls: None };
+        scene.settings.as_mut().unwrap().datastore = Datastore::Etcdv3 { endpoints: Vec::new(), tls: None };
     };
     let report = report(with_etcd);
     assert_eq!(check(&report, "CalicoResources").status, CheckStatus::Skip);

@@ -8,7 +8,6 @@ pub(super) struct Scene {
     pub node: NodeFacts,
     pub cluster: ClusterFacts,
     pub settings: Option<Settings>,
-    pub side: Option<ClusterSide>,
     pub names_backend: bool,
     /// The cluster was asked, and did not answer.
     pub unreached: Option<&'static str>,
@@ -91,15 +90,7 @@ pub(super) fn scene() -> Scene {
         linux_datastore: Some("kubernetes".into()),
         ..ClusterFacts::default()
     };
-    Scene {
-        node,
-        cluster,
-        settings: Some(settings),
-        side: None,
-        names_backend: false,
-        unreached: None,
-        remote_access: &[],
-    }
+    Scene { node, cluster, settings: Some(settings), names_backend: false, unreached: None, remote_access: &[] }
 }
 
 pub(super) fn survey() -> Survey {
@@ -152,16 +143,27 @@ pub(super) fn pool(name: &str) -> PoolFacts {
 pub(super) fn report(edit: Edit) -> PreflightReport {
     let mut scene = scene();
     edit(&mut scene);
+    let side = scene.settings.as_ref().map(|settings| side(settings, scene.names_backend));
     let input = Input {
         settings: scene.settings.as_ref(),
-        side: scene.side.as_ref(),
-        names_backend: scene.names_backend,
+        side: side.as_ref(),
         node: Some(&scene.node),
         cluster: scene.unreached.is_none().then_some(&scene.cluster),
         cluster_failure: scene.unreached,
         remote_access: scene.remote_access,
     };
     run(Scope::Everything, &input, &[])
+}
+
+/// What settings say of the cluster.
+pub(super) fn side(settings: &Settings, names_backend: bool) -> ClusterSide {
+    ClusterSide {
+        kubernetes: settings.kubernetes.clone(),
+        network: Some(settings.network.clone()),
+        names_backend,
+        version: Some(settings.calico.version.clone()),
+        etcd: settings.datastore != Datastore::Kubernetes,
+    }
 }
 
 pub(super) fn check(report: &PreflightReport, id: &str) -> Check {

@@ -11,7 +11,7 @@ use crate::apply::journal::Journal;
 use crate::apply::node_object::Access;
 use crate::apply::receipt::About;
 use crate::apply::standing::Standing;
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
 use crate::config::{Document, Layered, Origin};
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
@@ -20,7 +20,7 @@ use crate::run::host_process;
 use crate::run::options::Source;
 use crate::run::own_logins::{self, believe_kubeconfig};
 use crate::run::sandbox_env::SandboxEnv;
-use crate::settings::{self, Connection};
+use crate::settings::{self, Connection, Limits};
 use crate::values::WinPath;
 
 impl App {
@@ -42,14 +42,14 @@ impl App {
     /// matters here (EKS) is detected by its networks, so this waits for no metadata service.
     pub fn connection(&self, node: &dyn Node, layered: &Layered) -> Result<Connection> {
         let cloud = platform::detect(node, settings::provider(layered), &Metadata::nowhere())?;
-        settings::connection(layered, cloud.as_ref())
+        Ok(settings::connection(layered, cloud.as_ref()))
     }
 
     /// Connects to the cluster with the installer's rights.
     pub fn cluster(&self, node: &dyn Node, connection: &Connection) -> Result<Cluster> {
         if connection.host_process {
             let text = host_process::read()?.kubeconfig;
-            return self.connect(&text, Path::new(""), None, connection.timeout);
+            return self.connect(&text, Path::new(""), None, connection.limits());
         }
         // If the node is a sandbox, the path may be one of the node.
         let file = match connection.kubeconfig.parse::<WinPath>() {
@@ -59,7 +59,7 @@ impl App {
         let context = connection.context.as_deref();
         if let (Some(env), Origin::Default, false) = (&self.env, &connection.kubeconfig_from, file.exists()) {
             let text = env.cluster()?.admin_kubeconfig();
-            return self.connect(&text, &env.dir, context, connection.timeout);
+            return self.connect(&text, &env.dir, context, connection.limits());
         }
         self.cluster_from(Some(node), &file, connection)
     }
@@ -67,16 +67,16 @@ impl App {
     /// Connects to the cluster that a kubeconfig file on this machine names; `node` as in [`trust::believe`].
     pub fn cluster_from(&self, node: Option<&dyn Node>, file: &Path, connection: &Connection) -> Result<Cluster> {
         believe_kubeconfig(node, file, connection.context.as_deref())?;
-        let options = cluster::Options { timeout: connection.timeout, retries: connection.retries };
+        let limits = connection.limits();
         // A sandbox's own cluster has another port each time.
         if let (Some(env), Ok(text)) = (&self.env, std::fs::read_to_string(file))
             && let dial @ Some(_) = env.dial(&text)?
         {
             let base = file.parent().unwrap_or(Path::new(""));
-            let connected = Cluster::connect(&text, base, connection.context.as_deref(), dial, &options);
+            let connected = Cluster::connect(&text, base, connection.context.as_deref(), dial, limits);
             return connected.inspect(|cluster| cluster.watch(&self.changed));
         }
-        let opened = Cluster::open(Some(file), connection.context.as_deref(), &options);
+        let opened = Cluster::open(Some(file), connection.context.as_deref(), limits);
         opened.inspect(|cluster| cluster.watch(&self.changed)).map_err(|error| {
             match (&connection.kubeconfig_from, Fault::id_of(&error)) {
                 (Origin::File { name, .. }, "KubeconfigMissing") if name.starts_with(GENERATION) => {
@@ -101,20 +101,19 @@ impl App {
 
     /// Connects to the cluster as a program of the node does, with its kubeconfig.
     pub fn cluster_as(&self, node: &dyn Node, file: &WinPath, timeout: Duration) -> Result<Cluster> {
-        own_logins::cluster_as(node, file, &|text, base| self.connect(text, base, None, timeout))
+        own_logins::cluster_as(node, file, &|text, base| self.connect(text, base, None, Limits::within(timeout)))
     }
 
     /// Connects to the cluster with a kubeconfig's text.
-    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, timeout: Duration) -> Result<Cluster> {
-        let options = cluster::Options { timeout, ..cluster::Options::default() };
-        connect(self.env.as_deref(), text, base, context, &options).inspect(|cluster| cluster.watch(&self.changed))
+    pub fn connect(&self, text: &str, base: &Path, context: Option<&str>, limits: Limits) -> Result<Cluster> {
+        connect(self.env.as_deref(), text, base, context, limits).inspect(|cluster| cluster.watch(&self.changed))
     }
 
     /// The same with the node's own kubeconfig, for callers without an app that connect repeatedly.
     pub fn connector(&self, timeout: Duration) -> impl Fn(&str) -> Result<Cluster> + 'static {
         let env = self.env.clone();
-        let options = cluster::Options { timeout, retries: 0 };
-        move |text| connect(env.as_deref(), text, Path::new("."), None, &options)
+        let limits = Limits { timeout, retries: 0 };
+        move |text| connect(env.as_deref(), text, Path::new("."), None, limits)
     }
 }
 
@@ -123,13 +122,13 @@ fn connect(
     text: &str,
     base: &Path,
     context: Option<&str>,
-    options: &cluster::Options,
+    limits: Limits,
 ) -> Result<Cluster> {
     let dial = match env {
         Some(env) => env.dial(text)?,
         None => None,
     };
-    Cluster::connect(text, base, context, dial, options)
+    Cluster::connect(text, base, context, dial, limits)
 }
 
 /// The name of a generation's config, for questions about the origin of a value.

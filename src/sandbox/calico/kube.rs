@@ -8,8 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Options, path};
+use crate::cluster::{Cluster, path};
 use crate::fault::Fault;
+use crate::settings::Limits;
 
 /// The API group of crd.projectcalico.org, and the native one of v3.32 and later.
 const GROUPS: [(&str, &str); 2] = [("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3")];
@@ -25,8 +26,8 @@ impl Kube {
     /// not.
     pub fn connect(kubeconfig: &str, folder: &Path, dial: Option<SocketAddr>, group: Option<&str>) -> Result<Self> {
         // The real one gives up after 2 s, and its service manager restarts it.
-        let options = Options { timeout: Duration::from_secs(2), retries: 0 };
-        let cluster = Cluster::connect(kubeconfig, folder, None, dial, &options)?;
+        let limits = Limits { timeout: Duration::from_secs(2), retries: 0 };
+        let cluster = Cluster::connect(kubeconfig, folder, None, dial, limits)?;
         let served = |(group, version): (&str, &str)| -> Result<bool> {
             match cluster.get::<Value>(&path(["apis", group, version])) {
                 Ok(found) => Ok(found.is_some()),

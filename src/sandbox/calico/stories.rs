@@ -7,10 +7,11 @@ use tempfile::TempDir;
 use super::*;
 use crate::calico::agent_config::AgentConfig;
 use crate::calico::samples;
+use crate::cluster::Cluster;
 use crate::cluster::TokenFrom;
-use crate::cluster::{Cluster, Options};
 use crate::item::{Access, RegValue, Service, StartType};
 use crate::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
+use crate::settings::Limits;
 
 const ROOT: &str = r"C:\CalicoWindows";
 
@@ -42,7 +43,7 @@ impl Story {
         fs::create_dir_all(node.disk(&root.join("logs"))).unwrap();
         fs::write(node.disk(&root.join("calico-node.exe")), "stand-in").unwrap();
         let admin = cluster.admin_kubeconfig();
-        let admin = Cluster::connect(&admin, dir.path(), None, Some(cluster.addr()), &Options::default()).unwrap();
+        let admin = Cluster::connect(&admin, dir.path(), None, Some(cluster.addr()), Limits::default()).unwrap();
         let issued = admin
             .node_credentials("calico-system", TokenFrom::Request, false, Duration::ZERO, &mut |_| ())
             .unwrap()

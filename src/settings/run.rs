@@ -1,0 +1,98 @@
+//! The settings of a run: decided from the config and the machine, before the cluster can be asked.
+
+use super::connection::{self, Connection};
+use super::datastore::{self, SecretRef};
+use super::maintenance::{self, Maintenance, Reboot};
+use super::network::credentials;
+use super::resolver::{Resolver, filled};
+use super::{Credentials, RemoteAccess};
+use crate::config::spec::Spec;
+use crate::config::types::Auto;
+use crate::config::{Layered, Origin};
+use crate::facts::{NodeFacts, Runtime, RuntimeKind};
+use crate::paths::LOG_DIR;
+use crate::values::WinPath;
+
+/// What concerns one run, and what must be known before the node's settings can be decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSettings {
+    pub connection: Connection,
+    /// The source of the login in the node's kubeconfig; none if it needs none.
+    pub credentials: Option<Credentials>,
+    /// With [`Credentials::Secret`]: whether the token secret may be created if there is none.
+    pub create_token_secret: bool,
+    /// With [`Credentials::Kubeconfig`]: the file, on the machine that this program runs on.
+    pub calico_kubeconfig: Option<String>,
+    /// Whether Calico keeps its data in etcd.
+    pub etcd: bool,
+    /// Secret to read etcd's certificates from.
+    pub etcd_tls_secret: Option<SecretRef>,
+    pub maintenance: Maintenance,
+    pub reboot: Reboot,
+    pub folders: Folders,
+    /// Ids of the checks whose failure does not stop the run.
+    pub ignored_checks: Vec<String>,
+    /// Ways by which people must be able to reach the machine.
+    pub remote_access: Vec<RemoteAccess>,
+}
+
+/// Where Calico's files are on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders {
+    pub root: WinPath,
+    pub logs: WinPath,
+    pub cni_bin: WinPath,
+    pub cni_conf: WinPath,
+}
+
+/// Decides them; without a machine, only from the config.
+pub fn run(layered: &Layered, machine: Option<&NodeFacts>) -> RunSettings {
+    decide(&mut Resolver::new(layered), layered, machine)
+}
+
+pub(super) fn decide(to: &mut Resolver<'_>, layered: &Layered, machine: Option<&NodeFacts>) -> RunSettings {
+    let spec = &layered.config.spec;
+    let given = &spec.kubernetes;
+    let path = "spec.kubernetes.createServiceAccountToken";
+    RunSettings {
+        connection: connection::decide(layered, machine.and_then(|machine| machine.cloud.as_ref()), to),
+        credentials: credentials(to, spec),
+        create_token_secret: to.or_default(path, given.create_service_account_token, true),
+        calico_kubeconfig: to.optional("spec.kubernetes.calicoKubeconfig", filled(&given.calico_kubeconfig)),
+        etcd: datastore::is_etcd(spec),
+        etcd_tls_secret: datastore::tls_secret(spec),
+        maintenance: maintenance::decide(to, spec),
+        reboot: maintenance::decide_reboot(to, spec),
+        folders: folders(to, spec, machine.and_then(|machine| machine.runtime.as_ref())),
+        ignored_checks: to.or_default("spec.preflight.ignore", spec.preflight.ignore.clone(), Vec::new()),
+        remote_access: to.or_default("spec.preflight.remoteAccess", spec.preflight.remote_access.clone(), Vec::new()),
+    }
+}
+
+fn folders(to: &mut Resolver<'_>, spec: &Spec, runtime: Option<&Runtime>) -> Folders {
+    let given = &spec.windows_nodes;
+    let dir = |found: fn(&Runtime) -> &WinPath, usual: &str| match runtime {
+        Some(runtime) => {
+            let by = if runtime.kind == RuntimeKind::Containerd { "containerd" } else { "docker" };
+            (found(runtime).clone(), Origin::Detected(by.into()))
+        }
+        None => (WinPath::known(usual), Origin::Default),
+    };
+    Folders {
+        root: root_dir(to, spec),
+        logs: to.or_default("spec.services.logDir", spec.services.log_dir.clone(), WinPath::known(LOG_DIR)),
+        cni_bin: to.decide("spec.windowsNodes.cniBinDir", given.cni_bin_dir.clone().and_then(Auto::given), || {
+            dir(|runtime| &runtime.cni_bin_dir, r"C:\k\cni")
+        }),
+        cni_conf: to.decide(
+            "spec.windowsNodes.cniConfigDir",
+            given.cni_config_dir.clone().and_then(Auto::given),
+            || dir(|runtime| &runtime.cni_conf_dir, r"C:\k\cni\config"),
+        ),
+    }
+}
+
+/// The root folder of Calico.
+pub(super) fn root_dir(to: &mut Resolver<'_>, spec: &Spec) -> WinPath {
+    to.or_default("spec.calico.rootDir", spec.calico.root_dir.clone(), WinPath::known(r"C:\CalicoWindows"))
+}
