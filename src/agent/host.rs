@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
+use super::cni_gate;
 use super::health::{self, Liveness, Readiness};
 use super::logs::{Limits, LogFile};
 use super::os::{self, Level, Scm};
 use super::process::{Running, Streams};
-use super::published;
 use super::renew::{Read, Renew, Renewal};
-use super::seen::{HNS, Seen};
 use super::startup::{self, Again};
 use super::state::{self, Board};
 use super::stop::{Stop, Stopped};
-use super::supervise::{Moment, Pace, Reason, supervise};
+use super::supervise::{Moment, Reason, Timing, supervise};
+use super::watched_processes::{HNS, WatchedProcesses};
 use super::{AgentContext, Role, await_bring_up, component, read_config, wait};
 use crate::calico::agent_config::{AgentConfig, Command};
 use crate::fault::{Exit, Fault};
@@ -39,14 +39,14 @@ pub struct Host<'a> {
     pub scm: &'a dyn Scm,
     /// When Windows started: see [`AgentContext::boot_time`].
     pub boot_time: &'a dyn Fn() -> String,
-    pub pace: Pace,
+    pub timing: Timing,
     pub limits: Limits,
     /// Lets time pass, and ends early when a stop is requested.
     pub pause: &'a dyn Fn(&mut dyn Node, Duration),
     /// Renews the node's token.
     pub renew: Renew<'a>,
     /// Re-creates pods that lost their network.
-    pub recreate: published::Recreate<'a>,
+    pub recreate: cni_gate::Recreate<'a>,
     /// What is not as the last run left it.
     pub drift: super::Drift<'a>,
 }
@@ -86,7 +86,7 @@ pub fn serve(role: Role, node: &mut dyn Node, host: &Host<'_>) -> Result<()> {
     };
     // kubelet and containerd still run, and after the boot they run before this service.
     if role == Role::Node && host.stop.is_for_shutdown() {
-        match published::withdraw(node, &config) {
+        match cni_gate::withdraw(node, &config) {
             Ok(true) => streams.say("Windows shuts down: the CNI configuration is withdrawn"),
             Ok(false) => {}
             Err(error) => streams.say(&format!("error: {error:#}")),
@@ -202,7 +202,7 @@ fn with_context<T>(
         run: &mut |node, command| run(node, command, streams, board, host),
         recreate: host.recreate,
         drift: host.drift,
-        drift_every: host.pace.drift,
+        drift_every: host.timing.drift,
         events: &mut |event| tell(&event, role, streams, board),
     })
 }
@@ -217,7 +217,7 @@ fn run(node: &mut dyn Node, command: &Command, streams: &Streams, board: &Board,
         let limit = STARTUP_RUN_LIMIT.as_secs();
         streams.say(&format!("{} is not done after {limit} s; it is ended", command.program.name()));
     }
-    let code = if hangs { running.end(host.pace.grace) } else { running.reaped() };
+    let code = if hangs { running.end(host.timing.grace) } else { running.reaped() };
     host.stop.check()?;
     board.ran(code);
     Ok(if hangs && code == 0 { -1 } else { code })
@@ -231,7 +231,7 @@ fn run_node(
     host: &Host<'_>,
 ) -> Result<()> {
     // Before any wait, also that of the token's renewal: until the network is up no pod may start.
-    published::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
+    cni_gate::withdraw_after_boot(node, config, &mut |event| tell(&event, Role::Node, streams, board))?;
     // Before any wait, too: node startup may wait for the Node that kubelet makes.
     startup::start_stranded(node, &mut |event| tell(&event, Role::Node, streams, board));
     // In every wait: a token may expire while node startup fails for that very reason.
@@ -246,13 +246,13 @@ fn run_node(
     let host = &Host { pause: &pause, ..*host };
     with_context(Role::Node, streams, board, host, |context| {
         // Before node startup, so that a start of kubelet or HNS meanwhile is not missed.
-        let mut seen = Seen::look(node, context.events);
+        let mut processes = WatchedProcesses::look(node, context.events);
         let mut upkeep = startup::bring_up(node, config, context)?;
         loop {
-            board.network_is_up(seen.hns());
+            board.network_is_up(processes.hns());
             board.at_work();
             streams.say("Calico initialised");
-            let again = startup::watch(node, &mut seen, &mut upkeep, context)?;
+            let again = startup::watch(node, &mut processes, &mut upkeep, context)?;
             board.preparing();
             match again {
                 Again::NodeStartup => startup::start_again(node, config, context)?,
@@ -273,14 +273,14 @@ fn run_component(
     let command = component(role, config)?;
     with_context(role, streams, board, host, |context| await_bring_up(node, context))?;
     let events = &mut |event| tell(&event, role, streams, board);
-    let mut seen = Seen::look(node, events);
+    let mut processes = WatchedProcesses::look(node, events);
     let mut read = Read::now(node, config);
     let health = command.health().filter(|_| role == Role::Felix);
-    let mut liveness = Liveness::new(host.pace.live);
+    let mut liveness = Liveness::new(host.timing.live);
     let mut outside = |node: &mut dyn Node, moment: Moment| -> Result<Option<Reason>> {
         if let Some(at) = health {
             match moment {
-                Moment::Starts => liveness = Liveness::new(host.pace.live),
+                Moment::Starts => liveness = Liveness::new(host.timing.live),
                 Moment::Stopped => {}
                 Moment::Runs => {
                     if let Some(reason) = liveness.look(at) {
@@ -298,17 +298,17 @@ fn run_component(
             Moment::Starts if role == Role::Confd => return forget_rendered(node, &command.dir).map(|()| None),
             Moment::Starts => return Ok(None),
             Moment::Stopped => {
-                await_network_of(node, seen.hns().cloned(), role, streams, board, host)?;
+                await_network_of(node, processes.hns().cloned(), role, streams, board, host)?;
                 return Ok(None);
             }
         }
         if read.changed(node) {
             return Ok(Some("the node's credentials were renewed".to_owned()));
         }
-        let changed = seen.hns_changed(node, &mut |event| tell(&event, role, streams, board));
+        let changed = processes.hns_changed(node, &mut |event| tell(&event, role, streams, board));
         Ok(changed.then(|| "the Host Networking Service was restarted".to_owned()))
     };
-    supervise(node, command, streams, &host.pace, host.stop, board, &mut outside)
+    supervise(node, command, streams, &host.timing, host.stop, board, &mut outside)
 }
 
 /// confd configures RemoteAccess only if its output differs from the existing files. After a failure, or when

@@ -14,7 +14,7 @@ use super::logs::Limits;
 use super::os::Scm;
 use super::state::{AgentState, Phase};
 use super::stop::Stop;
-use super::supervise::Pace;
+use super::supervise::Timing;
 use super::*;
 use crate::calico::samples;
 use crate::item::{Service, StartType};
@@ -145,7 +145,7 @@ impl Live {
             stop: &self.stop,
             scm: &self.scm,
             boot_time: &|| "1/2/2026 3:04:05 PM".into(),
-            pace: Pace { first, most, calm, grace, live: Duration::ZERO, ..Pace::default() },
+            timing: Timing { first, most, calm, grace, live: Duration::ZERO, ..Timing::default() },
             drift: &|_| Ok(Vec::new()),
             limits: Limits::default(),
             // The node's own clock runs faster than ours.

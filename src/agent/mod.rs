@@ -1,6 +1,7 @@
 //! The program of the Windows services: `calicoctl-win service run node|felix|confd`.
 
 mod boot;
+pub mod cni_gate;
 pub mod health;
 mod history;
 pub mod host;
@@ -8,12 +9,10 @@ pub mod host;
 mod live;
 pub mod logs;
 mod network;
+mod network_backup;
 pub mod os;
 mod process;
-pub mod published;
 pub mod renew;
-mod saved;
-mod seen;
 pub mod startup;
 pub mod state;
 pub mod stop;
@@ -22,8 +21,9 @@ mod stories;
 pub mod supervise;
 pub mod trial;
 mod wait;
+mod watched_processes;
 
-pub use seen::KUBELET;
+pub use watched_processes::KUBELET;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -61,7 +61,7 @@ pub struct AgentContext<'a> {
     pub pause: &'a mut dyn FnMut(&mut dyn Node, Duration),
     pub run: Run<'a>,
     /// Re-creates pods that lost their network.
-    pub recreate: published::Recreate<'a>,
+    pub recreate: cni_gate::Recreate<'a>,
     /// What is not as the last run left it, and how often CalicoNode looks.
     pub drift: Drift<'a>,
     pub drift_every: Duration,
@@ -116,7 +116,7 @@ pub fn prepare<'a>(
     context: &mut AgentContext<'_>,
 ) -> Result<Option<&'a Command>> {
     if role == Role::Node {
-        published::withdraw_after_boot(node, config, context.events)?;
+        cni_gate::withdraw_after_boot(node, config, context.events)?;
         startup::start_stranded(node, context.events);
         return startup::bring_up(node, config, context).map(|_| None);
     }

@@ -17,8 +17,8 @@ use crate::values::Cidr;
 
 use super::AgentContext;
 use super::boot::is_first_start;
-use super::published;
-use super::saved::{Route, Saved, configs, reachable, remote_access, serves};
+use super::cni_gate;
+use super::network_backup::{NetworkBackup, Route, configs, reachable, remote_access, serves};
 use super::wait::{Missing, wait};
 
 /// How long the vSwitch may need to get its address: with DHCP on slow networks over a minute.
@@ -50,7 +50,7 @@ pub fn metadata_route() -> Id {
 /// When a wait reaches its limit, naming what is missing; when the node refuses a change.
 pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentContext<'_>) -> Result<Upkeep> {
     remove_stale(node, context)?;
-    let before = Saved::load(node)?;
+    let before = NetworkBackup::load(node)?;
     let holders = holders(config, before.as_ref());
     // A boot, or a crash in the middle, left a vSwitch whose host settings were not restored.
     let interrupted = before.filter(|saved| !saved.restored);
@@ -59,7 +59,7 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentCo
     let made = make_external(node, config, context)?;
     let settle = made || interrupted.is_some();
     let (management_ip, interface) = await_management_ip(node, settle, routed, context)?;
-    let mut saved = Saved::load(node)?.unwrap_or_default();
+    let mut saved = NetworkBackup::load(node)?.unwrap_or_default();
     if settle {
         saved.restore_settings(node, &interface, context.events)?;
     }
@@ -127,7 +127,7 @@ impl Upkeep {
         };
         self.changed = Some((now.clone(), polls));
         if polls == CHANGED
-            && let Some(mut saved) = Saved::load(node)?.filter(|saved| saved.restored)
+            && let Some(mut saved) = NetworkBackup::load(node)?.filter(|saved| saved.restored)
             && saved.learn(node, &self.interface, &now)?
         {
             let message = format!("{} has another configuration; that is kept from now on", self.interface);
@@ -175,10 +175,10 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
     }
     let mut all = node.list(Listing::Networks)?.into_iter();
     if all.any(|(id, state)| matches!(state, State::Network(network) if is_ours(&id.target(), &network))) {
-        Saved::take(node)?;
+        NetworkBackup::take(node)?;
     }
     context.stop.check()?;
-    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| published::record_lost(node, lost, context.events);
+    let mut note = |node: &mut dyn Node, lost: Vec<Endpoint>| cni_gate::record_lost(node, lost, context.events);
     let removed = node.remove_stale_networks(&is_ours, &mut note);
     for name in removed.context("remove the HNS networks from before the boot")? {
         let id = Id::Network(name);
@@ -189,8 +189,8 @@ fn remove_stale(node: &mut dyn Node, context: &mut AgentContext<'_>) -> Result<(
 
 /// The physical adapters of which one is to have an address before the vSwitch is made: on another one HNS would make
 /// it there. The one of the config, or those that had a gateway before; none if that is unknown.
-fn holders(config: &AgentConfig, before: Option<&Saved>) -> Vec<String> {
-    let routed = |saved: &Saved| -> Vec<String> {
+fn holders(config: &AgentConfig, before: Option<&NetworkBackup>) -> Vec<String> {
+    let routed = |saved: &NetworkBackup| -> Vec<String> {
         let with_gateway = saved.adapters.iter().filter(|(_, ip)| ip.gateway.is_some());
         with_gateway.map(|(name, _)| name.to_lowercase()).collect()
     };
@@ -206,7 +206,7 @@ fn await_address(
     node: &mut dyn Node,
     limit: Duration,
     holders: &[String],
-    interrupted: Option<&Saved>,
+    interrupted: Option<&NetworkBackup>,
     context: &mut AgentContext<'_>,
 ) -> Result<bool> {
     let routed = |adapters: &[(String, IpConfig)]| adapters.iter().any(|(_, ip)| ip.gateway.is_some());
@@ -237,13 +237,13 @@ fn await_address(
 
 /// A static address that may have to be restored while waiting.
 struct Lost<'a> {
-    saved: Option<&'a Saved>,
+    saved: Option<&'a NetworkBackup>,
     /// Events for after the wait, which uses the sink until then.
     said: Vec<Event>,
 }
 
 impl<'a> Lost<'a> {
-    const fn new(saved: Option<&'a Saved>) -> Self {
+    const fn new(saved: Option<&'a NetworkBackup>) -> Self {
         Self { saved, said: Vec::new() }
     }
 
@@ -285,7 +285,7 @@ fn make_external(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentC
         _ => {}
     }
     context.stop.check()?;
-    Saved::take(node)?;
+    NetworkBackup::take(node)?;
     if there.is_some() {
         // Ours, but of another backend, adapter or VSID, or not shown by both versions of HNS.
         node.put(&id, None).context("remove the HNS network External of another backend")?;
@@ -339,7 +339,7 @@ fn await_management_ip(
     routed: bool,
     context: &mut AgentContext<'_>,
 ) -> Result<(Ipv4Addr, String)> {
-    let saved = if settle { Saved::load(node)? } else { None };
+    let saved = if settle { NetworkBackup::load(node)? } else { None };
     let mut lost = Lost::new(saved.as_ref());
     let mut said: Option<(Duration, Result<Ipv4Addr, String>)> = None;
     // What was found last, and since when.
@@ -399,7 +399,7 @@ fn on_adapter(
     node: &dyn Node,
     ip: Ipv4Addr,
     routed: bool,
-    before: Option<&Saved>,
+    before: Option<&NetworkBackup>,
 ) -> Result<Result<(Ipv4Addr, String, IpConfig), Missing>> {
     let missing = |text: String| Ok(Err(Missing(text)));
     let adapters = configs(node)?;

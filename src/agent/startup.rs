@@ -14,11 +14,11 @@ use crate::node::hns::unseen_by_v2;
 use crate::report::event::{Event, Sink};
 use crate::settings::Backend;
 
+use super::cni_gate;
 use super::network::{self, Upkeep};
-use super::published;
-use super::seen::{Kubelet, Seen};
 use super::state::STARTUP;
 use super::wait::POLL_PAUSE;
+use super::watched_processes::{Kubelet, WatchedProcesses};
 use super::{AgentContext, Role};
 
 pub use super::network::metadata_route;
@@ -58,8 +58,8 @@ pub fn bring_up(node: &mut dyn Node, config: &AgentConfig, context: &mut AgentCo
     mark_booted(node, (context.boot_time)())?;
     start_node(node, &config.startup, context)?;
     once_hns_answers(node, context, |node, _| check_network(node, config))?;
-    published::publish(node, config, context.events)?;
-    published::recreate(node, context.recreate, context.events);
+    cni_gate::publish(node, config, context.events)?;
+    cni_gate::recreate(node, context.recreate, context.events);
     Ok(upkeep)
 }
 
@@ -262,7 +262,7 @@ impl Drifted {
 /// [`super::Stopped`].
 pub fn watch(
     node: &mut dyn Node,
-    seen: &mut Seen,
+    processes: &mut WatchedProcesses,
     upkeep: &mut Option<Upkeep>,
     context: &mut AgentContext<'_>,
 ) -> Result<Again> {
@@ -271,13 +271,13 @@ pub fn watch(
         (BootText((context.boot_time)()), Drifted::default(), Duration::ZERO);
     loop {
         context.stop.check()?;
-        if seen.kubelet_started(node, context.events) {
+        if processes.kubelet_started(node, context.events) {
             (context.events)(Event::Log { message: "kubelet was started: node startup runs again".into() });
             return Ok(Again::NodeStartup);
         }
         if since_upkeep >= UPKEEP_EVERY {
             since_upkeep = Duration::ZERO;
-            if seen.hns_changed(node, context.events) {
+            if processes.hns_changed(node, context.events) {
                 let message = "the Host Networking Service was restarted: the network is checked, then node startup \
                                runs and Felix and confd restart";
                 (context.events)(Event::Warning { id: "HnsRestarted", message: message.into() });
@@ -294,7 +294,7 @@ pub fn watch(
         }
         if since_pods >= PODS_EVERY {
             since_pods = Duration::ZERO;
-            published::recreate(node, context.recreate, context.events);
+            cni_gate::recreate(node, context.recreate, context.events);
         }
         (context.pause)(node, POLL_PAUSE);
         since_upkeep += POLL_PAUSE;

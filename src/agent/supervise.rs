@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_secs(1);
 
 /// The times of supervision.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct Timing {
     /// Pause after the first crash; doubled by each further one.
     pub first: Duration,
     pub most: Duration,
@@ -34,7 +34,7 @@ pub struct Pace {
     pub drift: Duration,
 }
 
-impl Default for Pace {
+impl Default for Timing {
     fn default() -> Self {
         let [first, most, calm, grace, live, drift] = [2, 60, 60, 10, 10, 600].map(Duration::from_secs);
         Self { first, most, calm, grace, live, drift }
@@ -55,7 +55,7 @@ pub enum Next {
 /// The policy. `code` is none for a component that could not be started; `lived` is from its start
 /// to its end.
 pub fn next(
-    pace: &Pace,
+    timing: &Timing,
     history: History,
     code: Option<i32>,
     lived: Duration,
@@ -64,7 +64,7 @@ pub fn next(
     if stop_requested {
         return (History::default(), Next::Done);
     }
-    let before = if lived >= pace.calm { History::default() } else { history };
+    let before = if lived >= timing.calm { History::default() } else { history };
     if code == Some(RELOAD) {
         let reloads = if lived < SHORT { before.reloads + 1 } else { 0 };
         // Otherwise a component that always exits like this would keep a core busy.
@@ -73,7 +73,7 @@ pub fn next(
         }
     }
     let crashes = before.crashes.saturating_add(1);
-    let pause = pace.first.saturating_mul(1 << (crashes - 1).min(16)).min(pace.most);
+    let pause = timing.first.saturating_mul(1 << (crashes - 1).min(16)).min(timing.most);
     (History { crashes, ..before }, Next::After(pause))
 }
 
@@ -103,7 +103,7 @@ pub fn supervise(
     node: &mut dyn Node,
     command: &Command,
     streams: &Streams,
-    pace: &Pace,
+    timing: &Timing,
     stop: &Stop,
     board: &Board,
     outside: Outside<'_>,
@@ -117,31 +117,31 @@ pub fn supervise(
             Err(error) => streams.say(&format!("{error:#}")),
             Ok(running) => {
                 board.started(running.pid());
-                let mut anew = None;
-                while running.code().is_none() && !stop.requested() && anew.is_none() {
+                let mut restart_reason = None;
+                while running.code().is_none() && !stop.requested() && restart_reason.is_none() {
                     stop.wait(CHECK_EVERY, || running.code().is_some());
-                    if history.crashes > 0 && begun.elapsed() >= pace.calm {
+                    if history.crashes > 0 && begun.elapsed() >= timing.calm {
                         history = History::default();
                         board.recovered();
                     }
-                    anew = outside(node, Moment::Runs)?;
+                    restart_reason = outside(node, Moment::Runs)?;
                 }
-                if let Some(reason) = anew {
+                if let Some(reason) = restart_reason {
                     streams.say(&format!("{reason}: {} is restarted", command.program.name()));
-                    running.end(pace.grace);
+                    running.end(timing.grace);
                     board.ended_for(&reason);
                     outside(node, Moment::Stopped)?;
                     continue;
                 }
                 code = Some(if stop.requested() {
                     board.stopping();
-                    running.end(pace.grace)
+                    running.end(timing.grace)
                 } else {
                     running.reaped()
                 });
             }
         }
-        let (after, verdict) = next(pace, history, code, begun.elapsed(), stop.requested());
+        let (after, verdict) = next(timing, history, code, begun.elapsed(), stop.requested());
         history = after;
         let how = code.map_or_else(|| "could not be started".into(), |code| format!("exited with {code}"));
         let program = command.program.name();
@@ -178,7 +178,7 @@ mod tests {
         let (mut history, mut said) = (History::default(), Vec::new());
         for (code, lived) in ends {
             let verdict;
-            (history, verdict) = next(&Pace::default(), history, *code, SECOND * *lived, false);
+            (history, verdict) = next(&Timing::default(), history, *code, SECOND * *lived, false);
             let looping = if history.is_loop() { " loop" } else { "" };
             said.push(match verdict {
                 Next::Done => "done".into(),
@@ -207,13 +207,13 @@ mod tests {
     #[test]
     fn every_end_after_a_stop_is_clean() {
         for code in [Some(0), Some(1), Some(2), Some(129), Some(-1_073_741_510), None] {
-            assert_eq!(next(&Pace::default(), History::default(), code, SECOND, true).1, Next::Done);
+            assert_eq!(next(&Timing::default(), History::default(), code, SECOND, true).1, Next::Done);
         }
     }
 
     #[test]
     fn any_number_of_crashes_is_handled() {
         let history = History { crashes: u32::MAX, reloads: 0 };
-        assert_eq!(next(&Pace::default(), history, Some(1), SECOND, false).1, Next::After(60 * SECOND));
+        assert_eq!(next(&Timing::default(), history, Some(1), SECOND, false).1, Next::After(60 * SECOND));
     }
 }

@@ -107,24 +107,24 @@ impl Trial {
     }
 
     /// How long the API server, or every gateway, may be unreachable.
-    pub fn patience(&self) -> Duration {
+    pub fn unreachable_limit(&self) -> Duration {
         (self.length() / 4).clamp(Duration::from_secs(1), LONGEST_OUT_OF_REACH)
     }
 
-    /// Why the node rolls back now, if it does. `run_is_at_it`: the run that makes the change lives; `watched`: for how
+    /// Why the node rolls back now, if it does. `run_in_progress`: the run that makes the change lives; `watched`: for how
     /// long it has been seen live, by a monotonic clock; `lost`: for how long the API server or every gateway has been
     /// unreachable, and which.
     pub fn verdict(
         &self,
         now: Timestamp,
-        run_is_at_it: bool,
+        run_in_progress: bool,
         watched: Duration,
         lost: Option<(Duration, &str)>,
     ) -> Option<String> {
         let Some(deadline) = self.deadline() else {
-            return (!run_is_at_it).then(|| format!("its run {} ended half-way", self.run));
+            return (!run_in_progress).then(|| format!("its run {} ended half-way", self.run));
         };
-        if let Some((since, what)) = lost.filter(|(since, _)| *since >= self.patience()) {
+        if let Some((since, what)) = lost.filter(|(since, _)| *since >= self.unreachable_limit()) {
             return Some(format!("{what} for {} s", since.as_secs()));
         }
         let over = now >= deadline || watched >= self.length();
@@ -155,7 +155,7 @@ pub fn lost_gateway(node: &dyn Node, before: &[Ipv4Addr]) -> Option<String> {
 
 /// While a service runs, makes sure that a trial has its guard process: `pending` says whether a trial has none,
 /// `start` starts it. After a boot there is none.
-pub fn see_to_guard(stop: &Stop, pending: impl Fn() -> Result<bool>, start: impl Fn() -> Result<()>) {
+pub fn ensure_guard(stop: &Stop, pending: impl Fn() -> Result<bool>, start: impl Fn() -> Result<()>) {
     while !stop.requested() {
         if pending().unwrap_or(false)
             && let Err(error) = start()
@@ -201,7 +201,7 @@ mod tests {
     fn a_trial_is_rolled_back_if_not_confirmed_or_if_unreachable() {
         let live = Some("2026-01-02T15:01:00Z");
         let seconds = Duration::from_secs;
-        for (live, now, at_it, watched, lost, back) in [
+        for (live, now, in_progress, watched, lost, back) in [
             (None, "15:59:00", true, 0, None, None),
             (None, "15:00:01", false, 0, None, Some("its run r1 ended half-way")),
             (live, "15:05:59", false, 299, None, None),
@@ -215,14 +215,14 @@ mod tests {
         ] {
             let now = format!("2026-01-02T{now}Z").parse().unwrap();
             let lost = lost.map(|lost| (seconds(lost), "no way to the API server"));
-            let why = trial(live).verdict(now, at_it, seconds(watched), lost);
+            let why = trial(live).verdict(now, in_progress, seconds(watched), lost);
             assert_eq!(why.as_deref(), back, "{live:?} {now}");
         }
     }
 
     #[test]
     fn a_short_trial_has_a_shorter_limit() {
-        let patience = |confirm_within| Trial { confirm_within, ..trial(None) }.patience().as_secs();
-        assert_eq!([1, 20, 3600].map(patience), [1, 5, 60]);
+        let unreachable_limit = |confirm_within| Trial { confirm_within, ..trial(None) }.unreachable_limit().as_secs();
+        assert_eq!([1, 20, 3600].map(unreachable_limit), [1, 5, 60]);
     }
 }

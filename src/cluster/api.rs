@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::FIELD_MANAGER;
 use super::errors::{Failure, Trouble};
-use super::granted::Granted;
 use super::kubeconfig::Access;
+use super::rights_cache::RightsCache;
 use crate::report::event::Event;
 use crate::settings::Limits;
 
@@ -172,7 +172,7 @@ pub(super) struct Api {
     skew: Mutex<Option<i64>>,
     events: Mutex<Vec<Event>>,
     /// What this user was granted so far.
-    pub granted: Granted,
+    pub granted: RightsCache,
     changed: OnceLock<Arc<AtomicBool>>,
 }
 
@@ -181,7 +181,16 @@ impl Api {
         let server = access.server.clone();
         let client = access.client(dial, limits, runtime)?;
         let (gate, events, skew) = (Semaphore::new(PARALLEL), Mutex::default(), Mutex::default());
-        Ok(Self { server, client, limits, gate, skew, events, granted: Granted::default(), changed: OnceLock::new() })
+        Ok(Self {
+            server,
+            client,
+            limits,
+            gate,
+            skew,
+            events,
+            granted: RightsCache::default(),
+            changed: OnceLock::new(),
+        })
     }
 
     /// From now on sets `changed` when something in the cluster was changed.

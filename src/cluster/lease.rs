@@ -115,7 +115,7 @@ impl Cluster {
                 }
             };
             match taken {
-                Err(error) if came_first(&error) => {}
+                Err(error) if acquired_first(&error) => {}
                 other => return other,
             }
         }
@@ -139,7 +139,7 @@ impl Cluster {
         match self.get::<Lease>(&lease_path(node))? {
             Some(lease) if lease.spec.holder() == Some(&owner.identity()) => {
                 match self.write_lease(node, &lease, owner, length) {
-                    Err(error) if came_first(&error) => Ok(false),
+                    Err(error) if acquired_first(&error) => Ok(false),
                     other => other.map(|()| true),
                 }
             }
@@ -200,7 +200,7 @@ impl Cluster {
 }
 
 /// Another holder created or changed the Lease between our read and our write.
-fn came_first(error: &anyhow::Error) -> bool {
+fn acquired_first(error: &anyhow::Error) -> bool {
     ["ClusterConflict", "ClusterObjectExists"].contains(&Fault::id_of(error))
 }
 
@@ -222,9 +222,9 @@ fn leased(node: &str, holder: &str, spec: &Spec) -> Fault {
 
 /// How long our Lease is still valid, by this machine's clock.
 #[derive(Debug, Clone)]
-pub struct Term(Arc<Mutex<Option<Instant>>>);
+pub struct Validity(Arc<Mutex<Option<Instant>>>);
 
-impl Term {
+impl Validity {
     fn new(asked: Instant) -> Self {
         Self(Arc::new(Mutex::new(Some(asked + HOLDS))))
     }
@@ -241,15 +241,15 @@ impl Term {
 }
 
 /// Renews a Lease on its own thread while this value lives.
-pub struct Keeper {
+pub struct LeaseRenewer {
     stop: Sender<()>,
     thread: JoinHandle<(Cluster, bool)>,
-    term: Term,
+    validity: Validity,
     node: String,
     owner: Owner,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Starts to renew a Lease that was taken, over a connection of its own.
     pub fn new(cluster: Cluster, node: &str, owner: Owner) -> Self {
         Self::every(HOLDS / 3, cluster, node, owner)
@@ -258,25 +258,25 @@ impl Keeper {
     fn every(pause: Duration, cluster: Cluster, node: &str, owner: Owner) -> Self {
         let (stop, asked) = channel();
         let (name, holder) = (node.to_owned(), owner.clone());
-        let term = Term::new(Instant::now());
-        let told = term.clone();
+        let validity = Validity::new(Instant::now());
+        let told = validity.clone();
         let thread = thread::spawn(move || {
             let lost = renew(&cluster, &name, &holder, pause, &asked, &told);
             (cluster, lost)
         });
-        Self { stop, thread, term, node: node.to_owned(), owner }
+        Self { stop, thread, validity, node: node.to_owned(), owner }
     }
 
     /// How long the Lease is still valid.
-    pub fn term(&self) -> Term {
-        self.term.clone()
+    pub fn validity(&self) -> Validity {
+        self.validity.clone()
     }
 
     /// Stops renewing and releases the Lease. False if another has taken it meanwhile.
     ///
     /// # Errors
     /// When the cluster cannot be asked: the Lease then expires.
-    pub fn give_back(self) -> Result<bool> {
+    pub fn release(self) -> Result<bool> {
         let (node, owner) = (self.node.clone(), self.owner.clone());
         let (cluster, lost) = self.end()?;
         cluster.release_lease(&node, &owner).map(|_| !lost)
@@ -285,7 +285,7 @@ impl Keeper {
     /// Stops renewing and extends the Lease, for the next run on this machine.
     ///
     /// # Errors
-    /// Those of [`Self::give_back`].
+    /// Those of [`Self::release`].
     pub fn leave_for(self, length: Duration) -> Result<bool> {
         let (node, owner) = (self.node.clone(), self.owner.clone());
         let (cluster, _) = self.end()?;
@@ -299,15 +299,22 @@ impl Keeper {
 }
 
 /// Whether the Lease was lost to another holder. While the cluster does not answer, it is not.
-fn renew(cluster: &Cluster, node: &str, owner: &Owner, pause: Duration, asked: &Receiver<()>, term: &Term) -> bool {
+fn renew(
+    cluster: &Cluster,
+    node: &str,
+    owner: &Owner,
+    pause: Duration,
+    asked: &Receiver<()>,
+    validity: &Validity,
+) -> bool {
     loop {
         match asked.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {
                 let begun = Instant::now();
                 match cluster.renew_lease(node, owner) {
-                    Ok(true) => term.set(Some(begun)),
+                    Ok(true) => validity.set(Some(begun)),
                     Ok(false) => {
-                        term.set(None);
+                        validity.set(None);
                         return true;
                     }
                     Err(_) => {}
@@ -394,31 +401,31 @@ mod tests {
         let (cluster, here) = (client(&town), owner("win-a1", "r1"));
         cluster.take_lease("win-a1", &here).unwrap();
         let first = spec(&town).unwrap();
-        let keeper = Keeper::every(Duration::from_millis(1), client(&town), "win-a1", here.clone());
+        let renewer = LeaseRenewer::every(Duration::from_millis(1), client(&town), "win-a1", here.clone());
         let begun = Instant::now();
         while spec(&town).unwrap()["renewTime"] == first["renewTime"] {
             assert!(begun.elapsed() < Duration::from_secs(30), "it is never renewed");
             thread::yield_now();
         }
         assert_eq!(spec(&town).unwrap()["acquireTime"], first["acquireTime"]);
-        let term = keeper.term();
-        assert!(term.left() > HOLDS - Duration::from_secs(30), "{:?}", term.left());
+        let validity = renewer.validity();
+        assert!(validity.left() > HOLDS - Duration::from_secs(30), "{:?}", validity.left());
         let theirs = json!({"spec": {"holderIdentity": "jump-host/r7"}});
         town.as_admin(&Method::PATCH, &lease_path("win-a1"), Some(&theirs)).unwrap();
-        while !term.left().is_zero() {
+        while !validity.left().is_zero() {
             assert!(begun.elapsed() < Duration::from_secs(30), "a Lease that somebody took is over");
             thread::yield_now();
         }
-        let _lost = keeper.give_back().unwrap();
+        let _lost = renewer.release().unwrap();
         town.as_admin(&Method::DELETE, &lease_path("win-a1"), None).unwrap();
         cluster.take_lease("win-a1", &here).unwrap();
-        let keeper = Keeper::new(client(&town), "win-a1", here.clone());
-        assert!(keeper.give_back().unwrap());
+        let renewer = LeaseRenewer::new(client(&town), "win-a1", here.clone());
+        assert!(renewer.release().unwrap());
         assert_eq!(spec(&town), None);
 
         cluster.take_lease("win-a1", &here).unwrap();
-        let keeper = Keeper::new(client(&town), "win-a1", here);
-        assert!(keeper.leave_for(Duration::from_secs(600)).unwrap());
+        let renewer = LeaseRenewer::new(client(&town), "win-a1", here);
+        assert!(renewer.leave_for(Duration::from_secs(600)).unwrap());
         assert_eq!(spec(&town).unwrap()["leaseDurationSeconds"], 600);
     }
 }

@@ -13,13 +13,13 @@ pub mod etcd;
 mod etcd_member;
 mod facts;
 mod felix;
-mod granted;
 mod kubeconfig;
 pub mod lease;
 mod node;
 mod pods;
 mod prepare;
 mod reach;
+mod rights_cache;
 mod taints;
 #[cfg(test)]
 mod testing;

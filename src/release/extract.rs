@@ -14,9 +14,9 @@ use anyhow::Result;
 
 use super::archive::{Archive, Entry};
 use super::files::{PathContext, Staging};
-use super::inflate::{self, Care};
+use super::inflate::{self, WriteOptions};
 use super::phase;
-use super::sinks::Pace;
+use super::sinks::Progress;
 use crate::report::event::{Event, Sink};
 use crate::values::Sha256;
 
@@ -51,8 +51,8 @@ pub struct Extracted {
 pub fn extract(archive: &Path, dest: &Path, options: &ExtractOptions, events: Sink) -> Result<Extracted> {
     let archive = Archive::open(archive, options.sha256.as_ref(), events)?;
     let staging = Staging::beside(dest)?;
-    let care = Care { digests: false, durable: false };
-    let unpacked = unpack(&archive, staging.path(), care, &[], events)?;
+    let options = WriteOptions { digests: false, durable: false };
+    let unpacked = unpack(&archive, staging.path(), options, &[], events)?;
     staging.publish()?;
     Ok(Extracted {
         sha256: archive.sha256.clone(),
@@ -76,7 +76,13 @@ struct Task<'a> {
 }
 
 /// Inflates every entry into `folder`, which exists and is empty, but for the paths in `skip`.
-pub(super) fn unpack(archive: &Archive, folder: &Path, care: Care, skip: &[&str], events: Sink) -> Result<Unpacked> {
+pub(super) fn unpack(
+    archive: &Archive,
+    folder: &Path,
+    options: WriteOptions,
+    skip: &[&str],
+    events: Sink,
+) -> Result<Unpacked> {
     let wanted: Vec<&Entry> =
         archive.entries.iter().filter(|e| !skip.iter().any(|s| s.eq_ignore_ascii_case(&e.path))).collect();
     make_folders(archive, &wanted, folder)?;
@@ -85,22 +91,22 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, care: Care, skip: &[&str]
 
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.min(MAX_WORKERS).min(tasks.len());
-    let (pace, next) = (Pace::default(), AtomicUsize::new(0));
+    let (progress, next) = (Progress::default(), AtomicUsize::new(0));
     let (sender, results) = mpsc::channel();
     let mut digests = BTreeMap::new();
     let mut failure = None;
 
     std::thread::scope(|scope| {
         for _ in 0..workers {
-            let (sender, tasks, pace, next) = (sender.clone(), &tasks, &pace, &next);
+            let (sender, tasks, progress, next) = (sender.clone(), &tasks, &progress, &next);
             scope.spawn(move || {
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let paths: Vec<PathBuf> = task.paths.iter().map(|path| folder.join(path)).collect();
-                    let done = inflate::inflate(archive, task.entry, &paths, care, pace);
+                    let done = inflate::inflate(archive, task.entry, &paths, options, progress);
                     let stopped = matches!(done, Ok(None) | Err(_));
                     // The receiver outlives the workers; without it nobody needs the result.
                     if sender.send((task, done)).is_err() || stopped {
-                        pace.stop.store(true, Ordering::Relaxed);
+                        progress.stop.store(true, Ordering::Relaxed);
                         return;
                     }
                 }
@@ -114,11 +120,11 @@ pub(super) fn unpack(archive: &Archive, folder: &Path, care: Care, skip: &[&str]
                 }
                 Ok((_, Ok(_))) => {}
                 Ok((_, Err(error))) => {
-                    pace.stop.store(true, Ordering::Relaxed);
+                    progress.stop.store(true, Ordering::Relaxed);
                     failure.get_or_insert(error);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let current = pace.written.load(Ordering::Relaxed);
+                    let current = progress.written.load(Ordering::Relaxed);
                     events(Event::Progress { phase: phase::UNPACK, current, total: Some(total) });
                 }
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -10,12 +10,12 @@ use flate2::bufread::DeflateDecoder;
 
 use super::archive::{Archive, Entry};
 use super::files::{BUFFER, PathContext as _, read_at};
-use super::sinks::{Pace, Sinks};
+use super::sinks::{Progress, Sinks};
 use crate::values::Sha256;
 
 /// What is done with the data besides writing them.
 #[derive(Clone, Copy)]
-pub(super) struct Care {
+pub(super) struct WriteOptions {
     /// Hash each file. Costs about a quarter of the inflating.
     pub digests: bool,
     /// Have the data on the disk, not just with the system.
@@ -28,32 +28,32 @@ pub(super) fn inflate(
     archive: &Archive,
     entry: &Entry,
     paths: &[PathBuf],
-    care: Care,
-    pace: &Pace,
+    options: WriteOptions,
+    progress: &Progress,
 ) -> Result<Option<Option<Sha256>>> {
-    let mut sinks = Sinks::create(paths, entry.size, care.digests)?;
+    let mut sinks = Sinks::create(paths, entry.size, options.digests)?;
     let mut packed = Packed::of(archive, entry);
     if entry.deflated {
         let mut data = DeflateDecoder::new(BufReader::with_capacity(BUFFER, packed));
-        if !copy(&mut data, archive, entry, &mut sinks, pace)? {
+        if !copy(&mut data, archive, entry, &mut sinks, progress)? {
             return Ok(None);
         }
         if data.total_in() != entry.packed {
             return Err(archive.entry_damaged(entry, "something follows its data").into());
         }
-    } else if !copy(&mut packed, archive, entry, &mut sinks, pace)? {
+    } else if !copy(&mut packed, archive, entry, &mut sinks, progress)? {
         return Ok(None);
     }
-    sinks.finish(archive, entry, care.durable).map(Some)
+    sinks.finish(archive, entry, options.durable).map(Some)
 }
 
 /// Moves all data on; false when another worker's failure stopped it.
-fn copy(data: &mut dyn Read, archive: &Archive, entry: &Entry, sinks: &mut Sinks, pace: &Pace) -> Result<bool> {
+fn copy(data: &mut dyn Read, archive: &Archive, entry: &Entry, sinks: &mut Sinks, progress: &Progress) -> Result<bool> {
     let mut block = vec![0; BUFFER];
-    while !pace.stop.load(Ordering::Relaxed) {
+    while !progress.stop.load(Ordering::Relaxed) {
         match data.read(&mut block) {
             Ok(0) => return Ok(true),
-            Ok(n) => sinks.write(archive, entry, &block[..n], pace)?,
+            Ok(n) => sinks.write(archive, entry, &block[..n], progress)?,
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 return Err(archive.entry_damaged(entry, &error.to_string()).into());
             }

@@ -14,7 +14,7 @@ use crate::values::Sha256;
 
 /// The progress of all workers, and whether one of them has failed.
 #[derive(Default)]
-pub struct Pace {
+pub struct Progress {
     pub written: AtomicU64,
     pub stop: AtomicBool,
 }
@@ -41,7 +41,7 @@ impl Sinks {
         Ok(Self { files, crc: crc32fast::Hasher::new(), sha256: digest.then(sha2::Sha256::new), written: 0 })
     }
 
-    pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], pace: &Pace) -> Result<()> {
+    pub fn write(&mut self, archive: &Archive, entry: &Entry, block: &[u8], progress: &Progress) -> Result<()> {
         self.written += block.len() as u64;
         if self.written > entry.size {
             return Err(archive.entry_damaged(entry, "it is longer than it says").into());
@@ -53,7 +53,7 @@ impl Sinks {
         for (file, path) in &mut self.files {
             file.write_all(block).doing("write", path)?;
         }
-        pace.written.fetch_add((block.len() * self.files.len()) as u64, Ordering::Relaxed);
+        progress.written.fetch_add((block.len() * self.files.len()) as u64, Ordering::Relaxed);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::archive::{Archive, MAX_ENTRIES, MAX_TOTAL};
 use super::check::{Names, Refusal, TOP};
 use super::extract::unpack;
 use super::files::{BUFFER, PathContext, Staging};
-use super::inflate::Care;
+use super::inflate::WriteOptions;
 use super::{invalid, phase};
 use crate::fault::Fault;
 use crate::item::{Manifest, ManifestFile};
@@ -53,8 +53,8 @@ pub fn stage(release: &Path, dest: &Path, options: &StageOptions<'_>, events: Si
     let archive = Archive::open(release, options.sha256, events)?;
     check_layout(&archive.paths().collect::<Vec<_>>(), release, options)?;
     let staging = Staging::beside(dest)?;
-    let care = Care { digests: true, durable: true };
-    let mut unpacked = unpack(&archive, staging.path(), care, &LEFT_OUT, events)?;
+    let write = WriteOptions { digests: true, durable: true };
+    let mut unpacked = unpack(&archive, staging.path(), write, &LEFT_OUT, events)?;
     let mut files = BTreeMap::new();
     for (path, size) in unpacked.sizes {
         let sha256 = unpacked.digests.remove(&path).expect("a digest was asked for, and each file has one");

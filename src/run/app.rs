@@ -31,7 +31,7 @@ use crate::apply::standing::Standing;
 use crate::apply::steps::GONE_WITH_REBOOT;
 use crate::calico::services::FOLDER as INSTALL_DIR;
 use crate::cluster::DrainOptions;
-use crate::cluster::lease::Term;
+use crate::cluster::lease::Validity;
 use crate::config::Layered;
 use crate::config::types::Wait;
 use crate::facts::{Adapter, NodeFacts, Part};
@@ -76,7 +76,7 @@ pub(crate) struct App {
     /// The pods that were moved away.
     moved: BTreeSet<String>,
     /// How long the Lease on the Node is still valid, while this run has it.
-    pub lease: Option<Term>,
+    pub lease: Option<Validity>,
     /// How long Calico's services were down in a run that fails.
     pub downtime: Duration,
     /// The verb, once it has the node to change it.

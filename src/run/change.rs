@@ -32,7 +32,7 @@ use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
 use crate::calico::kube_proxy;
 use crate::cluster::DrainOptions;
-use crate::cluster::lease::Keeper;
+use crate::cluster::lease::LeaseRenewer;
 use crate::config::spec::Mode;
 use crate::config::types::Wait;
 use crate::fault::{Exit, Fault};
@@ -263,7 +263,7 @@ impl pipeline::Change for Planned<'_> {
     }
 
     /// A first installation proceeds even if the Lease cannot be taken.
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>> {
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
         let prepared = &self.prepared;
         if self.wish.row.drains && (self.wish.row.goal == Goal::Config(Base::Current) || self.kind != Kind::First) {
             return lease::take(app, node, &prepared.place()).map(Some);
@@ -304,7 +304,7 @@ impl pipeline::Change for Planned<'_> {
         Ok(Made { applied, msg, next })
     }
 
-    fn release(&self, app: &mut App, node: &dyn Node, keeper: Option<Keeper>, failed: bool) -> Result<()> {
+    fn release(&self, app: &mut App, node: &dyn Node, keeper: Option<LeaseRenewer>, failed: bool) -> Result<()> {
         match (keeper, self.trial) {
             // Others may not change the node until the change is confirmed or reverted.
             (Some(keeper), Some(within)) if !failed => lease::leave(app, keeper, within + UNTIL_REVERTED),

@@ -15,7 +15,7 @@ use crate::apply::converge;
 use crate::apply::cordon::Cordon;
 use crate::apply::node_object::Access;
 use crate::apply::retention;
-use crate::cluster::lease::Term;
+use crate::cluster::lease::Validity;
 use crate::cluster::{self, CORDONED_BY, Cluster};
 use crate::config::Origin;
 use crate::fault::{Exit, Fault};
@@ -31,7 +31,7 @@ use crate::report::event::Event;
 pub(crate) fn release(app: &mut App, node: &mut dyn Node) -> Result<()> {
     let Some(cordon) = Cordon::load(node)? else { return Ok(()) };
     let name = cordon.node.clone();
-    let limit = app.lease.as_ref().map(Term::left).unwrap_or_default();
+    let limit = app.lease.as_ref().map(Validity::left).unwrap_or_default();
     let (begun, mut paused) = (Instant::now(), Duration::ZERO);
     let mut pauses = growing(Duration::from_secs(5), Duration::from_secs(80));
     let uncordoned = app.phase("uncordon", |app| {

@@ -24,7 +24,7 @@ use crate::apply::receipt::{About, Receipt};
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::store;
-use crate::cluster::lease::Keeper;
+use crate::cluster::lease::LeaseRenewer;
 use crate::fault::{Exit, Fault};
 use crate::item::{State, Tree};
 use crate::node::Node;
@@ -142,7 +142,7 @@ impl pipeline::Change for Way<'_> {
         app.confirm(&format!("Apply this to {}?", self.about.node_name))
     }
 
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>> {
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
         lease::take_if_possible(app, node, self.about.node_name.as_str())
     }
 

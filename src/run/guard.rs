@@ -53,7 +53,7 @@ pub(crate) fn run(app: &mut App) -> Result<Ending> {
         let mut watched = Duration::ZERO;
         if trial.live.is_some() {
             watched = seen_live.get_or_insert_with(Instant::now).elapsed();
-            if looked.is_none_or(|last| last.elapsed() >= trial.patience() / 4) {
+            if looked.is_none_or(|last| last.elapsed() >= trial.unreachable_limit() / 4) {
                 // A request without an answer takes time, which counts.
                 let asked = Instant::now();
                 lost = out_of_reach(app, &*node, &trial).map(|what| (lost.map_or(asked, |(at, _)| at), what));

@@ -9,7 +9,7 @@ use super::cordon;
 use super::drain::Place;
 use crate::agent::trial::Trial;
 use crate::apply::node_object::Access;
-use crate::cluster::lease::{Keeper, Owner};
+use crate::cluster::lease::{LeaseRenewer, Owner};
 use crate::fault::Exit;
 use crate::node::Node;
 use crate::report::document::exit_of;
@@ -22,13 +22,13 @@ const LIMIT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// BUSY if another machine has it; and when the cluster does not answer, or refuses.
-pub(crate) fn take(app: &mut App, node: &dyn Node, place: &Place<'_>) -> Result<Keeper> {
+pub(crate) fn take(app: &mut App, node: &dyn Node, place: &Place<'_>) -> Result<LeaseRenewer> {
     let owner = owner(app, node)?;
     place.cluster.take_lease(place.name, &owner)?;
     let mut patient = place.connection.clone();
     patient.timeout = patient.timeout.min(LIMIT);
-    let keeper = Keeper::new(app.cluster(node, &patient)?, place.name, owner);
-    app.lease = Some(keeper.term());
+    let keeper = LeaseRenewer::new(app.cluster(node, &patient)?, place.name, owner);
+    app.lease = Some(keeper.validity());
     Ok(keeper)
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn hold<T>(
 ///
 /// # Errors
 /// BUSY if another machine has it.
-pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Result<Option<Keeper>> {
+pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Result<Option<LeaseRenewer>> {
     match take_quickly(app, node, name) {
         Ok(keeper) => Ok(Some(keeper)),
         Err(error) if exit_of(&error) == Exit::Busy => Err(error),
@@ -67,12 +67,12 @@ pub(crate) fn take_if_possible(app: &mut App, node: &dyn Node, name: &str) -> Re
 }
 
 /// Takes the Lease from a cluster that answers at once, and renews it.
-pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result<Keeper> {
+pub(crate) fn take_quickly(app: &mut App, node: &dyn Node, name: &str) -> Result<LeaseRenewer> {
     let cluster = cordon::reach(app, node, &Access::default(), Some(LIMIT))?;
     let owner = owner(app, node)?;
     cluster.take_lease(name, &owner)?;
-    let keeper = Keeper::new(cluster, name, owner);
-    app.lease = Some(keeper.term());
+    let keeper = LeaseRenewer::new(cluster, name, owner);
+    app.lease = Some(keeper.validity());
     Ok(keeper)
 }
 
@@ -84,14 +84,14 @@ pub(crate) fn owner(app: &App, node: &dyn Node) -> Result<Owner> {
 }
 
 /// Releases the Lease, if this run has it. A failure does not fail the run: the Lease expires by itself.
-pub(crate) fn release(app: &mut App, keeper: Option<Keeper>) {
+pub(crate) fn release(app: &mut App, keeper: Option<LeaseRenewer>) {
     if let Some(keeper) = keeper {
-        ended(app, keeper.give_back());
+        ended(app, keeper.release());
     }
 }
 
 /// Leaves the Lease to the next run on the same machine.
-pub(crate) fn leave(app: &mut App, keeper: Keeper, length: Duration) {
+pub(crate) fn leave(app: &mut App, keeper: LeaseRenewer, length: Duration) {
     ended(app, keeper.leave_for(length));
 }
 

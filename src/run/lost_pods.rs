@@ -7,7 +7,7 @@ use anyhow::{Context as _, Error, Result};
 
 use super::own_logins;
 use crate::agent;
-use crate::agent::published::LostEndpoint;
+use crate::agent::cni_gate::LostEndpoint;
 use crate::cluster::{Cluster, PodOnNode};
 use crate::node::Node;
 use crate::report::event::{Event, Sink};

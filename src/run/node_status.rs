@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::app::App;
 use super::drift::drift;
 use super::{datastore, records};
-use crate::agent::published;
+use crate::agent::cni_gate;
 use crate::agent::trial::Trial;
 use crate::agent::{self, Role};
 use crate::apply::converge::plan;
@@ -63,7 +63,7 @@ pub(crate) fn measure(app: &mut App, node: &dyn Node) -> Result<NodeStatus> {
         steps = fill(app, node, &standing, receipt, &mut status)?;
     }
     status.cni = cni(node, &standing, &status)?;
-    let lost: Vec<String> = published::lost(node)?.iter().map(ToString::to_string).collect();
+    let lost: Vec<String> = cni_gate::lost(node)?.iter().map(ToString::to_string).collect();
     if !lost.is_empty() {
         let reason = format!("pods have had no network since the boot and must be deleted: {}", lost.join(", "));
         status.reasons.push(reason);

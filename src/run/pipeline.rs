@@ -11,7 +11,7 @@ use super::stage::Purpose;
 use super::verb::Row;
 use crate::apply::lock::Lock;
 use crate::apply::standing::Standing;
-use crate::cluster::lease::Keeper;
+use crate::cluster::lease::LeaseRenewer;
 use crate::node::Node;
 use crate::plan::show::Plan;
 use crate::report::document::RunResult;
@@ -39,13 +39,13 @@ pub(crate) trait Change {
     fn ask(&self, app: &mut App, node: &dyn Node) -> Result<()>;
 
     /// Keeps other machines from changing the node meanwhile.
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>>;
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>>;
 
     /// Makes the change, while the node is locked here and in the cluster.
     fn make(&mut self, app: &mut App, node: &mut dyn Node) -> Result<Self::Made>;
 
     /// Lets other machines change the node again.
-    fn release(&self, app: &mut App, _: &dyn Node, keeper: Option<Keeper>, _failed: bool) -> Result<()> {
+    fn release(&self, app: &mut App, _: &dyn Node, keeper: Option<LeaseRenewer>, _failed: bool) -> Result<()> {
         lease::release(app, keeper);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::apply::lock::Lock;
 use crate::apply::node_object::NodeObject;
 use crate::apply::retention;
 use crate::apply::standing::{Applied, Standing};
-use crate::cluster::lease::Keeper;
+use crate::cluster::lease::LeaseRenewer;
 use crate::fault::{Exit, Fault};
 use crate::node::Node;
 use crate::plan::Target;
@@ -158,7 +158,7 @@ impl pipeline::Change for Left<'_> {
         })
     }
 
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>> {
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
         let name = match (&self.standing.journal, &self.cordon) {
             (None, Some(cordon)) => Some(cordon.node.clone()),
             _ => self.standing.node_name().map(ToString::to_string),

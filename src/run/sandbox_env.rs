@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::left_over;
 use crate::agent::Role;
-use crate::agent::published::LostEndpoint;
+use crate::agent::cni_gate::LostEndpoint;
 use crate::agent::state;
 use crate::cluster;
 use crate::fault::{Exit, Fault};

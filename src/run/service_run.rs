@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use super::Ending;
 use super::app::App;
 use super::{drift, left_over, lost_pods, rotate};
+use crate::agent::cni_gate::LostEndpoint;
 use crate::agent::host::Host;
 use crate::agent::logs::Limits;
 use crate::agent::os::{Level, Scm};
-use crate::agent::published::LostEndpoint;
 use crate::agent::stop::Stop;
-use crate::agent::supervise::Pace;
-use crate::agent::trial::see_to_guard;
+use crate::agent::supervise::Timing;
+use crate::agent::trial::ensure_guard;
 use crate::agent::{self, Role};
 use crate::cluster::Cluster;
 use crate::fault::{Exit, Fault};
@@ -54,7 +54,7 @@ pub(crate) fn serve(role: Role, foreground: bool, app: &mut App) -> Result<Endin
             // On its own thread, since CalicoNode itself may wait forever for what the trial removed.
             std::thread::spawn(move || {
                 let pending = || left_over::lacks_guard(&mut *machine()?);
-                see_to_guard(&stop, pending, || left_over::start_guard(None));
+                ensure_guard(&stop, pending, || left_over::start_guard(None));
             });
         }
         let connect =
@@ -99,7 +99,7 @@ fn host<T>(
     connect: &dyn Fn(&str, &Path) -> Result<Cluster>,
     work: impl FnOnce(&Host<'_>) -> T,
 ) -> T {
-    let (pace, limits) = (Pace::default(), Limits::default());
+    let (timing, limits) = (Timing::default(), Limits::default());
     let boot_time = || agent::os::general_format(agent::os::boot_time());
     let pause = |node: &mut dyn Node, time: Duration| {
         stop.wait(time, || false);
@@ -115,7 +115,7 @@ fn host<T>(
         stop,
         scm,
         boot_time: &boot_time,
-        pace,
+        timing,
         limits,
         pause: &pause,
         renew: &renew,

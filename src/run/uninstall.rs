@@ -23,7 +23,7 @@ use crate::apply::node_object::{Access, NodeObject};
 use crate::apply::standing::{Applied, Standing};
 use crate::apply::{marks, store};
 use crate::calico::networks;
-use crate::cluster::lease::Keeper;
+use crate::cluster::lease::LeaseRenewer;
 use crate::fault::{Exit, Fault};
 use crate::item::Id;
 use crate::node::hns::Endpoint;
@@ -122,7 +122,7 @@ impl pipeline::Change for Removing<'_> {
         ask(self.args, app, node, &self.standing, &self.plan)
     }
 
-    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<Keeper>> {
+    fn lease(&self, app: &mut App, node: &dyn Node) -> Result<Option<LeaseRenewer>> {
         Trial::forget(node)?;
         match self.standing.node_name().filter(|_| !self.is_nothing()) {
             Some(name) => lease::take_if_possible(app, node, name.as_str()),

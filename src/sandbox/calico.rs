@@ -19,8 +19,8 @@ use ipnet::Ipv4Net;
 use regex::Regex;
 use serde_json::json;
 
+use crate::agent::cni_gate::LostEndpoint;
 use crate::agent::health::Readiness;
-use crate::agent::published::LostEndpoint;
 use crate::agent::state::{self, AgentState, LastExit, Phase, Waiting};
 use crate::agent::stop::Stop;
 use crate::agent::{self, AgentContext, Role, os};

@@ -55,8 +55,8 @@ fn watched_for(
         }
     });
     let found = story.context(|node, _, context| {
-        let mut seen = Seen::look(node, context.events);
-        startup::watch(node, &mut seen, &mut None, context)
+        let mut processes = WatchedProcesses::look(node, context.events);
+        startup::watch(node, &mut processes, &mut None, context)
     });
     story.stop = Stop::default();
     match found {

@@ -138,7 +138,7 @@ fn after_a_crash_the_saved_settings_are_used() {
         stop.request();
     });
     assert!(story.start(Role::Node).unwrap_err().is::<stop::Stopped>());
-    assert!(!Saved::load(&story.node).unwrap().unwrap().restored);
+    assert!(!NetworkBackup::load(&story.node).unwrap().unwrap().restored);
     story.stop = Stop::default();
     story.meanwhile = Box::new(|_, _| ());
     story.edit(|model| {

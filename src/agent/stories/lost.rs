@@ -31,7 +31,7 @@ fn every_link_local_route_that_the_vswitch_removed_is_restored() {
         *interface = "Ethernet".into();
     }
     assert_eq!(after, before);
-    assert!(Saved::load(&story.node).unwrap().unwrap().restored);
+    assert!(NetworkBackup::load(&story.node).unwrap().unwrap().restored);
 }
 
 /// Defect B28 again: nor does it matter what removes the route while the service runs.
@@ -128,7 +128,7 @@ fn what_an_administrator_configures_while_the_service_runs_is_kept() {
         let host = model.adapters.iter_mut().find(|adapter| adapter.name.starts_with("vEthernet (Eth")).unwrap();
         (host.dhcp, host.addresses) = (true, vec![lease]);
     });
-    let saved = |story: &Story| Saved::load(&story.node).unwrap().unwrap().adapters["Ethernet"].clone();
+    let saved = |story: &Story| NetworkBackup::load(&story.node).unwrap().unwrap().adapters["Ethernet"].clone();
     for _ in 0..5 {
         upkeep.look(&mut story.node, &mut |event| panic!("{event:?}"));
     }

@@ -13,10 +13,10 @@ use std::rc::Rc;
 
 use tempfile::TempDir;
 
-use super::saved::Saved;
-use super::seen::Seen;
+use super::network_backup::NetworkBackup;
 use super::startup::Again;
 use super::state::{AgentState, Phase};
+use super::watched_processes::WatchedProcesses;
 use super::*;
 use crate::calico::samples;
 use crate::item::{Access, IpConfig, Network, NetworkKind, Service, StartType};

@@ -51,7 +51,7 @@ fn b19_a_vswitch_without_its_address_default_route_or_network_is_named() {
 fn b19_a_default_route_is_awaited_on_its_adapter() {
     let mut story = Story::new(Backend::Vxlan);
     story.start(Role::Node).unwrap();
-    let mut saved = Saved::load(&story.node).unwrap().unwrap();
+    let mut saved = NetworkBackup::load(&story.node).unwrap().unwrap();
     saved.restored = false;
     saved.store(&mut story.node).unwrap();
     story.edit(|model| {

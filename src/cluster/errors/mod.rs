@@ -1,7 +1,7 @@
 //! What can fail between us and the API server, and the fault of each failure.
 
-mod below;
 mod status;
+mod transport;
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use anyhow::{Error, anyhow};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 use regex::Regex;
 
-pub(super) use self::below::check_ca;
+pub(super) use self::transport::check_ca;
 
-use self::below::Transport;
+use self::transport::Transport;
 use super::api::{self, Answer, Call};
-use super::granted::Access;
+use super::rights_cache::Access;
 use crate::fault::{Exit, Fault};
 use crate::settings::Limits;
 
@@ -79,7 +79,7 @@ impl Trouble {
             // A refused eviction is not an overload, though both are 429: the cause distinguishes them.
             Self::Answer(answer) if answer.status == 429 => budget_of(status_of(answer).as_ref()).is_none(),
             Self::Answer(answer) => repeatable && matches!(answer.status, 500 | 502 | 503 | 504),
-            Self::Transport(error) => match below::transport(error) {
+            Self::Transport(error) => match transport::classify(error) {
                 Transport::Refused => true,
                 Transport::Lost => repeatable,
                 _ => false,
@@ -99,7 +99,7 @@ impl Trouble {
     pub fn brief(&self) -> String {
         match self {
             Self::Answer(answer) => format!("HTTP {}", answer.status),
-            Self::Transport(error) => below::innermost(error),
+            Self::Transport(error) => transport::innermost(error),
             Self::Slow(limit) => format!("no answer within {}", seconds(*limit)),
         }
     }
@@ -147,10 +147,10 @@ impl Failure {
         match trouble {
             Trouble::Answer(answer) => Self::answered(server, call, &answer),
             Trouble::Transport(error) => {
-                let why = below::transport(&error);
-                let fault = below::fault(server, call, &why, limits);
+                let why = transport::classify(&error);
+                let fault = transport::fault(server, call, &why, limits);
                 // For an expired certificate there is nothing to add; TLS's own text counts seconds.
-                let cause = (!why.is_about_time()).then(|| anyhow!(below::innermost(&error)));
+                let cause = (!why.is_about_time()).then(|| anyhow!(transport::innermost(&error)));
                 Self::unanswered(fault, cause)
             }
             Trouble::Slow(limit) => {

@@ -259,7 +259,7 @@ fn every_recording_is_answered_alike_or_left_out_for_a_reason() {
     custom_resources(&mut r);
     nodes(&mut r);
     pods_and_evictions(&mut r);
-    odds_and_ends(&mut r);
+    misc(&mut r);
 
     let mut v3 = Replay::new(Layout::V3);
     the_v3_layout(&mut v3);
@@ -540,7 +540,7 @@ fn pods_and_evictions(r: &mut Replay) {
     r.all(&["pdb-status-patch", "evict-allowed-by-pdb-201", "pdb-after-eviction"]);
 }
 
-fn odds_and_ends(r: &mut Replay) {
+fn misc(r: &mut Replay) {
     let now = r.cluster().api.store().version();
     r.changed("watch-timeout", |path, _| {
         *path = path.replace("545", &now.to_string()).replace("Seconds=2", "Seconds=1");

@@ -18,7 +18,7 @@ use crate::values::{Cidr, WinPath};
 /// The content of [`SAVED_NETWORK`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Saved {
+pub struct NetworkBackup {
     /// Everything was restored. The next save then replaces the adapters, except for static addresses that are lost.
     pub restored: bool,
     /// By the name of the physical adapter, also for its vSwitch.
@@ -51,7 +51,7 @@ pub fn reachable(ip: Ipv4Addr) -> bool {
     !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified()
 }
 
-impl Saved {
+impl NetworkBackup {
     pub fn path() -> WinPath {
         WinPath::known(SAVED_NETWORK)
     }
@@ -257,7 +257,7 @@ mod tests {
         IpConfig { dhcp, addresses: vec![address.parse().unwrap()], gateway: None, dns: vec![], metric: None }
     }
 
-    fn saved(restored: bool, config: IpConfig, routes: &[&str]) -> Saved {
+    fn saved(restored: bool, config: IpConfig, routes: &[&str]) -> NetworkBackup {
         let route = |prefix: &&str| Route {
             prefix: prefix.parse().unwrap(),
             adapter: "Ethernet".into(),
@@ -265,7 +265,7 @@ mod tests {
             metric: 256,
         };
         let adapters = BTreeMap::from([("Ethernet".into(), config)]);
-        Saved { restored, adapters, routes: routes.iter().map(route).collect(), remote_access: false }
+        NetworkBackup { restored, adapters, routes: routes.iter().map(route).collect(), remote_access: false }
     }
 
     #[test]

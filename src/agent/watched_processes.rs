@@ -92,13 +92,13 @@ impl Kubelet {
 
 /// The processes when node startup ran last.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct WatchedProcesses {
     kubelet: Kubelet,
     hns: Option<Process>,
     looks: Looks,
 }
 
-impl Seen {
+impl WatchedProcesses {
     pub fn look(node: &dyn Node, events: Sink<'_>) -> Self {
         let mut looks = Looks::default();
         let hns = looks.found(HNS, node.process(HNS), events).flatten();

@@ -31,7 +31,7 @@ pub(super) enum Transport {
     Other,
 }
 
-pub(super) fn transport(error: &kube::Error) -> Transport {
+pub(super) fn classify(error: &kube::Error) -> Transport {
     let chain = chain(error);
     if login(&chain).is_some() {
         return Transport::Login;

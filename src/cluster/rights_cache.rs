@@ -46,12 +46,12 @@ impl Access {
 
 /// The rights granted to one user of one API server.
 #[derive(Default)]
-pub(super) struct Granted {
+pub(super) struct RightsCache {
     used: Mutex<BTreeSet<Access>>,
     reviewed: Mutex<Vec<Right>>,
 }
 
-impl Granted {
+impl RightsCache {
     /// A call succeeded.
     pub fn used(&self, call: &Call) {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(Access::of(call));
