@@ -9,7 +9,7 @@ source "$(dirname "$0")/lib.sh"
 install_missing zip unzip
 out=$PWD/target/artifacts
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-# The time of the commit, unless the packager sets another; a fixed one outside a git clone.
+# The time of the commit, unless the packager sets another one; a fixed time outside a git clone.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1767225600)}
 
 # Creates a folder with the content of an archive, all with one time and one mode.

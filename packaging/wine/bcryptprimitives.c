@@ -1,5 +1,5 @@
 /* Rust's standard library takes its random numbers from ProcessPrng, which Wine 8 does not have.
-   RtlGenRandom (exported as SystemFunction036) is the same thing under an older name. */
+   RtlGenRandom (exported as SystemFunction036) does the same. */
 #include <windows.h>
 
 BOOLEAN WINAPI SystemFunction036(PVOID buffer, ULONG length);

@@ -3,7 +3,7 @@
 # target/wine
 #   template   a Wine prefix that reports Windows Server 2022, with containerd and HNS
 #   standins   the stand-ins for Calico and kubelet
-# Quick if everything is there. docs/architecture.md says what is real and what is a stand-in.
+# Fast if nothing is missing. docs/architecture.md lists what is real and what is a stand-in.
 set -euo pipefail
 source "$(dirname "$0")/../lib.sh"
 wine_dir=target/wine
@@ -39,7 +39,7 @@ wineboot -i >/dev/null 2>&1
 for file in packaging/wine/server2022.reg tests/windows/shims/overrides.reg; do
     wine regedit /S "Z:${PWD//\//\\}\\${file//\//\\}" >/dev/null 2>&1
 done
-# Switched off: a prefix must not be in use when it is cloned.
+# Stopped, because a prefix must not be in use when it is cloned.
 wineserver -k || true
 wineserver -w
 unset LD_PRELOAD
@@ -53,7 +53,7 @@ containerd="$template/drive_c/Program Files/containerd"
 mkdir -p "$containerd/cni/bin" "$containerd/cni/conf"
 cp packaging/wine/containerd.toml "$containerd/config.toml"
 cp "$wine_dir/standins/containerd.exe" "$containerd/"
-# The services of the feature Containers, which only need to exist and run.
+# The program of the services of the feature Containers, which only need to exist and run.
 cp "$wine_dir/standins/containerd.exe" "$system32/standin-service.exe"
 grep -q '"CurrentBuild"="20348"' "$template/system.reg"
 echo "$stamp" >"$wine_dir/stamp"

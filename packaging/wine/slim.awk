@@ -1,6 +1,6 @@
-# Removes from a prefix's system.reg what costs every boot and every program start time and nothing of ours reads. Wine
-# finds its time zone by reading all that are there, at each start of a process: half of all registry reads of a
-# process. The devices and services are those of a desktop.
+# Removes keys from a prefix's system.reg that slow down every boot and every program start, and that no test reads. Wine
+# detects its time zone by reading all of them at each start of a process, which is half of its registry reads. The
+# devices and services are those of a desktop.
 
 BEGIN {
     zones = "^(Greenwich Standard Time|UTC|Tokyo Standard Time|Eastern Standard Time)$"
@@ -25,7 +25,7 @@ function below(key, above,    at, rest) {
         below(key, "CurrentControlSet\\\\Enum\\\\") ~ /^(ROOT|WINEBUS|HID)$/
 }
 
-# Windows has its key, and event sources below it; only the service is disabled.
+# Windows has this key, with event sources in it; only the service is disabled.
 service == "Eventlog" && /^"Start"=/ { $0 = "\"Start\"=dword:00000004" }
 
 # The names of a zone in other languages cost every process another DLL; a server needs no menu of programs.
