@@ -14,6 +14,8 @@ source "$(dirname "$0")/../lib.sh"
 # The parts, a row each: name, the folder of its go.mod and the package in it, the system it runs on, the file's name.
 parts() {
     cat <<'PARTS'
+calico tests/real/calico . windows calico.exe
+cri tests/real/calico ./cri windows cri.exe
 hns tests/real/hns . windows hns.exe
 etcd tests/real/etcd go.etcd.io/etcd/server/v3 linux etcd
 kube-apiserver tests/real/kubernetes k8s.io/kubernetes/cmd/kube-apiserver linux kube-apiserver

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::house::SOON;
 use crate::machine::eventually;
-use crate::stories::real::part;
+use crate::parts::part;
 
 const TOKEN: &str = "an-administrator-of-the-tests";
 

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use calicoctl_win::cluster::Cluster;
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::sandbox::release::SyntheticRelease;
 use calicoctl_win::settings::Limits;
@@ -18,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::machine::{Ended, Machine, eventually, eventually_every};
+use crate::parts::part;
 use crate::wire::Wire;
 
 /// The name of the node in the cluster; the machine's own may be anything.
@@ -42,35 +42,6 @@ pub struct House {
     pub release: String,
     #[cfg_attr(windows, expect(dead_code, reason = "it is there as long as the house is"))]
     cluster_dir: TempDir,
-    /// The house was dropped.
-    gone: Arc<AtomicBool>,
-    /// How often the house loaded a saved state.
-    #[cfg_attr(windows, expect(dead_code, reason = "a machine that is not thrown away has no saved states"))]
-    loads: Arc<AtomicUsize>,
-}
-
-/// Writes the annotations of node startup to the Node: a stand-in leaves them in a file. The real one fails if it
-/// cannot write them; here they are written as soon as the API server answers.
-fn annotate_node(test: PathBuf, gone: Arc<AtomicBool>, loads: Arc<AtomicUsize>) {
-    let mut written = (0, String::new());
-    while !gone.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-        // A cluster that loaded a saved state has lost what was written since.
-        let told = (loads.load(Ordering::Relaxed), fs::read_to_string(test.join("annotations")).unwrap_or_default());
-        let (Some((mac, address)), false) = (told.1.trim_end().split_once(' '), told == written) else { continue };
-        let annotations = serde_json::json!({
-            "projectcalico.org/VXLANTunnelMACAddr": mac.replace('-', ":").to_lowercase(),
-            "projectcalico.org/IPv4Address": format!("{address}/24"),
-        });
-        let limits = Limits { timeout: Duration::from_secs(2), retries: 0 };
-        let done = Cluster::open(Some(&test.join("kubeconfig")), None, limits).and_then(|cluster| {
-            let patch = serde_json::json!({ "metadata": { "annotations": annotations } });
-            cluster.merge_patch::<_, Value>(&format!("/api/v1/nodes/{NODE}/status"), &patch)
-        });
-        if done.is_ok() {
-            written = told;
-        }
-    }
 }
 
 impl House {
@@ -81,6 +52,7 @@ impl House {
 
     pub fn with(version: &str, backend: &str) -> Option<Self> {
         let machine = Machine::new()?;
+        part("calico.exe")?;
         let cluster_dir = TempDir::new().unwrap();
         let seed = Seed { calico: version.into(), ..Seed::new(NODE) };
         let cluster = EmbeddedCluster::start(cluster_dir.path(), &seed, &[]).unwrap();
@@ -90,13 +62,9 @@ impl House {
         let port = |port: u16| format!("https://127.0.0.1:{port}");
         let kubeconfig = cluster.admin_kubeconfig_direct().replace(&port(cluster.addr().port()), &port(wire.port));
         fs::write(test.join("kubeconfig"), kubeconfig).unwrap();
-        fs::write(test.join("block"), "10.244.7.0/26").unwrap();
         let config = machine.file("node.yaml", config(version, backend));
         let release = machine.file(&format!("calico-windows-{version}.zip"), release(version));
-        let (gone, loads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let told = (Arc::clone(&gone), Arc::clone(&loads));
-        std::thread::spawn(move || annotate_node(test, told.0, told.1));
-        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir, gone, loads })
+        Some(Self { machine, wire, cluster: Some(cluster), config, release, cluster_dir })
     }
 
     /// The API server, for changes by others in the cluster.
@@ -148,7 +116,6 @@ impl House {
         let cluster = EmbeddedCluster::start(self.cluster_dir.path(), &Seed::new(NODE), &[]).unwrap();
         self.wire.reconnect(cluster.addr());
         self.cluster = Some(cluster);
-        self.loads.fetch_add(1, Ordering::Relaxed);
         self.machine.power_on();
     }
 
@@ -331,7 +298,6 @@ fn by_name(networks: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
 /// Shows what happened if the story failed. A machine that is not discarded is restored.
 impl Drop for House {
     fn drop(&mut self) {
-        self.gone.store(true, Ordering::Relaxed);
         if std::thread::panicking() {
             self.show_what_happened();
         }
@@ -416,7 +382,10 @@ pub fn standin(name: &str) -> &'static [u8] {
     let programs = READ.get_or_init(|| {
         let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let entries = fs::read_dir(Machine::standins()).unwrap().map(|entry| entry.unwrap().path());
-        entries.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), read(&path))).collect()
+        let built = entries.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), read(&path)));
+        let calico = part("calico.exe").map(|path| read(&path)).into_iter();
+        let calico = calico.flat_map(|one| [("calico.exe".into(), one.clone()), ("calico-node.exe".into(), one)]);
+        built.chain(calico).collect()
     });
     programs.get(name).unwrap_or_else(|| panic!("there is no stand-in {name}"))
 }

@@ -10,6 +10,7 @@
 mod api_server;
 mod house;
 mod machine;
+mod parts;
 #[cfg(not(windows))]
 mod picture;
 mod stories;

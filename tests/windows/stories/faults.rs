@@ -309,7 +309,7 @@ fn folders_with_spaces_and_umlauts_work() {
 #[test]
 fn b11_a_network_with_another_vsid_is_re_created() {
     let Some(house) = House::new() else { return };
-    let wrong = r#"{"ID":"0AAAAAAA-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"Calico","Type":"Overlay","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"10.244.7.0/26","GatewayAddress":"10.244.7.1","Policies":[{"Type":"VSID","VSID":5000}]}],"State":1}"#;
+    let wrong = r#"{"ID":"0AAAAAAA-73A1-4D1E-A6A5-0C6E5F1A2B3C","Name":"Calico","Type":"Overlay","NetworkAdapterName":"Ethernet","Subnets":[{"AddressPrefix":"192.168.0.0/26","GatewayAddress":"192.168.0.1","Policies":[{"Type":"VSID","VSID":5000}]}],"State":1}"#;
     fs::write(house.test_file("hns.networks"), format!("{wrong}\n")).unwrap();
     house.install();
     house.until_healthy();

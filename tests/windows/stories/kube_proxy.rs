@@ -1,6 +1,5 @@
 //! kube-proxy itself, with DSR, beside Calico on a node: it works with the network that we made, and with the next one.
 
-use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api_server::{ApiServer, free_ports};
 use crate::house::{House, NODE, SOON};
 use crate::machine::eventually_every;
-use crate::stories::real::part;
+use crate::parts::part;
 
 /// The address of the machine's only adapter.
 const NODE_IP: &str = "10.20.0.21";
@@ -27,7 +26,7 @@ hostnameOverride: {NODE}
 bindAddress: {NODE_IP}
 healthzBindAddress: 127.0.0.1:{health}
 metricsBindAddress: 127.0.0.1:{metrics}
-clusterCIDR: 10.244.0.0/16
+clusterCIDR: 192.168.0.0/16
 clientConnection:
   kubeconfig: 'C:\\test\\kube-proxy-kubeconfig'
 winkernel:
@@ -43,22 +42,6 @@ winkernel:
     /// A table of the HNS of the tests.
     fn hns_table(&self, name: &str) -> Vec<Value> {
         self.read(&format!("test/{name}")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// What Felix does for the pods of another machine: a route of the network to their node.
-    fn route_to(&self, pods: &str, node: &str) {
-        let file = self.test_file("hns.networks");
-        let lines = self.hns_table("hns.networks").into_iter().map(|mut network| {
-            if network["Name"] == "Calico" {
-                network["Policies"] = json!([{ "Type": "RemoteSubnetRoute", "DestinationPrefix": pods,
-                    "IsolationId": 4096, "ProviderAddress": node,
-                    "DistributedRouterMacAddress": "66-9c-2b-00-00-01" }]);
-            }
-            format!("{network}\n")
-        });
-        let new = file.with_extension("new");
-        fs::write(&new, lines.collect::<String>()).unwrap();
-        fs::rename(new, file).unwrap();
     }
 
     fn calico_ep(&self) -> Value {
@@ -84,9 +67,9 @@ winkernel:
     }
 }
 
-/// Pods of another machine, as an EndpointSlice has them.
+/// Pods of another machine, as an EndpointSlice has them: Felix made a route to its block.
 fn backends(pods: &[&str]) -> Value {
-    let backend = |pod: &&str| json!({ "addresses": [pod], "nodeName": "linux-b1", "conditions": { "ready": true } });
+    let backend = |pod: &&str| json!({ "addresses": [pod], "nodeName": "linux-1", "conditions": { "ready": true } });
     pods.iter().map(backend).collect()
 }
 
@@ -112,9 +95,8 @@ fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
     let Some(program) = part("kube-proxy.exe") else { return };
     let Some(cluster) = ApiServer::start() else { return };
     let Some(house) = House::joined() else { return };
-    web(&cluster, &["10.244.9.9"]);
+    web(&cluster, &["192.168.10.9"]);
     house.machine.file("test/kube-proxy-kubeconfig", cluster.kubeconfig());
-    house.route_to("10.244.9.0/26", "10.20.0.30");
 
     let vip = house.calico_ep()["IPAddress"].as_str().unwrap().to_owned();
     let mut running = house.start_kube_proxy(&program.to_string_lossy(), &vip);
@@ -123,9 +105,8 @@ fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
     let network = house.hns()["Calico"]["ID"].clone();
     house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
     assert_ne!(house.hns()["Calico"]["ID"], network, "the network was made anew");
-    house.route_to("10.244.9.0/26", "10.20.0.30");
     // If kube-proxy was faster than Felix, it took the backend for one outside the cluster, until something changes.
-    let another = json!({ "endpoints": backends(&["10.244.9.9", "10.244.9.10"]) });
+    let another = json!({ "endpoints": backends(&["192.168.10.9", "192.168.10.10"]) });
     cluster.patch("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1", &another);
     house.until_balanced(house.calico_ep()["IPAddress"].as_str().unwrap());
     let _ended_already = running.kill();

@@ -22,7 +22,7 @@ mod power;
 #[cfg(not(windows))]
 mod proof;
 #[cfg(not(windows))]
-pub(crate) mod real;
+mod real;
 mod reconfigure;
 #[cfg(not(windows))]
 mod rights;

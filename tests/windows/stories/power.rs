@@ -141,8 +141,8 @@ fn after_a_boot_a_pod_that_lost_its_endpoint_is_re_created() {
     let id = house.hns()["Calico"]["ID"].clone();
 
     house.machine.cut_power();
-    house.attach("a85b1b1b99600bf50f265b595b64ea6d", "10.244.7.5", true);
-    house.cluster().pod_runs(&before, "10.244.7.5".parse().unwrap()).unwrap();
+    house.attach("a85b1b1b99600bf50f265b595b64ea6d", "192.168.0.5", true);
+    house.cluster().pod_runs(&before, "192.168.0.5".parse().unwrap()).unwrap();
     // The network cannot be up yet.
     house.order("startup", "exit=1 late\nexit=1 late\nrun");
     let startups = house.starts("startup").len();

@@ -138,9 +138,9 @@ fn a_vni_change_deletes_daemonset_pods_and_leaked_endpoints_before_the_network()
     let Some(house) = node() else { return };
     let before = house.fluent_bit();
     let [sandbox, gone] = ["a85b1b1b99600bf50f265b595b64ea6d", "d48c3e4703d9ac389f1ca7798e4d881d"];
-    house.attach(sandbox, "10.244.7.5", true);
-    house.attach(gone, "10.244.7.6", false);
-    house.cluster().pod_runs(&before, "10.244.7.5".parse().unwrap()).unwrap();
+    house.attach(sandbox, "192.168.0.5", true);
+    house.attach(gone, "192.168.0.6", false);
+    house.cluster().pod_runs(&before, "192.168.0.5".parse().unwrap()).unwrap();
 
     let words: Vec<&str> = VNI.split_whitespace().collect();
     let mut change = house.machine.start(&words, "test/said");
@@ -238,9 +238,13 @@ fn a_trial_without_the_api_server_is_rolled_back() {
     let begun = Instant::now();
     house.wire.cut();
 
-    house.until_rolled_back();
+    eventually("the network of the trial to be gone", 2 * SOON, || (!house.hns().contains_key("Calico")).then_some(()));
     assert!(begun.elapsed() < Duration::from_secs(110), "it is not the deadline that took it back");
+    // Calico's own startup needs the API server: until then it fails.
+    let failed = |said: &Value| said["event"] == "stop" && said["code"] == 1;
+    eventually("startup to fail", SOON, || house.said("startup").iter().any(failed).then_some(()));
     house.wire.reconnect(house.cluster().addr());
+    house.until_rolled_back();
     let status = house.until_healthy();
     assert_eq!((&status["trial"], vsid(&house)), (&Value::Null, json!(4096)), "{status:#}");
     assert_eq!(house.until_started("felix", 3).last().unwrap()["env"]["FELIX_VXLANVNI"], "4096");
