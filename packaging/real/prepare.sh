@@ -19,7 +19,12 @@ cri tests/real/calico ./cri windows cri.exe
 hns tests/real/hns . windows hns.exe
 etcd tests/real/etcd go.etcd.io/etcd/server/v3 linux etcd
 kube-apiserver tests/real/kubernetes k8s.io/kubernetes/cmd/kube-apiserver linux kube-apiserver
+kube-controller-manager tests/real/kubernetes k8s.io/kubernetes/cmd/kube-controller-manager linux kube-controller-manager
+kubectl tests/real/kubernetes k8s.io/kubernetes/cmd/kubectl linux kubectl
+kubemark tests/real/kubernetes k8s.io/kubernetes/cmd/kubemark linux kubemark
+runtime tests/real/kubernetes ./runtime linux runtime
 kube-proxy tests/real/kubernetes k8s.io/kubernetes/cmd/kube-proxy windows kube-proxy.exe
+kubelet tests/real/kubernetes k8s.io/kubernetes/cmd/kubelet windows kubelet.exe
 PARTS
 }
 
