@@ -84,6 +84,11 @@ impl ApiServer {
         fs::read_to_string(self.dir.path().join("kubeconfig")).unwrap()
     }
 
+    /// An object that is there.
+    pub fn get(&self, path: &str) -> Value {
+        self.client.get(path).unwrap().unwrap_or_else(|| panic!("there is no {path}"))
+    }
+
     pub fn post(&self, path: &str, object: &Value) -> Value {
         self.client.post(path, object).unwrap()
     }

@@ -1,5 +1,7 @@
 //! kube-proxy itself, with DSR, beside Calico on a node: it works with the network that we made, and with the next one.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,9 +16,13 @@ const NODE_IP: &str = "10.20.0.21";
 
 const WEB_IP: &str = "10.96.7.7";
 
+/// kube-proxy's service, as it is named everywhere.
+const SERVICE: &str = "kube-proxy";
+
 impl House {
-    /// Starts kube-proxy as its services do: with the address of Calico's host endpoint as its source VIP.
-    fn start_kube_proxy(&self, program: &str, source_vip: &str) -> std::process::Child {
+    /// Makes kube-proxy the service that it is on a node, with the address of Calico's host endpoint as its source VIP,
+    /// and starts it.
+    fn start_kube_proxy(&self, program: &Path, source_vip: &str) {
         let [health, metrics] = free_ports();
         let config = format!(
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -36,7 +42,22 @@ winkernel:
 "
         );
         self.machine.file("test/kube-proxy.yaml", config);
-        self.machine.start_program(program, &[r"--config=C:\test\kube-proxy.yaml", "--v=3"], "test/kube-proxy-said")
+        let line = self.service_program(program, r"--config=C:\test\kube-proxy.yaml --windows-service");
+        self.sc(&["create", SERVICE, "start=", "demand", "binPath=", &line]);
+        self.sc(&["start", SERVICE]);
+    }
+
+    /// Puts a built program into C:\k; returns its command line as a service.
+    pub(crate) fn service_program(&self, program: &Path, arguments: &str) -> String {
+        let name = program.file_name().unwrap().to_str().unwrap();
+        fs::create_dir_all(self.machine.c("k")).unwrap();
+        std::os::unix::fs::symlink(program.canonicalize().unwrap(), self.machine.c("k").join(name)).unwrap();
+        format!(r"C:\k\{name} {arguments}")
+    }
+
+    #[track_caller]
+    pub(crate) fn sc(&self, arguments: &[&str]) -> String {
+        self.machine.run_program("sc", arguments).exits(0).stdout
     }
 
     /// A table of the HNS of the tests.
@@ -99,16 +120,22 @@ fn kube_proxy_balances_on_our_network_and_on_the_next_one() {
     house.machine.file("test/kube-proxy-kubeconfig", cluster.kubeconfig());
 
     let vip = house.calico_ep()["IPAddress"].as_str().unwrap().to_owned();
-    let mut running = house.start_kube_proxy(&program.to_string_lossy(), &vip);
+    house.start_kube_proxy(&program, &vip);
     house.until_balanced(&vip);
+    let before = house.machine.processes_of("kube-proxy.exe");
 
     let network = house.hns()["Calico"]["ID"].clone();
-    house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
-    assert_ne!(house.hns()["Calico"]["ID"], network, "the network was made anew");
+    let said = house.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0).stdout;
+    assert_ne!(house.hns()["Calico"]["ID"], network, "the network was made again");
+    // It keeps what it knows of the network that is gone, so it is stopped before and started after it.
+    let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}:\n{said}"));
+    assert!(at("services-stop   kube-proxy, CalicoFelix, CalicoNode") < at("hns-network     Calico"), "{said}");
+    assert!(at("node-startup") < at("services-start  CalicoFelix, kube-proxy"), "{said}");
+    let after = house.machine.processes_of("kube-proxy.exe");
+    assert_eq!((before.len(), after.len()), (1, 1));
+    assert_ne!(before[0].pid, after[0].pid);
     // If kube-proxy was faster than Felix, it took the backend for one outside the cluster, until something changes.
     let another = json!({ "endpoints": backends(&["192.168.10.9", "192.168.10.10"]) });
     cluster.patch("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1", &another);
     house.until_balanced(house.calico_ep()["IPAddress"].as_str().unwrap());
-    let _ended_already = running.kill();
-    let _status = running.wait();
 }

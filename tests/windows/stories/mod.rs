@@ -18,6 +18,8 @@ mod kill;
 #[cfg(not(windows))]
 mod kube_proxy;
 #[cfg(not(windows))]
+mod kubelet;
+#[cfg(not(windows))]
 mod power;
 #[cfg(not(windows))]
 mod proof;
