@@ -65,7 +65,7 @@ find_go() {
 # Kubernetes' programs report the version that they were linked with.
 link_flags() {
     local version
-    version=$(sed -n 's|^require k8s.io/kubernetes ||p' "$1/go.mod")
+    version=$(sed -n 's|^.*[[:space:]]k8s.io/kubernetes \(v[0-9.]*\)$|\1|p' "$1/go.mod")
     echo "-s -w${version:+ -X k8s.io/component-base/version.gitVersion=$version}"
 }
 

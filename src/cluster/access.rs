@@ -360,8 +360,8 @@ const ON_REQUEST: [(Place, &str); 2] = [
 pub fn manifest() -> String {
     let mut text = String::from(
         "# Rights of whoever runs calicoctl-win on a Windows node. Bind them to your user or group.\n\
-         # A cluster whose Calico lives in kube-system has no calico-system: give what stands there in kube-system,\n\
-         # and set kubernetes.calicoNamespace: kube-system.\n",
+         # If Calico is in kube-system, write kube-system for calico-system here, and set\n\
+         # kubernetes.calicoNamespace: kube-system.\n",
     );
     // calico-system is both the namespace of calico-node and one of the candidates.
     let places: [(Option<&str>, &[Place]); 5] = [
@@ -374,8 +374,10 @@ pub fn manifest() -> String {
     for (namespace, places) in places {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let within = namespace.map_or_else(String::new, |name| format!(", namespace: {name}"));
+        // With Calico in kube-system there are two Roles in that namespace.
+        let name = if namespace == Some(NAMESPACES[0]) { "calicoctl-win-calico" } else { "calicoctl-win" };
         text.push_str(&format!(
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: calicoctl-win{within}}}\nrules:\n"
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{within}}}\nrules:\n"
         ));
         for place in places {
             for ((verb, groups, resources), names, purpose) in rules(*place) {
@@ -392,8 +394,8 @@ pub fn manifest() -> String {
             text.extend(ON_REQUEST.iter().filter(|(at, _)| at == place).map(|(_, lines)| *lines));
         }
         text.push_str(&format!(
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: calicoctl-win{within}}}\n\
-             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: calicoctl-win}}\n\
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: {name}{within}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\n\
              subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: calicoctl-win}}]\n"
         ));
     }

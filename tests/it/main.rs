@@ -10,6 +10,8 @@ mod lab;
 mod layering;
 mod matrix;
 mod powershell;
+#[cfg(target_os = "linux")]
+mod real;
 mod review;
 mod stories;
 mod tokens;

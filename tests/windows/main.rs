@@ -7,9 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 #[cfg(not(windows))]
+#[path = "../it/real/api_server.rs"]
 mod api_server;
 mod house;
 mod machine;
+#[path = "../it/real/parts.rs"]
 mod parts;
 #[cfg(not(windows))]
 mod picture;

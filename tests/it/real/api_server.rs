@@ -1,0 +1,199 @@
+//! A real API server on this host's loopback: kube-apiserver with its etcd, RBAC, NodeRestriction and an audit log.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use calicoctl_win::cluster::Cluster;
+use calicoctl_win::settings::Limits;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::parts::part;
+
+/// A user, by a token that is the user's name: all rights.
+pub const ADMIN: &str = "admin";
+
+/// Each metadata of a request when its answer begins, if it is a stream, and when it has ended.
+const AUDIT: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+";
+
+/// How long a program may take to start on a busy machine.
+const LIMIT: Duration = Duration::from_secs(90);
+
+pub struct ApiServer {
+    dir: TempDir,
+    programs: Vec<Child>,
+    server: Child,
+    command: (PathBuf, Vec<String>),
+    port: u16,
+    client: Cluster,
+}
+
+impl ApiServer {
+    /// Starts it. None if it was not built.
+    pub fn start() -> Option<Self> {
+        Self::with_users("")
+    }
+
+    /// Starts it with further users, a line each: token, name, uid, quoted groups.
+    pub fn with_users(users: &str) -> Option<Self> {
+        let (etcd, apiserver) = (part("etcd")?, part("kube-apiserver")?);
+        let dir = TempDir::new().unwrap();
+        let [etcd_port, peer_port, port] = free_ports();
+        let etcd_url = format!("http://127.0.0.1:{etcd_port}");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        fs::write(at("accounts.key"), key.serialize_pem()).unwrap();
+        fs::write(at("accounts.pub"), key.public_key_pem()).unwrap();
+        fs::write(at("tokens"), format!("{ADMIN},{ADMIN},{ADMIN},system:masters\n{users}")).unwrap();
+        fs::write(at("audit.yaml"), AUDIT).unwrap();
+        let etcd = run(
+            &etcd,
+            &[
+                format!("--data-dir={}", at("etcd")),
+                format!("--listen-client-urls={etcd_url}"),
+                format!("--advertise-client-urls={etcd_url}"),
+                format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+                "--unsafe-no-fsync".into(),
+            ],
+            &dir.path().join("etcd.log"),
+        );
+        let arguments = vec![
+            format!("--etcd-servers={etcd_url}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", at("certs")),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            format!("--service-account-key-file={}", at("accounts.pub")),
+            format!("--service-account-signing-key-file={}", at("accounts.key")),
+            format!("--token-auth-file={}", at("tokens")),
+            "--authorization-mode=Node,RBAC".into(),
+            "--enable-admission-plugins=NodeRestriction".into(),
+            // Calico's own DaemonSet is privileged.
+            "--allow-privileged=true".into(),
+            "--service-cluster-ip-range=10.96.0.0/16".into(),
+            format!("--audit-policy-file={}", at("audit.yaml")),
+            format!("--audit-log-path={}", at("audit.log")),
+        ];
+        let server = run(&apiserver, &arguments, &dir.path().join("kube-apiserver.log"));
+        let certificate = dir.path().join("certs/apiserver.crt");
+        until("the API server's certificate", || certificate.is_file().then_some(()));
+        fs::write(at("kubeconfig"), kubeconfig(&certificate, port, ADMIN)).unwrap();
+        let limits = Limits { timeout: Duration::from_secs(20), retries: 0 };
+        let client = Cluster::open(Some(Path::new(&at("kubeconfig"))), None, limits).unwrap();
+        let started = Self { dir, programs: vec![etcd], server, command: (apiserver, arguments), port, client };
+        started.until_up();
+        Some(started)
+    }
+
+    fn until_up(&self) {
+        until("the API server", || self.client.get::<Value>("/api/v1/namespaces/default").ok().flatten());
+    }
+
+    /// Starts another program that lives as long as this.
+    pub fn beside(&mut self, program: &Path, arguments: &[String], log: &str) {
+        let child = run(program, arguments, &self.dir.path().join(log));
+        self.programs.push(child);
+    }
+
+    /// Kills the API server and starts it again, without waiting for its answers.
+    pub fn restart(&mut self) {
+        end(&mut self.server);
+        let (program, arguments) = &self.command;
+        self.server = run(program, arguments, &self.dir.path().join("kube-apiserver.log"));
+    }
+
+    /// A file of its folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A kubeconfig with all rights.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_of(ADMIN)
+    }
+
+    /// The kubeconfig of a user.
+    pub fn kubeconfig_of(&self, user: &str) -> String {
+        kubeconfig(&self.file("certs/apiserver.crt"), self.port, user)
+    }
+
+    /// An object that is there.
+    pub fn get(&self, path: &str) -> Value {
+        self.client.get(path).unwrap().unwrap_or_else(|| panic!("there is no {path}"))
+    }
+
+    pub fn post(&self, path: &str, object: &Value) -> Value {
+        self.client.post(path, object).unwrap()
+    }
+
+    pub fn patch(&self, path: &str, patch: &Value) -> Value {
+        self.client.merge_patch(path, patch).unwrap()
+    }
+
+    pub fn client(&self) -> &Cluster {
+        &self.client
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        for program in self.programs[1..].iter_mut().rev() {
+            end(program);
+        }
+        end(&mut self.server);
+        end(&mut self.programs[0]);
+    }
+}
+
+fn end(program: &mut Child) {
+    let _ended_already = program.kill();
+    let _status = program.wait();
+}
+
+fn run(program: &Path, arguments: &[String], log: &Path) -> Child {
+    let said: File = OpenOptions::new().create(true).append(true).open(log).unwrap();
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
+    command.spawn().unwrap()
+}
+
+/// Polls until there is an answer.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < LIMIT, "waited {} s for {what}", LIMIT.as_secs());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The server's own certificate file has its authority too.
+fn kubeconfig(certificate: &Path, port: u16, token: &str) -> String {
+    use base64::Engine as _;
+    let authority = base64::engine::general_purpose::STANDARD.encode(fs::read(certificate).unwrap());
+    let document = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "tests",
+        "clusters": [{ "name": "tests", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": authority } }],
+        "users": [{ "name": "user", "user": { "token": token } }],
+        "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": "user" } }],
+    });
+    serde_json::to_string_pretty(&document).unwrap()
+}
+
+/// Ports of loopback that nobody has. All are taken at once, so that they differ, and freed.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let taken = [(); N].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    taken.map(|listener| listener.local_addr().unwrap().port())
+}

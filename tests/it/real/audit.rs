@@ -1,0 +1,78 @@
+//! The API server's audit log: what a user asked, and what was answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::Value;
+
+use super::api_server::until;
+use super::cluster::RealCluster;
+
+/// A request whose answer has ended.
+#[derive(Debug)]
+pub struct Request {
+    pub verb: String,
+    pub uri: String,
+    pub code: u64,
+}
+
+/// The place in the log where a run begins.
+#[derive(Clone, Copy)]
+pub struct Mark(usize);
+
+impl RealCluster {
+    fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.server.file("audit.log")).unwrap_or_default();
+        // The last line may be half written.
+        text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line.strip_suffix('\n')?).ok()).collect()
+    }
+
+    pub fn mark(&self) -> Mark {
+        Mark(self.audit().len())
+    }
+
+    /// What the user asked since then. Waits until no watch of the user's is open.
+    #[track_caller]
+    pub fn asked_since(&self, mark: Mark, user: &str) -> Vec<Request> {
+        until("every watch to be closed", || {
+            let lines = self.audit();
+            let own = lines.iter().skip(mark.0).filter(|line| line["user"]["username"] == user);
+            let (mut open, mut asked) = (BTreeSet::new(), Vec::new());
+            for line in own {
+                let id = line["auditID"].to_string();
+                if line["stage"] == "ResponseStarted" {
+                    open.insert(id);
+                } else {
+                    open.remove(&id);
+                    asked.push(Request {
+                        verb: line["verb"].as_str().unwrap().into(),
+                        uri: line["requestURI"].as_str().unwrap().into(),
+                        code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
+                    });
+                }
+            }
+            open.is_empty().then_some(asked)
+        })
+    }
+}
+
+/// Holds what must be true of all that a run asks: nothing is refused for want of a right, and no list is without limit.
+#[track_caller]
+pub fn are_modest(asked: &[Request]) {
+    let refused: Vec<&Request> = asked.iter().filter(|one| one.code == 403).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let whole: Vec<&Request> = asked.iter().filter(|one| one.verb == "list" && !one.uri.contains("limit=")).collect();
+    assert!(whole.is_empty(), "{whole:#?}");
+    let forever = |one: &&Request| one.verb == "watch" && !one.uri.contains("timeoutSeconds=");
+    let forever: Vec<&Request> = asked.iter().filter(forever).collect();
+    assert!(forever.is_empty(), "{forever:#?}");
+}
+
+/// How many requests of each verb.
+pub fn counted(asked: &[Request]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for one in asked {
+        *counts.entry(one.verb.as_str()).or_insert(0) += 1;
+    }
+    counts
+}

@@ -1,0 +1,9 @@
+//! The product against a real cluster: kube-apiserver with its etcd, RBAC, NodeRestriction and an audit log,
+//! kube-controller-manager, Calico's own definitions, and kubelet's own code for the node's pods. The machine is a
+//! sandbox. `packaging/real/prepare.sh` builds the programs; without them these tests report that they did not run.
+
+mod api_server;
+mod audit;
+mod cluster;
+mod parts;
+mod stories;

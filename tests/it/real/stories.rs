@@ -1,0 +1,77 @@
+//! The life of a node, by a user with exactly the rights of docs/rbac.yaml.
+
+use serde_json::Value;
+
+use super::audit::{are_modest, counted};
+use super::cluster::{Kind, OPERATOR, RealCluster, V1, V3};
+
+/// The most requests of a verb.
+const MOST: [(&str, usize); 7] = [
+    ("cluster check", 54),
+    ("install", 63),
+    ("reconfigure", 82),
+    ("confirm", 4),
+    ("upgrade", 62),
+    ("rollback", 7),
+    ("uninstall", 30),
+];
+
+impl RealCluster {
+    /// Runs a verb as the operator, holds what it asks of the server, and returns what it printed.
+    #[track_caller]
+    fn does(&self, words: &str) -> String {
+        let mark = self.mark();
+        let output = self.run(words).exits(0);
+        let asked = self.asked_since(mark, OPERATOR);
+        are_modest(&asked);
+        let (verb, most) = MOST.iter().find(|(verb, _)| words.starts_with(verb)).expect("the table has the verb");
+        let counts = counted(&asked);
+        println!("{words}: {} requests {counts:?}", asked.len());
+        assert!(asked.len() <= *most, "{verb}: {} requests, {counts:?}\n{asked:#?}", asked.len());
+        output.stdout
+    }
+
+    fn status(&self) -> Value {
+        self.run("status -o json").json()
+    }
+}
+
+fn a_life(kind: Kind, first: &str) {
+    let Some(cluster) = RealCluster::start(kind) else { return };
+    let release = cluster.release();
+    cluster.config(first);
+    cluster.does("cluster check");
+    cluster.does("install -y");
+    assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
+    let node = cluster.node();
+    assert!(node["metadata"]["annotations"]["projectcalico.org/VXLANTunnelMACAddr"].is_string(), "{node:#}");
+
+    cluster.bind_pods();
+    let said = cluster.does("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000");
+    assert!(said.contains("evicted 3 pods"), "{said}");
+    assert!(!cluster.cordoned());
+
+    cluster.bind_pods();
+    cluster.does("reconfigure -y --mode try --confirm-timeout 10m --set calicoNetwork.vxlan.vxlanVNI=4096");
+    cluster.does("confirm -y");
+    assert!(!cluster.cordoned());
+
+    cluster.bind_pods();
+    cluster.does(&format!("upgrade -y --set calico.version={release}"));
+    cluster.does("rollback -y");
+    assert_eq!(cluster.status()["overall"], "Healthy", "{:#}", cluster.status());
+    assert!(!cluster.cordoned());
+
+    cluster.bind_pods();
+    cluster.does("uninstall -y --drain");
+}
+
+#[test]
+fn a_node_of_the_v1_group_lives_on_a_real_cluster_with_the_rights_of_rbac_yaml() {
+    a_life(V1, "v3.31.6");
+}
+
+#[test]
+fn a_node_of_the_v3_group_lives_on_a_real_cluster_with_the_rights_of_rbac_yaml() {
+    a_life(V3, "v3.32.1");
+}
