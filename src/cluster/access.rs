@@ -261,10 +261,10 @@ fn change_right(&(verb, of, resource, place): &Change, group: ApiGroup, namespac
     Right { for_changes: true, ..right }
 }
 
-/// The rights among these that the cluster does not grant.
+/// The rights among these that the cluster does not grant. What a request has shown is not asked again.
 pub(super) async fn missing(api: &Arc<Api>, rights: Vec<Right>) -> Result<Vec<Right>, Failure> {
     let mut reviews = JoinSet::new();
-    for right in rights {
+    for right in rights.into_iter().filter(|right| !api.granted.shows(right)) {
         let api = Arc::clone(api);
         reviews.spawn(async move {
             let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));

@@ -47,14 +47,23 @@ impl Access {
 /// The rights granted to one user of one API server.
 #[derive(Default)]
 pub(super) struct RightsCache {
-    used: Mutex<BTreeSet<Access>>,
+    /// With the object's name.
+    used: Mutex<BTreeSet<(Access, Option<String>)>>,
     reviewed: Mutex<Vec<Right>>,
 }
 
 impl RightsCache {
     /// A call succeeded.
     pub fn used(&self, call: &Call) {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(Access::of(call));
+        let name = Resource::of(&call.path).name;
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).insert((Access::of(call), name));
+    }
+
+    /// Whether a call has succeeded that needs exactly this right.
+    pub fn shows(&self, right: &Right) -> bool {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(access, name)| {
+            access.is(right) && access.namespace == right.namespace && (right.name.is_none() || *name == right.name)
+        })
     }
 
     /// A `SelfSubjectAccessReview` allowed it, for every object or for one.
@@ -63,7 +72,7 @@ impl RightsCache {
     }
 
     pub fn has(&self, access: &Access) -> bool {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).contains(access);
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(one, _)| one == access);
         used || self.reviewed.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|right| access.is(right))
     }
 }

@@ -1,4 +1,4 @@
-use super::super::FactsOptions;
+use super::super::{FactsOptions, access};
 use super::*;
 use crate::facts::{ApiGroup, ClusterFacts};
 use crate::settings::Credentials;
@@ -343,24 +343,17 @@ fn right_of(seen: &testing::Seen) -> Option<String> {
     Some(right.to_string())
 }
 
-/// The rights that a review checks, except those for later steps.
-fn reviewed(seen: &testing::Seen) -> Option<String> {
-    if !seen.key.ends_with("selfsubjectaccessreviews") {
-        return None;
-    }
-    let body: Value = serde_json::from_str(&seen.body).unwrap();
-    let of = |key: &str| body["spec"]["resourceAttributes"][key].as_str().unwrap().to_owned();
-    let filled = |key: &str| Some(of(key)).filter(|text| !text.is_empty());
-    let (verb, group, resource) = (of("verb"), of("group"), of("resource"));
-    let right = crate::facts::Right {
-        name: filled("name"),
-        namespace: filled("namespace"),
-        verb,
+/// The rights that are checked, except those for later steps.
+fn checked(options: &FactsOptions<'_>, group: Option<ApiGroup>, eks: bool) -> std::collections::BTreeSet<String> {
+    let asked = access::Asked {
         group,
-        resource,
-        ..Default::default()
+        namespace: "calico-system",
+        looking: options.namespace_override.is_none(),
+        eks,
+        ca_unknown: false,
     };
-    ["get", "list"].contains(&right.verb.as_str()).then(|| right.to_string())
+    let rights = access::rights(&asked, &options.needs);
+    rights.iter().filter(|right| ["get", "list"].contains(&right.verb.as_str())).map(ToString::to_string).collect()
 }
 
 fn without_calico(server: &Server) {
@@ -387,10 +380,9 @@ fn the_checked_rights_match_the_requests() {
         edit(&server);
         let read = server.connect_within(short_limits()).facts(&options).unwrap();
         assert_eq!(read.missing_rights.as_deref(), Some([].as_slice()), "{name}");
-        let all = |of: fn(&testing::Seen) -> Option<String>| {
-            server.seen().iter().filter_map(of).collect::<std::collections::BTreeSet<String>>()
-        };
-        let (mut asked, mut reviews) = (all(right_of), all(reviewed));
+        let group = (name != "etcd").then_some(ApiGroup::V1);
+        let mut reviews = checked(&options, group, name.starts_with("EKS"));
+        let mut asked: std::collections::BTreeSet<String> = server.seen().iter().filter_map(right_of).collect();
         // A node is read once its name is known.
         for set in [&mut asked, &mut reviews] {
             set.remove("get nodes in the whole cluster");

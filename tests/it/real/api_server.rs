@@ -93,7 +93,7 @@ impl ApiServer {
         Some(started)
     }
 
-    fn until_up(&self) {
+    pub fn until_up(&self) {
         until("the API server", || self.client.get::<Value>("/api/v1/namespaces/default").ok().flatten());
     }
 

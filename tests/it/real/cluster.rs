@@ -2,9 +2,9 @@
 //! embedded cluster, so that a real server's admission judges them too.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use serde_json::{Value, json};
@@ -232,18 +232,18 @@ impl RealCluster {
     /// Runs kubectl with all rights; it must succeed.
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        self.try_kubectl(arguments, input).unwrap_or_else(|said| panic!("kubectl {arguments:?}: {said}"))
+    }
+
+    fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+        let file = self.lab.path("kubectl-input");
+        fs::write(&file, input).unwrap();
         let mut command = Command::new(part("kubectl").expect("it was there"));
-        command.args(arguments).env("KUBECONFIG", self.server.file("kubeconfig")).env("HOME", self.lab.path("tmp"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = command.spawn().unwrap();
-        let mut stdin = running.stdin.take().unwrap();
-        let input = input.to_owned();
-        let writer = std::thread::spawn(move || std::io::Write::write_all(&mut stdin, input.as_bytes()));
-        let output = running.wait_with_output().unwrap();
-        let _written = writer.join().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-        said
+        command.args(arguments).stdin(File::open(file).unwrap());
+        command.env("KUBECONFIG", self.server.file("kubeconfig")).env("HOME", self.lab.path("tmp"));
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// Runs `calicoctl-win WORDS` on the node as the operator.
@@ -283,7 +283,7 @@ impl RealCluster {
 impl Drop for RealCluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}", self.kubectl(&["get", "nodes,pods", "-A", "-o", "wide"], ""));
+            println!("{:?}", self.try_kubectl(&["get", "nodes,pods", "-A", "-o", "wide"], ""));
             for name in ["kube-apiserver", "kube-controller-manager", "kubemark"] {
                 let text = fs::read_to_string(self.server.file(&format!("{name}.log"))).unwrap_or_default();
                 let lines: Vec<&str> = text.lines().collect();

@@ -6,4 +6,6 @@ mod api_server;
 mod audit;
 mod cluster;
 mod parts;
+mod restarts;
+mod schemas;
 mod stories;

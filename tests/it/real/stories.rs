@@ -7,13 +7,13 @@ use super::cluster::{Kind, OPERATOR, RealCluster, V1, V3};
 
 /// The most requests of a verb.
 const MOST: [(&str, usize); 7] = [
-    ("cluster check", 54),
-    ("install", 63),
-    ("reconfigure", 82),
-    ("confirm", 4),
-    ("upgrade", 62),
-    ("rollback", 7),
-    ("uninstall", 30),
+    ("cluster check", 45),
+    ("install", 60),
+    ("reconfigure", 80),
+    ("confirm", 10),
+    ("upgrade", 60),
+    ("rollback", 20),
+    ("uninstall", 60),
 ];
 
 impl RealCluster {
