@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Seed};
 use calicoctl_win::sandbox::release::SyntheticRelease;
-use calicoctl_win::settings::Limits;
 use calicoctl_win::version::CalicoVersion;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers are tests too")]
 
 #[cfg(not(windows))]
+#[allow(dead_code, reason = "tests/it uses all of it")]
 #[path = "../it/real/api_server.rs"]
 mod api_server;
 mod house;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calicoctl_win::sandbox::cluster::{EmbeddedCluster, Layout, Seed};
 use serde_json::{Value, json};
@@ -19,6 +20,9 @@ pub const NODE: &str = "win-a1";
 
 /// A user with exactly the rights of docs/rbac.yaml.
 pub const OPERATOR: &str = "operator";
+
+/// Another user with the same rights.
+pub const NEIGHBOUR: &str = "neighbour";
 
 /// kubelet of the node.
 const KUBELET: &str = "kubelet-of-win-a1";
@@ -60,10 +64,14 @@ pub struct Kind {
 pub const V1: Kind = Kind { layout: Layout::V1, namespace: "calico-system" };
 pub const V3: Kind = Kind { layout: Layout::V3, namespace: "kube-system" };
 
+/// One cluster at a time: a machine of two cores is slow with several.
+static TURN: Mutex<()> = Mutex::new(());
+
 pub struct RealCluster {
     pub server: ApiServer,
     pub lab: Lab,
     kind: Kind,
+    _turn: MutexGuard<'static, ()>,
 }
 
 /// The release of Calico that the cluster runs.
@@ -78,8 +86,9 @@ impl RealCluster {
     /// Starts one, with a sandbox node that has joined it. None if a program was not built.
     pub fn start(kind: Kind) -> Option<Self> {
         let (manager, kubemark, _kubectl) = (part("kube-controller-manager")?, part("kubemark")?, part("kubectl")?);
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let users = format!(
-            "{OPERATOR},{OPERATOR},{OPERATOR},\"calicoctl-win\"\n{KUBELET},system:node:{NODE},{KUBELET},\"system:nodes\"\n"
+            "{OPERATOR},{OPERATOR},{OPERATOR},\"calicoctl-win\"\n{NEIGHBOUR},{NEIGHBOUR},{NEIGHBOUR},\"calicoctl-win\"\n{KUBELET},system:node:{NODE},{KUBELET},\"system:nodes\"\n"
         );
         let mut server = ApiServer::with_users(&users)?;
         let admin = server.file("kubeconfig").display().to_string();
@@ -102,7 +111,7 @@ impl RealCluster {
             "kube-controller-manager.log",
         );
         let lab = Lab::new();
-        let mut cluster = Self { server, lab, kind };
+        let mut cluster = Self { server, lab, kind, _turn: turn };
         cluster.define();
         cluster.seed();
         cluster.join(&kubemark);

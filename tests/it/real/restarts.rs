@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use calicoctl_win::cluster::Cluster;
+use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
-use super::cluster::{OPERATOR, RealCluster, V1};
+use super::cluster::{NEIGHBOUR, OPERATOR, RealCluster, V1};
 
 /// How many runs a server's restart interrupts; the full form has 30 (`CALICO_WIN_RESTARTS=30`).
 fn times() -> usize {
@@ -27,6 +30,16 @@ fn installed() -> Option<RealCluster> {
     Some(cluster)
 }
 
+impl RealCluster {
+    /// Starts `calicoctl-win WORDS` as the operator; its output goes to the file `said`.
+    fn begin(&self, words: &str) -> Child {
+        let mut command = self.lab.command(&self.with_access(words));
+        let out = File::create(self.lab.path("said")).unwrap();
+        let err = out.try_clone().unwrap();
+        command.args(["--sandbox", "node"]).stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap()
+    }
+}
+
 const fn vni(number: usize) -> u64 {
     if number.is_multiple_of(2) { 5000 } else { 4096 }
 }
@@ -38,22 +51,17 @@ fn a_change_during_which_the_api_server_restarts_ends_or_is_resumed() {
     for number in 0..times() {
         cluster.bind_pods();
         let (moment, vni) = (a_moment(number), vni(number));
-        let words = cluster.with_access(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI={vni}"));
-        let said = cluster.lab.path("said");
-        let mut command = cluster.lab.command(&words);
-        command.args(["--sandbox", "node"]).stdin(Stdio::null());
-        let (out, err) = (File::create(&said).unwrap(), File::options().append(true).open(&said).unwrap());
-        let mut run = command.stdout(out).stderr(err).spawn().unwrap();
+        let mut run = cluster.begin(&format!("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI={vni}"));
         thread::sleep(moment);
         cluster.server.restart();
         let code = run.wait().unwrap().code();
-        let said = std::fs::read_to_string(&said).unwrap();
+        let said = std::fs::read_to_string(cluster.lab.path("said")).unwrap();
         let at = format!("restart {number} after {} ms: exit {code:?}\n{said}", moment.as_millis());
         println!("restart {number} after {} ms: exit {code:?}", moment.as_millis());
         cluster.server.until_up();
         if code != Some(0) {
             let resumed = cluster.run("resume -y");
-            assert!(matches!(resumed.code, 0), "{at}\nresume: {resumed}");
+            assert_eq!(resumed.code, 0, "{at}\nresume: {resumed}");
         }
         let status = cluster.lab.healthy();
         assert_eq!(status["run"], Value::Null, "{at}\n{status:#}");
@@ -61,15 +69,13 @@ fn a_change_during_which_the_api_server_restarts_ends_or_is_resumed() {
     }
 }
 
-/// API priority and fairness leaves the operator one request at a time, and refuses the others.
-#[test]
-fn a_server_that_answers_429_slows_a_change_and_does_not_break_it() {
-    let Some(cluster) = installed() else { return };
+/// One seat in API priority and fairness for the group of the operator: what comes while it is taken gets 429.
+fn one_seat(cluster: &RealCluster) {
     let level = json!({
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration",
         "metadata": { "name": "narrow" },
         "spec": { "type": "Limited", "limited": {
-            "nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
+            "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
             "limitResponse": { "type": "Reject" } } },
     });
     let all =
@@ -78,17 +84,46 @@ fn a_server_that_answers_429_slows_a_change_and_does_not_break_it() {
         "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": { "name": "narrow" },
         "spec": {
             "matchingPrecedence": 100, "priorityLevelConfiguration": { "name": "narrow" },
-            "rules": [{ "subjects": [{ "kind": "User", "user": { "name": OPERATOR } }], "resourceRules": all }],
+            "rules": [{ "subjects": [{ "kind": "Group", "group": { "name": "calicoctl-win" } }], "resourceRules": all }],
         },
     });
-    for object in [level, schema] {
-        cluster.kubectl(&["apply", "--server-side", "-f", "-"], &object.to_string());
-    }
+    let both = json!({ "apiVersion": "v1", "kind": "List", "items": [level, schema] });
+    cluster.kubectl(&["apply", "--server-side", "-f", "-"], &both.to_string());
+}
+
+/// Others of the operator's group keep the one seat taken while the node is changed.
+#[test]
+fn a_change_whose_requests_are_answered_429_ends_or_is_resumed() {
+    let Some(cluster) = installed() else { return };
+    cluster.bind_pods();
+    one_seat(&cluster);
+    let kubeconfig = cluster.lab.path("neighbour");
+    std::fs::write(&kubeconfig, cluster.server.kubeconfig_of(NEIGHBOUR)).unwrap();
     let mark = cluster.mark();
-    let _done = cluster.run("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000").exits(0);
+    let mut run = cluster.begin("reconfigure -y --set calicoNetwork.vxlan.vxlanVNI=5000");
+    let over = AtomicBool::new(false);
+    let code = thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let limits = Limits { timeout: Duration::from_secs(5), retries: 0 };
+                let neighbour = Cluster::open(Some(&kubeconfig), None, limits).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    let _maybe_refused = neighbour.get::<Value>("/api/v1/pods?limit=500");
+                }
+            });
+        }
+        let code = run.wait().unwrap().code();
+        over.store(true, Ordering::Relaxed);
+        code
+    });
+    let said = std::fs::read_to_string(cluster.lab.path("said")).unwrap();
     let refused = cluster.asked_since(mark, OPERATOR).iter().filter(|one| one.code == 429).count();
-    assert!(refused > 0, "the server had time for all of it");
-    println!("{refused} requests were answered with 429");
+    println!("{refused} requests were answered with 429: exit {code:?}");
+    assert!(refused > 0, "{said}");
+    if code != Some(0) {
+        let resumed = cluster.run("resume -y");
+        assert_eq!(resumed.code, 0, "{said}\nresume: {resumed}");
+    }
     let _healthy = cluster.lab.healthy();
     assert!(!cluster.cordoned());
 }
