@@ -11,6 +11,7 @@ use calicoctl_win::cluster::Cluster;
 use calicoctl_win::settings::Limits;
 use serde_json::{Value, json};
 
+use super::api_server::until;
 use super::cluster::{NEIGHBOUR, OPERATOR, RealCluster, V1};
 
 /// How many runs a server's restart interrupts; the full form has 30 (`CALICO_WIN_RESTARTS=30`).
@@ -63,6 +64,8 @@ fn a_change_during_which_the_api_server_restarts_ends_or_is_resumed() {
             let resumed = cluster.run("resume -y");
             assert_eq!(resumed.code, 0, "{at}\nresume: {resumed}");
         }
+        // Until it has read the roles, a server that has just started refuses everybody with 403.
+        until("the node's login to be let in", || (cluster.lab.status()["overall"] == "Healthy").then_some(()));
         let status = cluster.lab.healthy();
         assert_eq!(status["run"], Value::Null, "{at}\n{status:#}");
         assert!(!cluster.cordoned(), "{at}");
